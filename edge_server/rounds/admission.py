@@ -1,4 +1,4 @@
-"""From a birth to a device of the fleet: newcomers are asked, and join once they have answered."""
+"""Admission to the fleet: newcomers are asked, and join once they have answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.values import Reason
 
 
 def question_newcomer(federation: Federation, birth: Birth, now: float) -> Step:
-    """Someone says that this device is there: ask it, or tell it to say so again later."""
+    """Handle the birth of an unknown device: ask it, or tell it to repeat the birth later."""
     newcomers = _newcomers(federation)
     taken, asks = fresh.add_newcomer(newcomers, birth, now)
     if asks:
@@ -26,44 +26,44 @@ def question_newcomer(federation: Federation, birth: Birth, now: float) -> Step:
 
 
 def answered_birth(federation: Federation, refusal: Refusal) -> Birth | None:
-    """What a newcomer has said of itself, if this is its answer."""
+    """The birth of a newcomer, if this refusal answers its question."""
     newcomers = federation.fleet.newcomers
-    one = newcomers.waiting.get(refusal.device) if newcomers is not None else None
-    if newcomers is None or one is None or refusal.digest != newcomers.question(refusal.device):
+    known = newcomers.waiting.get(refusal.device) if newcomers is not None else None
+    if newcomers is None or known is None or refusal.digest != newcomers.question(refusal.device):
         return None
-    return one.birth
+    return known.birth
 
 
 def admit(federation: Federation, birth: Birth) -> Federation:
-    """With room for the one that has answered, which is waited for no more."""
+    """The federation with room for the newcomer that has answered."""
     fleet = replace(federation.fleet, newcomers=fresh.remove_newcomer(_newcomers(federation), birth.device))
     if not fleet.has_room_for(birth.device):
-        fleet = fleet.without_lost({one.device for one in federation.participants.having(AT_WORK)})
+        fleet = fleet.without_lost({part.device for part in federation.participants.having(AT_WORK)})
     return replace(federation, fleet=fleet)
 
 
 def tick(federation: Federation, now: float) -> Step:
-    """Ask again who has not answered, forget who never did, and say how many those are, now and then."""
+    """Ask silent newcomers again, forget those whose time is over, and note their number at intervals."""
     if federation.fleet.newcomers is None:
         return federation, []
     left, again = fresh.due_newcomers(federation.fleet.newcomers, now)
     noted, silent = fresh.count_silent(left, now)
     commands: list[Command] = [_question(federation, noted, device) for device in again]
     if silent:
-        said = f"{silent} said to be there and did not answer, the last is {noted.last}"
-        commands.append(Note("devices passed over:", detail=said))
+        detail = f"{silent} sent a birth and did not answer, the last is {noted.last}"
+        commands.append(Note("devices passed over:", detail=detail))
     return (_with(federation, noted) if noted is not federation.fleet.newcomers else federation), commands
 
 
 def is_unknown(federation: Federation, device: str) -> bool:
-    """Whether nothing is known of a device that speaks: its birth was not taken, or did not come."""
+    """Whether a device that sends messages is unknown: its birth was refused, or did not arrive."""
     newcomers = federation.fleet.newcomers
     return newcomers is not None and federation.fleet.doubts(device) and device not in newcomers.waiting
 
 
 def ask_for_birth(federation: Federation, device: str) -> Command:
-    """Tell such a device to say its birth again."""
-    detail = "not known here: say the birth again"
+    """Tell an unknown device to repeat its birth."""
+    detail = "not known here: repeat the birth"
     return Send(
         device,
         Refusal(federation=federation.name, device=device, reason=Reason.TOO_MANY_REQUESTS, detail=detail),
@@ -92,6 +92,6 @@ def _later(birth: Birth, most: int) -> Command:
         federation=birth.federation,
         device=birth.device,
         reason=Reason.TOO_MANY_REQUESTS,
-        detail=f"{most} new devices are waited for: say the birth again in a while",
+        detail=f"{most} new devices are being admitted: repeat the birth later",
     )
     return Send(birth.device, refusal)

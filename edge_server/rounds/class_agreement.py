@@ -1,4 +1,4 @@
-"""Before the first planning: which classes there are, and whose data does not fit them."""
+"""Before the first planning: agree on the classes, and exclude devices whose data does not fit them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from schemas.messages import Refusal
 from schemas.values import Reason
 
 MOST_KEPT = 1000
-"""Where more devices are known, misfits are not put down in the journal: anyone may have made them up."""
+"""With more known devices, misfits are not recorded in the journal: their names may be made up."""
 
 
 def agree_classes(federation: Federation) -> Step:
-    """Let the devices that are there agree on the classes, if need be; the run ends where they cannot."""
+    """Agree on the classes of the available devices if they are open; the run fails if that is impossible."""
     if not federation.classes.open:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
@@ -30,15 +30,15 @@ def agree_classes(federation: Federation) -> Step:
     words = remarks(cards, classes)
     commands: list[Command] = [Note("classes:", detail=words)] if words else []
     for name in federation.fleet.devices:
-        known, said = check_classes(known, name)
-        commands += said
+        known, notes = check_classes(known, name)
+        commands += notes
     return known, commands
 
 
 def check_classes(federation: Federation, name: str, *, before: Device | None = None) -> Step:
-    """Leave a device out whose birth shows that its data does not fit.
+    """Exclude a device whose birth shows that its data does not fit.
 
-    The log hears of that once, the device in every session; `before` is the device as it was known.
+    It is logged once, and the device is informed in every session; `before` is the device as last known.
     """
     device = federation.fleet.devices[name]
     why = class_objection(device.data, federation.classes)
@@ -46,18 +46,18 @@ def check_classes(federation: Federation, name: str, *, before: Device | None = 
         return federation, []
     commands: list[Command] = []
     if before is None or why != before.misfit:
-        commands = _said(federation, name, why)
+        commands = _notes(federation, name, why)
     if commands or (before is not None and before.session != device.session):
         commands += [_refusal(federation, name, why)]
     return mark_misfit(federation, name, why), commands
 
 
 def mark_misfit(federation: Federation, name: str, why: str) -> Federation:
-    """The device is not planned before it says something else of itself."""
+    """The device is not planned until a birth describes other data."""
     return replace(federation, fleet=federation.fleet.with_misfit(name, why))
 
 
-def _said(federation: Federation, name: str, why: str) -> list[Command]:
+def _notes(federation: Federation, name: str, why: str) -> list[Command]:
     note = Note("is not chosen", name, Reason.INCOMPATIBLE, why)
     if len(federation.fleet.devices) > MOST_KEPT:
         return [note]

@@ -1,8 +1,7 @@
-"""The federation's list of classes: one name per output of the model, for every device the same.
+"""The federation's list of classes: one name per output of the model, the same for every device.
 
-Where neither the federation file nor the server's own data names the classes, the devices that are there at
-the first planning do: the list has every name that one of them states. Without any, classes are called by
-their numbers.
+If neither the federation file nor the server's own data names the classes, the devices available at the first
+planning do: the list has every name that one of them states. Without names, classes are numbered.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from schemas.errors import ConfigError
 from schemas.values import DataCard
 
 ALL_NAMES = 1000
-"""Characters of a list of which every name matters."""
+"""Characters of a list that is shown in full."""
 
 Cards = Mapping[str, DataCard]
 
 
 @dataclass(frozen=True)
 class ClassList:
-    """`count` classes of a model, and their `names` in the order of its outputs; empty until they are known.
+    """`count` classes of a model, and their `names` in the order of its outputs (empty until known).
 
-    With a count of 0 nothing is known of the model, and devices need not agree on anything.
+    A count of 0 means that the model is unknown: devices need not agree on anything.
     """
 
     count: int = 0
@@ -34,12 +33,12 @@ class ClassList:
 
     @property
     def open(self) -> bool:
-        """Whether the names are still to be agreed on."""
+        """Whether the names are not agreed on yet."""
         return bool(self.count) and not self.names
 
 
 def class_objection(card: DataCard, classes: ClassList) -> str:
-    """Why a device of this card cannot take part; empty where it can, or where only it can tell."""
+    """Why a device with this data card cannot take part; empty if it can, or if only the device knows."""
     if not classes.names:
         return ""
     if card.class_names:
@@ -48,9 +47,9 @@ def class_objection(card: DataCard, classes: ClassList) -> str:
 
 
 def common_classes(cards: Cards, count: int) -> tuple[str, ...]:
-    """The list of `count` classes that devices of these cards agree on.
+    """The list of `count` classes that devices with these data cards agree on.
 
-    Raises `ConfigError` where they name more, spell one differently, or have names that none could state.
+    Raises `ConfigError` if they name more, spell one differently, or have names too long for any birth.
     """
     stated = {device: card.class_names for device, card in cards.items() if card.class_names}
     silent = [device for device, card in cards.items() if card.named and not card.class_names]
@@ -69,22 +68,22 @@ def common_classes(cards: Cards, count: int) -> tuple[str, ...]:
 
 
 def remarks(cards: Cards, classes: ClassList) -> str:
-    """What people should know of a list that devices have agreed on; nothing where it is mere numbers."""
+    """What people should know about an agreed list; empty for a list of numbers."""
     stated = {name for card in cards.values() for name in card.class_names}
     if not stated or classes.names == numbers(classes.count):
         return ""
     listed = shortened(classes.names, ALL_NAMES)
-    said = [f"{listed}, as the devices that are there name them; [data] classes would state them for good"]
+    notes = [f"{listed}, as the available devices name them; [data] classes would fix them"]
     unnamed = [device for device, card in cards.items() if not card.named]
     if unnamed:
-        said.append(f"the labels of {_which(unnamed)} have no names: 0 is taken for '{classes.names[0]}'")
+        notes.append(f"the labels of {_which(unnamed)} have no names: 0 is taken for '{classes.names[0]}'")
     if len(stated) < classes.count:
-        said.append(f"only {len(stated)} of [model] num-classes = {classes.count} have names")
-    return "; ".join(said)
+        notes.append(f"only {len(stated)} of [model] num-classes = {classes.count} have names")
+    return "; ".join(notes)
 
 
 def _check_spelling(stated: Mapping[str, Iterable[str]]) -> None:
-    """Two names that differ in nothing but their writing are one class, unless a device has both."""
+    """Refuse names that differ only in spelling, unless one device has both."""
     writers: dict[str, dict[str, str]] = {}
     both = {(_plain(name), name) for own in stated.values() for name in _alike(own)}
     for device, own in stated.items():
@@ -97,7 +96,7 @@ def _check_spelling(stated: Mapping[str, Iterable[str]]) -> None:
 
 
 def _alike(own: Iterable[str]) -> list[str]:
-    """Those of a device's names that it tells apart by their writing alone."""
+    """A device's names that differ from another of its names only in spelling."""
     by_plain = [(name, _plain(name)) for name in own]
     ways = Counter(plain for _, plain in by_plain)
     return [name for name, plain in by_plain if ways[plain] > 1]

@@ -1,4 +1,4 @@
-"""The ends of a round: it is begun; what came of its work is aggregated, or it is abandoned."""
+"""The end of a round: its updates are aggregated, or it is abandoned."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.values import Reason
 
 RETRY_S = 2.0
-"""Pause before an abandoned round is planned again; doubles with each abandonment."""
+"""Seconds before an abandoned round is planned again; doubles with each abandonment."""
 
 _DROPPED = frozenset({Status.MISSED, Status.DECLINED})
 
 
 def close(federation: Federation, participants: Mapping[str, Participant]) -> Step:
-    """Close the round with these participants, whose parts are all final; the others stay."""
+    """Close the round with these participants, whose statuses are final; the others stay."""
     updates = {
-        name: one.update
-        for name, one in participants.items()
-        if one.status is Status.COUNTED and one.update is not None
+        name: part.update
+        for name, part in participants.items()
+        if part.status is Status.COUNTED and part.update is not None
     }
     command = CloseRound(
         federation.round,
         updates=updates,
         selected=tuple(sorted(participants)),
-        dropped=tuple(sorted(name for name, one in participants.items() if one.status in _DROPPED)),
+        dropped=tuple(sorted(name for name, part in participants.items() if part.status in _DROPPED)),
         rejected={
-            name: one.reason
-            for name, one in participants.items()
-            if one.status is Status.REFUSED and one.reason is not None
+            name: part.reason
+            for name, part in participants.items()
+            if part.status is Status.REFUSED and part.reason is not None
         },
         staleness={name: federation.round - update.round for name, update in updates.items()},
     )
@@ -43,7 +43,7 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
 
 
 def report_findings(federation: Federation, event: RoundClosed) -> Step:
-    """Say, and count, what the look at all updates of a round together has found."""
+    """Note and count what the comparison of a round's updates with each other has found."""
     commands: list[Command] = []
     for device, detail in sorted(event.refused.items()):
         federation, more = strike(federation, device, Reason.OUT_OF_BOUNDS)
@@ -55,9 +55,9 @@ def report_findings(federation: Federation, event: RoundClosed) -> Step:
 
 
 def abandon(federation: Federation, why: str, now: float, *, untrained: bool = False) -> Step:
-    """Plan the round anew after a pause, or end the run after too many attempts.
+    """Plan the round again after a pause, or end the run after too many attempts.
 
-    Where the training itself failed (`untrained`), and not for the first time, the round before is undone.
+    If training itself failed (`untrained`) repeatedly, the round before is undone.
     """
     detail = f"round {federation.round}: {why}"
     tried = replace(federation, untrained=federation.untrained + untrained)
@@ -73,7 +73,7 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
 
 
 def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:
-    """A word on a round whose devices have just been asked."""
+    """A note on a round whose devices have just been asked."""
     asked, needed = len(planned.assignments), planned.needed
     spare = f", {needed} are needed" if needed is not None and needed < asked else ""
     what = f"round {federation.round} begun"

@@ -1,6 +1,6 @@
-"""The server's side of its dealings with each device: what a message of one does to the run.
+"""What a message of a device does to a run.
 
-Whatever was said before may be said again: repeats change nothing and are answered as the first time.
+Devices may repeat any message: repeats change nothing and get the same answer as the first time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from schemas.values import Eligibility, Reason
 
 
 def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
-    """Take a message of a device; `have` are the chunks of an update that are here already."""
+    """Handle a device's message; `have` is a bit mask of the chunks of an update that are already here."""
     match message:
         case Birth() if federation.fleet.doubts(message.device):
             return admission.question_newcomer(federation, message, now)
@@ -89,7 +89,7 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
         *twins,
         *_joined(known, birth),
         *_renewed(known, birth),
-        *_standing(known, born.fleet.devices[birth.device]),
+        *_eligibility_note(known, born.fleet.devices[birth.device]),
     ]
     born, misfits = check_classes(born, birth.device, before=known)
     notes += misfits
@@ -102,7 +102,7 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
 
 
 def _joined(known: Device | None, birth: Birth) -> list[Command]:
-    """A word on a device that is new, or was lost."""
+    """A note on a device that is new, or was lost."""
     if known is not None and (known.alive or birth.session < known.session):
         return []
     what = "joined" if known is None else "is back"
@@ -111,7 +111,7 @@ def _joined(known: Device | None, birth: Birth) -> list[Command]:
 
 
 def _renewed(known: Device | None, birth: Birth) -> list[Command]:
-    """A word on a certificate that is good for longer than the last one that the device had."""
+    """A note on a certificate that expires later than the device's last one."""
     before = None if known is None else known.certificate_until
     if before is None or birth.certificate_until is None or birth.certificate_until <= before:
         return []
@@ -127,8 +127,8 @@ def _died(federation: Federation, death: Death, now: float) -> Step:
     return replace(federation, fleet=fleet), [lost]
 
 
-def _standing(known: Device | None, device: Device) -> list[Command]:
-    """A word on whether the device's owner lets it train, where that is another than before."""
+def _eligibility_note(known: Device | None, device: Device) -> list[Command]:
+    """A note if the owner's rules now allow something else than before."""
     before = Eligibility.TRAIN if known is None else known.eligibility
     if device.eligibility is before:
         return []
@@ -144,7 +144,7 @@ def _no_room(birth: Birth, most: int) -> Command:
 
 
 def _participant(federation: Federation, answer: TaskReply | Update | Delivery) -> Participant | None:
-    """The one who answers, if it is its own task that is answered."""
+    """The participant that answers, if the answer is to its current task."""
     participant = federation.participants.get(answer.device)
     return participant if participant is not None and participant.is_meant(answer) else None
 
@@ -159,15 +159,15 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     )
     short: list[Command] = []
     if reply.reason is Reason.NO_MEMORY and replied[1]:
-        # It counts against nobody, but is kept: the next task shall be a smaller one.
+        # No strike against the device, but recorded: its next task must be smaller.
         short = [RecordStrike(reply.device, federation.round, Reason.NO_MEMORY)]
-    federation = _told_no_names(federation, reply)
+    federation = _mark_unknown_classes(federation, reply)
     federation, ends = handlers.handle_reply(federation, reply, participant, now)
     return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 
-def _told_no_names(federation: Federation, reply: TaskReply) -> Federation:
-    """A device whose class names did not fit into its birth finds out itself that they are unknown."""
+def _mark_unknown_classes(federation: Federation, reply: TaskReply) -> Federation:
+    """A device whose class names did not fit into its birth finds out from its task that they are unknown."""
     card = federation.fleet.devices[reply.device].data if reply.device in federation.fleet.devices else None
     if reply.reason is not Reason.INCOMPATIBLE or card is None or not card.named or card.class_names:
         return federation
@@ -175,7 +175,7 @@ def _told_no_names(federation: Federation, reply: TaskReply) -> Federation:
 
 
 def _claimed(federation: Federation, update: Update, now: float, have: int) -> Step:
-    """An update is announced: fetch it, or say at once what becomes of it."""
+    """An update is announced: fetch it, or answer at once why not."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
         if last.blob.digest == update.blob.digest:
@@ -194,9 +194,9 @@ def _claimed(federation: Federation, update: Update, now: float, have: int) -> S
 
 
 def _turn_away(federation: Federation, update: Update) -> list[Command]:
-    """Refuse an update that nobody has asked its device for, or no longer."""
-    said = (update.run, update.attempt, update.round)
-    current = said == (federation.run, federation.attempt, federation.round)
+    """Refuse an update that was not requested, or is no longer wanted."""
+    stated = (update.run, update.attempt, update.round)
+    current = stated == (federation.run, federation.attempt, federation.round)
     if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
         refused = _turned_away(update, Reason.NOT_SELECTED, "not selected in this round")
         out = quarantine_end(federation, update.device) is not None
@@ -205,15 +205,12 @@ def _turn_away(federation: Federation, update: Update) -> list[Command]:
 
 
 def _turned_away(update: Update, reason: Reason, detail: str) -> list[Command]:
-    """Count the refusal of an update that has not even been looked at, and tell its device."""
+    """Refuse an update without examining it: count the refusal and inform the device."""
     return [Note("update refused", update.device, reason, detail), _refusal(update, reason, detail)]
 
 
 def receive_chunk(federation: Federation, device: str, chunk: Chunk, now: float) -> Step:
-    """Take a chunk of an update.
-
-    None begins an upload during a planning: what is not known to be in use by then is thrown away.
-    """
+    """Take a chunk of an update; no upload begins during a planning, which deletes unused blobs."""
     participant = federation.participants.get(device)
     if participant is None:
         return federation, []
@@ -223,7 +220,7 @@ def receive_chunk(federation: Federation, device: str, chunk: Chunk, now: float)
 
 
 def skip_upload(federation: Federation, device: str) -> Step:
-    """Take the word that a claimed update need not be fetched."""
+    """A claimed update is in the server's store already."""
     participant = federation.participants.get(device)
     return (
         (federation, [])
@@ -233,7 +230,7 @@ def skip_upload(federation: Federation, device: str) -> Step:
 
 
 def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step:
-    """Take the word that a claimed update is not in the store where its device has put it."""
+    """A claimed update could not be fetched from the object store: request its chunks."""
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.update.blob.digest != event.digest:
         return federation, []
@@ -241,7 +238,7 @@ def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step
 
 
 def record_verdict(federation: Federation, event: UpdateChecked) -> Step:
-    """Take the firewall's verdict: count the update and confirm it, or refuse it."""
+    """Take the firewall's verdict: count and acknowledge the update, or refuse it."""
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.status is not Status.CHECKING:
         return federation, []
@@ -262,8 +259,7 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
     participant = _participant(federation, delivery)
     if participant is None:
         return federation, [_acknowledge(delivery)]
-    to_sign = _manifest_to_sign(participant.assignment.task, delivery)
-    answer = _acknowledge(delivery, to_sign)
+    answer = _acknowledge(delivery, _manifest_to_sign(participant.assignment.task, delivery))
     if participant.final:
         return federation, [answer]
     done = replace(participant, status=Status.COUNTED)
@@ -271,20 +267,20 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
 
 
 def _in_place(delivery: Delivery) -> Command:
-    """A word on a model that a device has: whether it serves it, or keeps the one before."""
+    """A note on a delivered model: whether the device serves it or keeps its earlier one."""
     metrics, verdict = delivery.metrics, delivery.metrics.verdict
     if verdict is not None and not verdict.served:
         detail = f"{verdict.earlier}: {verdict.why}"
         return Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
-    right = metrics.onnx_accuracy if metrics.variant_accuracy is None else metrics.variant_accuracy
-    accuracy = "" if right is None else f", accuracy {right:.1%}"
+    measured = metrics.onnx_accuracy if metrics.variant_accuracy is None else metrics.variant_accuracy
+    accuracy = "" if measured is None else f", accuracy {measured:.1%}"
     because = "" if verdict is None else f"; {verdict.why}"
     detail = f"{metrics.variant}, {metrics.onnx_bytes} bytes{accuracy}{because}"
     return Note("model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True)
 
 
 def _manifest_to_sign(task: Task, delivery: Delivery) -> Manifest | None:
-    """What a signature for a delivered model is over: the device's word, on a task that was signed for it."""
+    """The manifest to sign for a delivered model: the digest that the device reports, for its signed task."""
     if task.manifest is None:
         return None
     given = task.manifest.manifest
@@ -292,10 +288,7 @@ def _manifest_to_sign(task: Task, delivery: Delivery) -> Manifest | None:
 
 
 def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
-    """The device no longer has what it announced (it was restarted): offer the task again.
-
-    Or it has got a blob of its task that is not what its digest says.
-    """
+    """A device refuses a request: its update is gone (offer the task again), or its blob is damaged."""
     participant = federation.participants.get(refusal.device)
     if refusal.reason is Reason.DIGEST_MISMATCH and participant is not None and not participant.final:
         named = {ref.digest for ref in participant.assignment.task.blobs.values()}
@@ -309,15 +302,16 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
 
 
 def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federation:
-    """Whoever needs one of these blobs has missed its part; whose update is one has it still to be sent."""
+    """Devices that need a lost blob have missed the round; those whose update is lost must send it again."""
     counted = dict(federation.counted)
     changed = []
-    for one in federation.participants.values():
-        if one.status is Status.COUNTED and one.update is not None and one.update.blob.digest in digests:
-            counted.pop(one.device, None)
-            changed.append(replace(one, status=Status.OFFERED, update=None, offer_at=0.0))
-        elif not one.final and any(ref.digest in digests for ref in one.assignment.task.blobs.values()):
-            changed.append(replace(one, status=Status.MISSED, receiving=None))
+    for part_of in federation.participants.values():
+        update, blobs = part_of.update, part_of.assignment.task.blobs.values()
+        if part_of.status is Status.COUNTED and update is not None and update.blob.digest in digests:
+            counted.pop(part_of.device, None)
+            changed.append(replace(part_of, status=Status.OFFERED, update=None, offer_at=0.0))
+        elif not part_of.final and any(ref.digest in digests for ref in blobs):
+            changed.append(replace(part_of, status=Status.MISSED, receiving=None))
     return replace(federation, participants=federation.participants.with_all(changed), counted=counted)
 
 

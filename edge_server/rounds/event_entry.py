@@ -1,4 +1,4 @@
-"""One entry of a run's event list, and how repetitions of it become one row. Pure values."""
+"""One entry of a run's event list, and how its repetitions become one row. Pure values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import StrEnum
 MINUTE_S = 60
 MOST_TEXT = 300
 OTHERS = "(others)"
-"""The device of rows that stand for many devices. No device has this name."""
+"""The device name of rows for many devices; no device has this name."""
 AND_MORE = "(and more)"
-"""The subject of the row that stands for whatever else a device did in that minute."""
+"""The subject of the row for all further events of a device in that minute."""
 
 
 class EventKind(StrEnum):
-    """What an event is about; the page filters by it."""
+    """The kind of an event; the page filters by it."""
 
     JOIN = "join"
     LOSS = "loss"
@@ -28,7 +28,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True)
 class RowKey:
-    """What makes two events one row: the minute since 1970, the kind, the device, what happened."""
+    """Events with the same key share a row: minute since 1970, kind, device, subject."""
 
     minute: int
     kind: EventKind
@@ -38,9 +38,9 @@ class RowKey:
 
 @dataclass(frozen=True)
 class RunEvent:
-    """One event, or `count` alike within a minute; times in seconds since 1970, `text` is the newest.
+    """`count` equal events within a minute; times in seconds since 1970, `text` is that of the newest.
 
-    `subject` tells unlike events of one kind and device apart; an empty `device` means the run itself.
+    `subject` distinguishes events of one kind and device; an empty `device` means the run itself.
     """
 
     at: float
@@ -58,6 +58,6 @@ class RunEvent:
         return RowKey(int(self.at // MINUTE_S), self.kind, self.device, self.subject)
 
     def and_then(self, later: RunEvent) -> RunEvent:
-        """Both as one."""
+        """Both events in one row."""
         count, last_at = self.count + later.count, max(self.last_at, later.last_at)
         return replace(self, text=later.text, reason=later.reason, count=count, last_at=last_at)

@@ -1,4 +1,4 @@
-"""What may happen to a federation (events) and what it wants done (commands)."""
+"""Events of the round machine, and the commands that it returns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from schemas.values import Reason
 
 @dataclass(frozen=True)
 class Started:
-    """Event: the server is up and its own state is loaded."""
+    """Event: the server has started and loaded its state."""
 
 
 @dataclass(frozen=True)
 class MessageReceived:
-    """Event: a message of a device; its topic has already proved who sent it.
+    """Event: a message of a device; its topic has proved the sender.
 
-    `have` are the chunks of an update that lie in the server's store since before it was restarted, as bits.
+    `have` is a bit mask of the update's chunks that the server stored before it was restarted.
     """
 
     message: FromDevice
@@ -41,7 +41,7 @@ class ChunkReceived:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One device's task, and the most bytes that its answer may have."""
+    """One device's task, and the maximum size of its update in bytes."""
 
     task: Task
     max_bytes: int
@@ -49,7 +49,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class ExcludedDevice:
-    """A device that is not among those of a planning, and why, in words."""
+    """A device that a planning excludes, and why, in words."""
 
     device: Device
     because: str
@@ -59,8 +59,8 @@ class ExcludedDevice:
 class RoundPlanned:
     """Event: the strategy has chosen devices and cut their sub-models.
 
-    `needed` updates close the round (None: all of them); the rest of the chosen are there to be spared.
-    `ended` says why there is to be no such round and the run is done with the one before.
+    `needed` updates close the round (None: all); the other chosen devices are spares. A nonempty `ended`
+    says why the run ends with the round before.
     """
 
     attempt: int
@@ -71,16 +71,16 @@ class RoundPlanned:
 
 @dataclass(frozen=True)
 class UpdateStored:
-    """Event: the update that this device has claimed lies in the server's store already."""
+    """Event: the update that this device has claimed is in the server's store already."""
 
     device: str
 
 
 @dataclass(frozen=True)
 class NotInObjectStore:
-    """Event: the update that a device says to have put into the store is not to be had from there.
+    """Event: an update that a device claims to have put into the object store cannot be fetched from it.
 
-    `have` are the chunks of it that came all the same, as bits.
+    `have` is a bit mask of its chunks that are already here.
     """
 
     device: str
@@ -90,7 +90,7 @@ class NotInObjectStore:
 
 @dataclass(frozen=True)
 class UpdateChecked:
-    """Event: an uploaded update was verified and examined; `reason` says why it may not count."""
+    """Event: an uploaded update was verified and examined; `reason` says why it is refused."""
 
     device: str
     digest: str
@@ -102,8 +102,8 @@ class UpdateChecked:
 class RoundClosed:
     """Event: the strategy has aggregated the round, and the new model is in place.
 
-    It has `diverged` where the model, tested by the server, computes no numbers. Beside all the others some
-    updates were `refused`, and some figures were `exaggerated` and counted less: in words, by device.
+    `diverged`: the tested model yields no finite numbers. By device, in words: updates `refused` when
+    compared with the others, and reported figures that were `exaggerated` and counted less.
     """
 
     round: int
@@ -114,11 +114,11 @@ class RoundClosed:
 
 @dataclass(frozen=True)
 class RollBack:
-    """Command: give up the model of the last closed round for the one before it, then say `RolledBack`.
+    """Command: restore the model before the closed round `undone`, then send `RolledBack`.
 
-    `undone` is that round and `why` it is given up. Of the `able` devices at least `fewest` stay when those
-    are left out whose updates made the model. Plannings up to `attempt` are void, and what counted against
-    devices in the `forgiven` rounds, as (device, round), counts no more.
+    `why` says why. Devices whose updates made the model are excluded, but at least `fewest` of the `able`
+    ones remain. Plannings up to `attempt` are void, and the strikes in `forgiven`, as (device, round), are
+    removed.
     """
 
     undone: int
@@ -131,7 +131,7 @@ class RollBack:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """Event: the earlier model is in place, without these devices for some rounds; or why it cannot be."""
+    """Event: the earlier model is in place and these devices are excluded for some rounds; or it `failed`."""
 
     command: RollBack
     left_out: tuple[str, ...] = ()
@@ -140,24 +140,21 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class BlobsLost:
-    """Event: these blobs are damaged on the server's disk and cannot be made anew."""
+    """Event: these blobs are damaged on the server's disk and cannot be made again."""
 
     digests: frozenset[str]
 
 
 @dataclass(frozen=True)
 class RepairBlob:
-    """Command: a device cannot use the blob of this digest.
-
-    Make it anew if it is damaged, then say `BlobsLost`.
-    """
+    """Command: a device cannot use the blob of this digest; remake it if damaged, or send `BlobsLost`."""
 
     digest: str
 
 
 @dataclass(frozen=True)
 class Misbehaved:
-    """Event: what a device sent was no message, or not its own."""
+    """Event: a device sent a malformed message, or one in another device's name."""
 
     device: str
     reason: Reason
@@ -165,12 +162,12 @@ class Misbehaved:
 
 @dataclass(frozen=True)
 class StopRequested:
-    """Event: the user asked for an end."""
+    """Event: the user stops the run."""
 
 
 @dataclass(frozen=True)
 class ServerFailed:
-    """Event: the server itself cannot go on."""
+    """Event: the server itself cannot continue."""
 
     detail: str
 
@@ -200,14 +197,14 @@ Event = (
 
 @dataclass(frozen=True)
 class Announce:
-    """Command: publish to all, retained."""
+    """Command: publish to all devices, retained."""
 
     message: Message
 
 
 @dataclass(frozen=True)
 class Send:
-    """Command: publish to one device, and along with it the signature over `to_sign`, if there is a key."""
+    """Command: publish to one device, with `to_sign` signed if there is a key."""
 
     device: str
     message: Message
@@ -226,10 +223,7 @@ class SendChunks:
 
 @dataclass(frozen=True)
 class Publish:
-    """Command: publish chunks of a blob of that attempt on a shared topic, at QoS 0.
-
-    The `listeners` are there and hear it.
-    """
+    """Command: publish chunks of an attempt's blob on a shared topic, at QoS 0, to these `listeners`."""
 
     channel: int
     ref: BlobRef
@@ -241,7 +235,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class WriteUpdateChunk:
-    """Command: put an update's chunk in its place."""
+    """Command: write a chunk of an update to the store."""
 
     device: str
     chunk: WriteChunk
@@ -249,9 +243,9 @@ class WriteUpdateChunk:
 
 @dataclass(frozen=True)
 class CheckUpdate:
-    """Command: every chunk is there; verify, examine and sync the update, then say `UpdateChecked`.
+    """Command: all chunks are here; verify, examine and sync the update, then send `UpdateChecked`.
 
-    `segments` are those that a masked update must have.
+    `segments` are those required of a masked update.
     """
 
     device: str
@@ -261,13 +255,13 @@ class CheckUpdate:
 
 @dataclass(frozen=True)
 class PlanRound:
-    """Command: choose among these devices and make their tasks, then say `RoundPlanned`.
+    """Command: choose among these devices and make their tasks, then send `RoundPlanned`.
 
-    `attempt` numbers the plannings of the run; `retry` counts those of this round before. `over_select`
-    times as many devices shall be chosen as the round needs; where others are at work `wanted` says how many.
-    `keep` are the digests of blobs that are still in use. Whoever is chosen takes one of the `places` of
-    devices that gave their tasks back, if there are any. For those who ask why: `left_out` are devices that
-    cannot be chosen, and so many are `known` in all. `classes` are the names of the model's classes.
+    `attempt` numbers the plannings of the run; `retry` counts this round's earlier ones. `over_select` is
+    the factor of devices chosen beyond those needed; `wanted` overrides the number if others are at work.
+    `keep` are the digests of blobs in use. Chosen devices take the `places` of devices that gave their tasks
+    back. For explanations: `left_out` are devices that cannot be chosen, `known` counts all devices.
+    `classes` are the names of the model's classes.
     """
 
     round: int
@@ -286,10 +280,10 @@ class PlanRound:
 
 @dataclass(frozen=True)
 class CloseRound:
-    """Command: aggregate these updates, then say `RoundClosed`; `dropped` did not finish in time.
+    """Command: aggregate these updates, then send `RoundClosed`; `dropped` devices did not finish in time.
 
-    `staleness` is, per update, how many rounds ago its task was begun (0 in synchronous rounds). Of masked
-    updates only the sum counts, by what was `opened`.
+    `staleness`: per update, rounds since its task began (0 in synchronous rounds). Masked updates are summed
+    with the secrets in `opened`.
     """
 
     round: int
@@ -303,11 +297,11 @@ class CloseRound:
 
 @dataclass(frozen=True)
 class Note:
-    """Command: log something about a device or the round, and put it into the run's event list.
+    """Command: log something about a device or the round, and add it to the run's event list.
 
-    One with a `reason` is counted as a refusal, and is of that `kind` unless another is named. `what` says
-    what happened in few words of ours; what varies, or what others say, belongs in `detail`: the list has one
-    row, with a count, for each minute, kind, device and `what`. What is `routine` is not shown as a warning.
+    A note with a `reason` counts as a refusal, of kind REFUSAL unless `kind` says otherwise. `what` is a
+    fixed phrase; variable or foreign text belongs in `detail`, as the list has one row, with a count, per
+    minute, kind, device and `what`. `routine` notes are not logged as warnings.
     """
 
     what: str
@@ -340,7 +334,7 @@ class Note:
 
 @dataclass(frozen=True)
 class RecordStrike:
-    """Command: keep for good that this counts against a device."""
+    """Command: record a strike against a device permanently."""
 
     device: str
     round: int
@@ -349,7 +343,7 @@ class RecordStrike:
 
 @dataclass(frozen=True)
 class RecordDelivery:
-    """Command (a note): a device has its compact model in place."""
+    """Command (a note): a device has installed its compact model."""
 
     delivery: Delivery
 

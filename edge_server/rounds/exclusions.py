@@ -1,4 +1,4 @@
-"""Who is not among the devices of a planning, and why, in words."""
+"""Which devices a planning excludes, and why, in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from schemas.values import Eligibility
 
 
 def excluded_devices(federation: Federation, asked: Collection[Device]) -> tuple[ExcludedDevice, ...]:
-    """All that are known and not asked, by name; of very many the first that came."""
+    """All known devices that are not asked, sorted by name; at most the first `MOST_DEVICES` known."""
     if len(asked) >= len(federation.fleet.devices):
         return ()
     names = {device.name for device in asked}
-    others = (one for one in federation.fleet.devices.values() if one.name not in names)
+    others = (device for device in federation.fleet.devices.values() if device.name not in names)
     first = sorted(islice(others, MOST_DEVICES), key=lambda device: device.name)
     return tuple(ExcludedDevice(device, _because(device, federation)) for device in first)
 
@@ -40,7 +40,7 @@ def _because(device: Device, federation: Federation) -> str:
 
 
 def _its_part(participant: Participant) -> str:
-    """What it does or has done since the last aggregation; then it rests until the next."""
+    """The device's part since the last aggregation; it rests until the next."""
     number = participant.assignment.task.round
     reason = f": {participant.reason}" if participant.reason else ""
     if participant.status in AT_WORK:

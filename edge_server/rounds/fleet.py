@@ -1,4 +1,4 @@
-"""The devices that the server knows: births, deaths by last will, and which of them are there now."""
+"""The devices that the server knows: their births, their last wills, and which are connected."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from schemas.messages import Birth, Death
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
 MAX_DEVICES = 50_000
-"""More are not taken: where nothing says who may speak, anyone may make up names."""
+"""Limit of known devices: without access control anyone can invent names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device as its last birth described it; `lost_at` is when its last will came, in seconds.
 
-    One whose `eligibility` is another than to train is not asked to, for the reason in words. A `misfit` has
-    classes that the federation does not know; these are the words for it.
-    Its certificate is good until `certificate_until` (seconds since 1970), as it says.
+    `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
+    why its data does not fit the federation's classes. By its own statement its certificate is valid until
+    `certificate_until` (seconds since 1970).
     """
 
     name: str
@@ -43,7 +43,7 @@ class Device:
 
     @property
     def alive(self) -> bool:
-        """Whether the device is connected, as far as the broker has told."""
+        """Whether the device is connected, according to the broker."""
         return self.lost_at is None
 
 
@@ -51,8 +51,7 @@ class Device:
 class Fleet:
     """All devices by name, at most `most`.
 
-    Where there are `newcomers`, a device that was not known is one of them until it has answered; without,
-    every birth is believed.
+    With `newcomers` an unknown device is one of them until it has answered; without, every birth is believed.
     """
 
     devices: Mapping[str, Device] = field(default_factory=dict)
@@ -60,40 +59,41 @@ class Fleet:
     newcomers: Newcomers | None = None
 
     def has_room_for(self, device: str) -> bool:
-        """Whether the device is known, or one more may be."""
+        """Whether the device is known, or there is room for one more."""
         return device in self.devices or len(self.devices) < self.most
 
     def doubts(self, device: str) -> bool:
-        """Whether the device has to answer before it is believed to be there."""
+        """Whether the device must answer a question before its birth is believed."""
         return self.newcomers is not None and device not in self.devices
 
     def without_lost(self, busy: Container[str]) -> Fleet:
-        """With room for one more, at the cost of those that were lost long ago and are not `busy`."""
-        lost = [one for one in self.devices.values() if one.lost_at is not None and one.name not in busy]
-        lost.sort(key=lambda one: one.lost_at or 0.0)
-        # Several at once: to go through all of them takes a while.
-        gone = {one.name for one in lost[: max(1, self.most // 100)]}
-        left = {name: one for name, one in self.devices.items() if name not in gone}
+        """Make room by forgetting the devices that were lost first and are not `busy`."""
+        known = self.devices.values()
+        lost = [device for device in known if device.lost_at is not None and device.name not in busy]
+        lost.sort(key=lambda device: device.lost_at or 0.0)
+        # Several at once, because going through all devices is slow.
+        gone = {device.name for device in lost[: max(1, self.most // 100)]}
+        left = {name: device for name, device in self.devices.items() if name not in gone}
         return replace(self, devices=PersistentMap(left))
 
     def present(self) -> Iterator[str]:
-        """The names of the devices that are connected, in no order."""
+        """The names of the connected devices, unsorted."""
         return (name for name, device in self.devices.items() if device.alive)
 
     def alive(self) -> tuple[Device, ...]:
-        """The devices that are connected, by name."""
+        """The connected devices, sorted by name."""
         return tuple(device for _, device in sorted(self.devices.items()) if device.alive)
 
     def fitting(self) -> tuple[Device, ...]:
-        """The devices that are connected and know no other classes than the federation, by name."""
+        """The connected devices whose data fits the federation's classes, sorted by name."""
         return tuple(device for device in self.alive() if not device.misfit)
 
     def able(self) -> tuple[Device, ...]:
-        """The devices that may be asked to train, by name."""
+        """The devices that may be asked to train, sorted by name."""
         return tuple(device for _, device in sorted(self.devices.items()) if device.able)
 
     def born(self, birth: Birth) -> Fleet:
-        """Take a birth; one of an older session than the known one changes nothing."""
+        """Take a birth, unless it is of an older session than the known one."""
         known = self.devices.get(birth.device)
         if known is not None and birth.session < known.session:
             return self
@@ -111,12 +111,12 @@ class Fleet:
         return self._with(device)
 
     def renumbered(self, device: str, session: int) -> Fleet:
-        """The device's next birth may have this number, or a higher one."""
+        """Let the device's next birth have this session number, or a higher one."""
         known = self.devices[device]
         return self if known.session <= session else self._with(replace(known, session=session))
 
     def died(self, death: Death, now: float) -> Fleet:
-        """Take a last will; one of an older session cannot end a newer one."""
+        """Take a last will, unless it is of an older session than the known one."""
         if self.newcomers is not None and death.device in self.newcomers.waiting:
             return replace(self, newcomers=fresh.remove_dead(self.newcomers, death))
         known = self.devices.get(death.device)
@@ -125,7 +125,7 @@ class Fleet:
         return self._with(replace(known, lost_at=now))
 
     def with_misfit(self, name: str, why: str) -> Fleet:
-        """What keeps a device that is known from taking part; nothing where `why` is empty."""
+        """Record why a known device's data does not fit; an empty `why` clears it."""
         return self._with(replace(self.devices[name], misfit=why))
 
     def _with(self, device: Device) -> Fleet:

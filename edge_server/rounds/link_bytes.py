@@ -1,10 +1,9 @@
-"""What went over each device's link, as far as the server knows it and the device has said so.
+"""Bytes over each device's link, from the server's counts and the device's reports.
 
-The server knows what it sent to a device alone, and what came from it. Of a broadcast it knows what it
-published while the device was there and listened: that counts, and is the most that the device may claim. Its
-word, which comes with its result, lowers the figure where chunks were lost on their way, and adds what it
-fetched from the object store, up to the size of the task's blobs. Bytes are MQTT payloads and blobs, without
-the headers of MQTT, HTTP and TLS.
+The server counts what it sends to a single device and what it receives. Of a broadcast it counts what it
+published while the device was connected and listened; a device cannot report more. Its report, which comes
+with its result, lowers that count if chunks were lost, and adds what it fetched from the object store, up to
+the size of the task's blobs. Bytes are MQTT payloads and blobs, without headers of MQTT, HTTP and TLS.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ class LinkBytes:
 
 
 class IndirectTraffic:
-    """Per device: bytes beside the messages between it and the server, `shared` with others or by the store.
+    """Per device, bytes not exchanged directly with the server.
 
-    `stored` is what it put into the object store.
+    `shared`: received from broadcasts or from the object store; `stored`: put into the object store.
     """
 
     def __init__(self) -> None:
@@ -36,12 +35,12 @@ class IndirectTraffic:
         self._fetched_for: dict[str, int] = {}
 
     def announced(self, devices: Iterable[str], size: int) -> None:
-        """These devices were there when so many bytes were sent to all."""
+        """Count `size` bytes sent to all devices while these were connected."""
         for device in devices:
             self.shared[device] += size
 
     def published(self, devices: Iterable[str], attempt: int, size: int) -> None:
-        """These devices listened when so many bytes of an attempt's broadcast were published."""
+        """Count `size` bytes of an attempt's broadcast, published while these devices listened."""
         for device in devices:
             known, before = self._unsettled.get(device, (attempt, 0))
             self._unsettled[device] = attempt, size + (before if known == attempt else 0)
@@ -50,7 +49,7 @@ class IndirectTraffic:
     def claimed(
         self, device: str, attempt: int, *, heard: int | None, fetched: int | None, most_fetched: int
     ) -> None:
-        """A device says what reached it in an attempt; only its first word on each counts."""
+        """Take a device's report of what it received in an attempt; only the first report counts."""
         if heard is not None and self._unsettled.get(device, (0, 0))[0] == attempt:
             _, published = self._unsettled.pop(device)
             self.shared[device] -= max(0, published - heard)
@@ -59,13 +58,13 @@ class IndirectTraffic:
             self.shared[device] += min(fetched, most_fetched)
 
     def restore(self, traffic: Mapping[str, Any]) -> None:
-        """Go on from the counts of a run that was cut off."""
+        """Continue from the counts of an interrupted run."""
         self.shared.update(traffic.get("shared", {}))
         self.stored.update(traffic.get("stored", {}))
 
 
 def link_bytes(traffic: Mapping[str, Any], device: str) -> LinkBytes:
-    """A device's figures in the counts of a run, as `Tally.traffic` gives them and the journal keeps them."""
+    """A device's bytes in a run's counts, as the journal keeps them."""
     received, sent = (
         sum(int(traffic.get(part, {}).get(device, 0)) for part in parts)
         for parts in (("downlink", "shared"), ("uplink", "stored"))

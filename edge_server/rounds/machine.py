@@ -1,15 +1,15 @@
-"""The rounds of a federation as a pure state machine: who is there, who was asked, what counts, what is next.
+"""The rounds of a federation as a pure state machine.
 
     waiting -> planning -> training -> closing -> (next round) ... -> delivering -> ended
 
-Models may be delivered between rounds as well: then a round follows, and not the end.
+Models may also be delivered between rounds: then a round follows, and not the end.
 
-A server that was killed begins with the state that `recovery` reads from its journal.
 No socket, clock, thread or randomness: `step(federation, event, now)` returns the next state and the
-commands to carry out. A round ends when every participant has a final status, or at its deadline; it counts
-when enough updates do (the quorum) and is otherwise abandoned and planned anew. A device that dies can delay
-a round by `rejoin_s` and a silent one by the deadline: neither can stop it. In buffered mode devices go on
-with their work in all of these phases (see `pacing`).
+commands to carry out. A killed server starts with the state that `recovery` reads from its journal. A round
+ends when every participant has a final status, or at its deadline; it counts if enough updates do (the
+quorum) and is otherwise abandoned and planned again. A device that dies can delay a round by `rejoin_s`, a
+silent one until the deadline: neither can stop it. In buffered mode devices keep working in all of these
+phases (see `modes`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from edge_server.rounds.state import (
 )
 
 UPLOADING_BYTES = 48 * 1024 * 1024
-"""Of the 64 MB that Mosquitto, as it is set up here, keeps for one client."""
+"""Bytes of uploads in flight, below the 64 MB that Mosquitto queues for one client as configured here."""
 
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
@@ -79,8 +79,8 @@ def step(federation: Federation, event: Event, now: float) -> Step:
         return federation, []
     applied, commands = _apply(federation, event, now)
     settled, more = _settle(applied, now)
-    told, shared = handlers.settle(settled, now)
-    return told, secure_aggregation.with_segments(told, commands + more + shared)
+    after, published = handlers.settle(settled, now)
+    return after, secure_aggregation.with_segments(after, commands + more + published)
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:
@@ -116,7 +116,7 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
 
 
 def _start(federation: Federation, now: float) -> Step:
-    """A new run waits for devices; one that was cut off goes on where it was."""
+    """A new run waits for devices; an interrupted one continues in its phase."""
     match federation.phase:
         case Phase.TRAINING:
             return federation, [announce(federation, "training")]
@@ -154,7 +154,7 @@ def _advance(federation: Federation, event: RoundClosed, now: float) -> Step:
 
 
 def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
-    """An earlier model is in place, or cannot be had: then the run is over."""
+    """An earlier model is in place; or it cannot be restored, and the run fails."""
     if federation.phase is not Phase.CLOSING or event.command.undone != federation.round:
         return federation, []
     if event.failed:
@@ -166,9 +166,9 @@ def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
 
 
 def _go_on(federation: Federation, now: float) -> Step:
-    """Begin what follows the round that is closed."""
+    """Begin what follows the closed round."""
     if federation.diverged and can_undo(federation, federation.round):
-        why = f"the model of round {federation.round} computes no numbers"
+        why = f"the model of round {federation.round} yields no finite numbers"
         return request_rollback(federation, federation.round, why)
     if is_over(federation):
         return _conclude(federation)
@@ -184,7 +184,7 @@ def _next_round(federation: Federation, now: float) -> Step:
 
 
 def _conclude(federation: Federation) -> Step:
-    """No round follows: deliver the model of the last one, if there was any."""
+    """No round follows: deliver the model of the last round, if there was one."""
     if federation.round == 0:
         return end(federation, "failed")
     return _deliver(federation) if federation.rules.deliver else end(federation, "finished")
@@ -198,8 +198,8 @@ def _deliver(federation: Federation) -> Step:
 
 
 def _delivered(federation: Federation, now: float) -> Step:
-    """Everyone has its model, or has had its time."""
-    # A server that was killed no longer knows that the last round was not to come: it finds out again.
+    """Every device has its model, or has exceeded its time."""
+    # A restarted server does not know that the run ended early: the next planning says so again.
     over = is_over(federation) or not federation.rules.deliver_every
     return end(federation, "finished") if over else _next_round(federation, now)
 
@@ -220,7 +220,7 @@ def _tick(federation: Federation, now: float) -> Step:
 
 
 def _give_up(federation: Federation, now: float) -> Federation:
-    """Mark who has missed its part: at its deadline, or a lost device after `rejoin_s`."""
+    """Mark participants as missed: at their deadline, or `rejoin_s` after the device was lost."""
     out = []
     for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
@@ -233,7 +233,7 @@ def _give_up(federation: Federation, now: float) -> Federation:
 
 
 def _settle(federation: Federation, now: float) -> Step:
-    """Do what the state itself calls for, whatever event led to it."""
+    """Do what the state requires, whatever event led to it."""
     granted, commands = _grant(federation, now)
     if granted.phase is Phase.STARTING and granted.attempt and is_gathered(granted, now):
         settled, more = _go_on(granted, now)
@@ -249,9 +249,9 @@ def _settle(federation: Federation, now: float) -> Step:
 
 
 def _grant(federation: Federation, now: float) -> Step:
-    """Let the next devices upload, never more than `uploads_at_once`; none begins during a planning.
+    """Let the next devices upload, except during a planning.
 
-    Nor more than the broker's queue for the server holds, which drops what it cannot keep.
+    At most `uploads_at_once`, and no more bytes than the broker queues for the server: it drops the rest.
     """
     if federation.phase is Phase.PLANNING:
         return federation, []
@@ -262,10 +262,11 @@ def _grant(federation: Federation, now: float) -> Step:
         return federation, []
     participants = federation.participants
     waiting = (participants[name] for name in participants.queues[Status.WAITING])
-    fresh = list(islice((one for one in waiting if one.receiving is None), free))
+    fresh = list(islice((uploader for uploader in waiting if uploader.receiving is None), free))
     if len(fresh) < free:
-        # Whoever had a turn and fell silent comes last.
-        silent = (one for one in participants.having({Status.WAITING}) if one.receiving is not None)
+        # Devices that lost their turn come last.
+        again = participants.having({Status.WAITING})
+        silent = (uploader for uploader in again if uploader.receiving is not None)
         fresh += islice(silent, free - len(fresh))
     commands: list[Command] = []
     coming = sum(map(part.bytes_in_flight, federation.participants.having({Status.UPLOADING})))

@@ -1,13 +1,13 @@
-"""When a round is planned and when it closes: the two modes of a run.
+"""The two modes of a run: when a round is planned and when it closes.
 
-Synchronous: one planning, then the work, then one closing; who is asked beyond what is needed
-(over-selection: Bonawitz et al. 2019, "Towards Federated Learning at Scale", section 2.2) is let go.
+Synchronous: one planning, then training, then one closing; devices asked beyond those needed
+(over-selection: Bonawitz et al. 2019, "Towards Federated Learning at Scale", section 2.2) are released.
 
 Buffered (FedBuff: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation",
 algorithm 1): devices are planned as they become free, and a round is one aggregation of `size` updates,
-whichever round they were begun in. What the paper leaves open: a device counts at most once per round and
-then rests until the next, and so does one whose task was lost; updates that come while the server is busy
-join the next aggregation; where no device can fill the buffer, `min_clients` updates are enough.
+whichever round they began in. Beyond the paper: a device counts at most once per round and then rests until
+the next, as does a device whose task was lost; updates that arrive while the server is busy join the next
+aggregation; if no device can fill the buffer, `min_clients` updates are enough.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edge_server.rounds.state import Buffering, Federation, Phase, Step, announc
 
 @dataclass(frozen=True)
 class RoundMode:
-    """A mode: what a plan and an aggregated round lead to, and what the state itself calls for."""
+    """A mode: what follows a plan, what follows an aggregated round, and what the state requires."""
 
     begin: Callable[[Federation, RoundPlanned, float], Step]
     advance: Callable[[Federation, float], Step]
@@ -39,26 +39,26 @@ class RoundMode:
 
 
 def mode_of(federation: Federation) -> RoundMode:
-    """The mode that the rules ask for."""
+    """The mode that the rules set."""
     return SYNCHRONOUS if federation.rules.buffering is None else BUFFERED
 
 
 def mark_missed(participant: Participant) -> Participant:
-    """The participant, given up."""
+    """The participant with the status MISSED."""
     return replace(participant, status=Status.MISSED, receiving=None)
 
 
 def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
-    """Ask for a plan of the round, once it is known which classes there are."""
-    agreed, said = agree_classes(federation)
+    """Request a plan of the round, once the classes are known."""
+    agreed, notes = agree_classes(federation)
     if agreed.phase is Phase.ENDED:
-        return agreed, said
+        return agreed, notes
     why = shortage_reason(agreed)
     if why:
         planned, commands = abandon(agreed, why, now, untrained=agreed.untrained > 0)
     else:
         planned, commands = ask_for_one(agreed)
-    return planned, [*said, *commands]
+    return planned, [*notes, *commands]
 
 
 # --- synchronous ---
@@ -107,7 +107,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
         untrained = training_failed(federation.participants.values(), quorum=quorum)
         return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
-    final = Participants.of(one if one.final else mark_missed(one) for one in parts)
+    final = Participants.of(part if part.final else mark_missed(part) for part in parts)
     closing, commands = close(replace(federation, participants=final), final)
     return closing, [announce(closing, "aggregating"), *commands]
 
@@ -146,7 +146,7 @@ def _settle_buffer(federation: Federation, now: float) -> Step:
 
 
 def _ask_free(federation: Federation) -> Step:
-    """Ask for a plan with those who are free, if anyone is."""
+    """Request a plan with the free devices, if there are any."""
     free = _free(federation)
     if not free:
         return federation, []
@@ -160,14 +160,15 @@ def _buffering(federation: Federation) -> Buffering:
 
 
 def _free(federation: Federation) -> tuple[Device, ...]:
-    """The devices that may be planned: neither at work nor done, or lost, since the last aggregation."""
+    """The devices that may be planned: without a part since the last aggregation."""
     if len(federation.participants) >= len(federation.fleet.devices):
         return ()
-    return tuple(one for one in trusted_devices(federation) if one.name not in federation.participants)
+    parts = federation.participants
+    return tuple(device for device in trusted_devices(federation) if device.name not in parts)
 
 
 def _make_do(federation: Federation, now: float) -> Step:
-    """Nobody works and nobody can: close with what there is, or try again with those who are left."""
+    """No device is at work or free: close with the updates there are, or pause and try again."""
     count = federation.done
     if count >= max(1, federation.rules.min_clients):
         return _close_buffer(federation)
@@ -177,7 +178,7 @@ def _make_do(federation: Federation, now: float) -> Step:
 
 
 def _pause(federation: Federation, why: str, now: float) -> Step:
-    """Let those whose task was lost try again, after a pause; what counts goes on counting."""
+    """Let devices whose task was lost try again after a pause; counted updates stay counted."""
     counted = Participants.of(federation.participants.having({Status.COUNTED}))
     quorum = max(1, federation.rules.min_clients)
     untrained = training_failed(federation.participants.values(), quorum=quorum)
@@ -185,17 +186,17 @@ def _pause(federation: Federation, why: str, now: float) -> Step:
 
 
 def _close_buffer(federation: Federation) -> Step:
-    """Aggregate what is done; a task that would be too old for the next round, or that has none, is over."""
+    """Aggregate the counted updates; tasks too old for the next round, or without one, are given up."""
     last = federation.round >= federation.rules.rounds
     oldest = federation.round + 1 - _buffering(federation).max_staleness
     over, open_ = [], []
-    for one in federation.participants.values():
-        if one.final:
-            over.append(one)
-        elif last or one.assignment.task.round < oldest:
-            over.append(mark_missed(one))
+    for part in federation.participants.values():
+        if part.final:
+            over.append(part)
+        elif last or part.assignment.task.round < oldest:
+            over.append(mark_missed(part))
         else:
-            open_.append(one)
+            open_.append(part)
     return close(replace(federation, participants=Participants.of(open_)), Participants.of(over))
 
 

@@ -1,4 +1,4 @@
-"""Two devices with one name: people are told once, and the later device whenever it comes."""
+"""Two devices with one name: people are notified once, the later device at each of its births."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.values import Reason
 
 
 def check_name(federation: Federation, birth: Birth, known: Device | None) -> Step:
-    """Compare who says this birth with who said the one before."""
+    """Compare the process of this birth with that of the last one."""
     if known is None:
         return federation, []
     sightings = name_sightings.record_birth(federation.sightings, birth, (known.instance, known.origin))
@@ -30,7 +30,7 @@ def check_name(federation: Federation, birth: Birth, known: Device | None) -> St
         commands.append(Note("shares its name with another device:", birth.device, detail=detail))
     if claimants.later_is_there:
         commands.append(_refusal(birth, _named(claimants.before, claimants)))
-    # Each counts its own connections: which of the two is there now, their numbers do not tell.
+    # Each device counts its own connections, so session numbers do not say which of the two is connected.
     return replace(federation, fleet=federation.fleet.renumbered(birth.device, birth.session)), commands
 
 

@@ -1,7 +1,7 @@
-"""Two devices with one name, as copies of one card make them: they throw each other off the broker in turn.
+"""Detect two devices with one name (copies of an SD card), which disconnect each other in turn.
 
-A process has a token of its own, which its births name. A device that was restarted comes with a new token
-and never with an old one again; only where two are alive does a token come back after another. Pure.
+Each process has a random token, which its births name. A restarted device has a new token and never an
+earlier one; only with two devices does a token return after another one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from schemas.messages import Birth
 
 CERTAIN = 2
-"""So many returns make it certain: one may be a birth that was very late."""
+"""Returns needed to be certain: a single one may be a birth that arrived very late."""
 MOST_TOKENS, MOST_DEVICES = 4, 1000
 
 
 @dataclass(frozen=True)
 class Claimants:
-    """Who has come under one name: where each token was seen, whoever came first at the front.
+    """The processes that used one name: the origin of each token, in order of first appearance.
 
-    `current` came last, after the one `before` it.
+    `current` is the newest token, `before` the one it replaced.
     """
 
     origins: Mapping[str, str]
@@ -30,12 +30,12 @@ class Claimants:
 
     @property
     def certain(self) -> bool:
-        """Whether there are two of them."""
+        """Whether two devices use the name."""
         return self.returns >= CERTAIN
 
     @property
     def later_is_there(self) -> bool:
-        """Whether the one who came last is the one who first came after the other."""
+        """Whether the current process first appeared after the one that it replaced."""
         order = list(self.origins)
         return self.before in order and order.index(self.current) > order.index(self.before)
 
@@ -44,7 +44,7 @@ Sightings = Mapping[str, Claimants]
 
 
 def record_birth(sightings: Sightings, birth: Birth, known: tuple[str, str]) -> Sightings:
-    """Take a birth; `known` was there first, as token and origin. The very same where nothing is new."""
+    """Record a birth; `known` is the first (token, origin). Returns the same mapping if nothing is new."""
     claimants = sightings.get(birth.device) or Claimants({known[0]: known[1]}, known[0])
     if not birth.instance or not known[0] or birth.instance == claimants.current:
         return sightings
@@ -52,7 +52,7 @@ def record_birth(sightings: Sightings, birth: Birth, known: tuple[str, str]) -> 
     while len(origins) > MOST_TOKENS:
         del origins[next(iter(origins))]
     returns = claimants.returns + (birth.instance in claimants.origins)
-    others = {name: one for name, one in sightings.items() if name != birth.device}
+    others = {name: known for name, known in sightings.items() if name != birth.device}
     while len(others) >= MOST_DEVICES:
         del others[next(iter(others))]
     return {**others, birth.device: Claimants(origins, birth.instance, claimants.current, returns)}

@@ -1,9 +1,9 @@
-"""Devices that have said that they are there and have not answered anything yet: none of them is planned.
+"""Devices that have sent a birth but have not answered yet; none of them is planned.
 
-Where the broker lets anyone in, a birth is a claim of anybody, and retained births of devices that are long
-gone say the same. So the server asks each newcomer for a blob that nobody has; a device that is there refuses
-at once, with that very name, which only the owner of its topics has read. Who answers joins the fleet, who
-does not is forgotten: made-up devices take no room from others and spend nobody's round.
+If the broker admits anyone, a birth proves nothing, and retained births of devices long gone look the same.
+So the server requests from each newcomer a blob that does not exist; a real device refuses at once and names
+the digest, which only a reader of its topics knows. Devices that answer join the fleet; the others are
+forgotten, so that invented devices take no room from real ones and delay no round.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dataclasses import dataclass, field, replace
 from schemas.messages import Birth, Death
 
 MAX_NEWCOMERS = 5000
-"""So many are waited for at a time; with `SOON_S` this bounds how many new names are taken per second."""
+"""Newcomers waiting at a time; with `SOON_S` this bounds the new names accepted per second."""
 ASK_AT_S = (0.0, 4.0, 12.0)
-"""When a newcomer is asked, in seconds after its birth."""
+"""Seconds after its birth at which a newcomer is asked."""
 FORGET_S = 24.0
 SOON_S = 5.0
-"""Where no more newcomers are taken, those that have had so much time to answer make room."""
+"""Seconds after which an unanswered newcomer may make room for another, if there is none."""
 NOTE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """One that was born at `since`, in seconds, and was asked so often."""
+    """A device whose birth came at `since`, in seconds, and that was asked `asked` times."""
 
     birth: Birth
     since: float
@@ -36,9 +36,9 @@ class Newcomer:
 
 @dataclass(frozen=True)
 class Newcomers:
-    """Those that are waited for, whoever came first at the front; the `secret` makes questions unguessable.
+    """The newcomers, in order of arrival; the `secret` makes their questions unguessable.
 
-    `silent` have not answered since the last word on that, which was `noted_at`; `last` is one of them.
+    `silent` counts those forgotten since the last note on it, at `noted_at`; `last` is one of them.
     """
 
     secret: str
@@ -54,7 +54,7 @@ class Newcomers:
 
 
 def add_newcomer(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcomers, bool]:
-    """Wait for the answer of a newcomer; returns whether there was room, and it is to be asked now."""
+    """Add a newcomer; returns whether it is new and must be asked now."""
     known = newcomers.waiting.get(birth.device)
     if known is not None:
         newer = birth.session >= known.birth.session
@@ -66,7 +66,7 @@ def add_newcomer(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcom
 
 
 def remove_newcomer(newcomers: Newcomers, device: str) -> Newcomers:
-    """Wait for this one no more."""
+    """Remove a newcomer."""
     if device not in newcomers.waiting:
         return newcomers
     left = dict(newcomers.waiting)
@@ -75,19 +75,20 @@ def remove_newcomer(newcomers: Newcomers, device: str) -> Newcomers:
 
 
 def remove_dead(newcomers: Newcomers, death: Death) -> Newcomers:
-    """Take a last will; one of an older session changes nothing."""
+    """Remove a newcomer after its last will, unless the will is of an older session."""
     known = newcomers.waiting.get(death.device)
     stale = known is None or death.session < known.birth.session
     return newcomers if stale else remove_newcomer(newcomers, death.device)
 
 
 def due_newcomers(newcomers: Newcomers, now: float) -> tuple[Newcomers, tuple[str, ...]]:
-    """Forget who has had its time, and say who is to be asked again."""
+    """Forget newcomers whose time is over; returns those to ask again."""
     forgotten = _before(newcomers, now - FORGET_S)
     ask = tuple(
         name
-        for name, one in newcomers.waiting.items()
-        if one.asked < len(ASK_AT_S) and one.since + ASK_AT_S[one.asked] <= now and name not in forgotten
+        for name, known in newcomers.waiting.items()
+        if known.asked < len(ASK_AT_S) and known.since + ASK_AT_S[known.asked] <= now
+        if name not in forgotten
     )
     if not ask and not forgotten:
         return newcomers, ()
@@ -96,28 +97,28 @@ def due_newcomers(newcomers: Newcomers, now: float) -> tuple[Newcomers, tuple[st
 
 
 def count_silent(newcomers: Newcomers, now: float) -> tuple[Newcomers, int]:
-    """How many have not answered, where it is time for a word on that; else 0."""
+    """The number of newcomers that did not answer, if a note on it is due; else 0."""
     if not newcomers.silent or now < newcomers.noted_at + NOTE_EVERY_S:
         return newcomers, 0
     return replace(newcomers, silent=0, noted_at=now), newcomers.silent
 
 
-def _with(newcomers: Newcomers, one: Newcomer) -> Newcomers:
-    return replace(newcomers, waiting={**newcomers.waiting, one.birth.device: one})
+def _with(newcomers: Newcomers, newcomer: Newcomer) -> Newcomers:
+    return replace(newcomers, waiting={**newcomers.waiting, newcomer.birth.device: newcomer})
 
 
 def _roomy(newcomers: Newcomers, now: float) -> Newcomers:
-    """With room for more, if somebody has had time enough to answer."""
+    """With room for more, if newcomers older than `SOON_S` can be forgotten."""
     if len(newcomers.waiting) < newcomers.most:
         return newcomers
     return _without(newcomers, _before(newcomers, now - SOON_S))
 
 
 def _before(newcomers: Newcomers, since: float) -> set[str]:
-    """Who came until then; whoever came first is looked at first."""
+    """The newcomers that arrived until then; they are in order of arrival."""
     names = set()
-    for name, one in newcomers.waiting.items():
-        if one.since > since:
+    for name, known in newcomers.waiting.items():
+        if known.since > since:
             break
         names.add(name)
     return names
@@ -126,5 +127,5 @@ def _before(newcomers: Newcomers, since: float) -> set[str]:
 def _without(newcomers: Newcomers, names: set[str]) -> Newcomers:
     if not names:
         return newcomers
-    left = {name: one for name, one in newcomers.waiting.items() if name not in names}
+    left = {name: known for name, known in newcomers.waiting.items() if name not in names}
     return replace(newcomers, waiting=left, silent=newcomers.silent + len(names), last=max(names))

@@ -1,4 +1,4 @@
-"""One selected device in one round: offered, accepted, uploading, checked, counted; or lost on the way."""
+"""One selected device in one round: offered, accepted, uploading, checked, counted; or missed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from schemas.tensors.blobs import Chunk
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0
-"""How long an offer may stay unanswered before it is repeated."""
+"""Seconds before an unanswered offer is repeated."""
 CHECK_UP_S = 30.0
-"""How often a device that has accepted is offered its task again, in case it has lost it."""
+"""Seconds between offers to a device that has accepted, in case it has lost its task."""
 MAX_CLAIMS = 8
-"""So many different updates of one task: who was restarted may train anew, but each may fill the disk."""
+"""Different updates accepted for one task: a restarted device may train again, but each fills the disk."""
 
 
 class Status(StrEnum):
     """How far a participant is. The last four are final for this round."""
 
-    # An enum's own is written in Python, and these are looked up for every participant of a crowd.
+    # Enum.__hash__ is written in Python and slow; statuses are looked up for every participant.
     __hash__ = str.__hash__
     OFFERED = "offered"
     ACCEPTED = "training"
@@ -52,11 +52,10 @@ SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 
 @dataclass(frozen=True)
 class Participant:
-    """A device's part in the round; `update` is its newest claim, `receiving` the claimed blob on its way.
+    """A device's part in the round; `update` is its newest claim, `receiving` the transfer of its blob.
 
-    It was asked when it `began`, and `deadline` is when its part must be done, in seconds of the server's
-    clock. `by_chunks`: the claimed blob
-    is not to be had from the store where it was put.
+    `began` and `deadline` are in seconds of the server's clock. `by_chunks`: the claimed blob is not in the
+    object store, so it comes in chunks.
     """
 
     device: str
@@ -73,11 +72,11 @@ class Participant:
 
     @property
     def final(self) -> bool:
-        """Whether nothing that the device sends can change its part in the round."""
+        """Whether the device can no longer change its part in the round."""
         return self.status in FINAL
 
     def is_meant(self, answer: TaskReply | Update | Delivery) -> bool:
-        """Whether this answers the very task that the participant has."""
+        """Whether this answers the participant's current task."""
         task = self.assignment.task
         if isinstance(answer, Update if isinstance(task, DeliverTask) else Delivery):
             return False
@@ -88,7 +87,7 @@ Step = tuple[Participant, list[Command]]
 
 
 def offer(participant: Participant, now: float) -> Step:
-    """Send the task, and with its first offer the blobs that ride along."""
+    """Send the task, and with the first offer its inline blobs."""
     time_left = max(0.0, participant.deadline - now)
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
     first = participant.offer_at == 0
@@ -100,7 +99,7 @@ def offer(participant: Participant, now: float) -> Step:
 def record_reply(
     participant: Participant, now: float, *, accepted: bool, reason: Reason | None, detail: str
 ) -> Step:
-    """Take the device's answer to the offer, or its word that the task failed."""
+    """Take the device's answer to the offer, or its report that the task failed."""
     if participant.final:
         return participant, []
     if accepted:
@@ -112,9 +111,9 @@ def record_reply(
 
 
 def record_claim(participant: Participant, update: Update, now: float, *, have: int = 0) -> Step:
-    """Take a device's word that it has an update; another one than before replaces it.
+    """Take a device's claim to have an update; a different update replaces the earlier claim.
 
-    `have` are the chunks that are here already. Its training took no longer than it has been asked for.
+    `have` is a bit mask of the chunks already here. Training time is capped at the time since the offer.
     """
     update = _in_time(participant, update, now)
     if participant.update == update and participant.status is not Status.OFFERED:
@@ -132,17 +131,17 @@ def record_claim(participant: Participant, update: Update, now: float, *, have: 
 
 
 def _in_time(participant: Participant, update: Update, now: float) -> Update:
-    """The update with the seconds that may count: the same ones whenever it is claimed again."""
-    known, said = participant.update, update.metrics
+    """The update with its training time capped; the same cap applies when it is claimed again."""
+    known, metrics = participant.update, update.metrics
     again = known is not None and known.blob.digest == update.blob.digest
     most = known.metrics.seconds if known is not None and again else max(0.0, now - participant.began)
-    if said.seconds <= most:
+    if metrics.seconds <= most:
         return update
-    return update.model_copy(update={"metrics": said.model_copy(update={"seconds": most})})
+    return update.model_copy(update={"metrics": metrics.model_copy(update={"seconds": most})})
 
 
 def bytes_in_flight(participant: Participant) -> int:
-    """How many bytes of its update may be under way at once while it uploads."""
+    """Bytes of its update that may be in flight at once while it uploads."""
     if participant.update is None:
         return 0
     blob = participant.update.blob
@@ -150,7 +149,7 @@ def bytes_in_flight(participant: Participant) -> int:
 
 
 def grant_upload(participant: Participant, now: float) -> Step:
-    """Begin to fetch the update that the device claims to have, or go on after it fell silent."""
+    """Begin to fetch the claimed update, or continue after the device stopped sending."""
     assert participant.update is not None
     if participant.receiving is not None and participant.receiving.complete:
         whole = replace(participant, status=Status.CHECKING)
@@ -166,9 +165,9 @@ def grant_upload(participant: Participant, now: float) -> Step:
 
 
 def receive_chunk(participant: Participant, chunk: Chunk, now: float) -> Step:
-    """Take a chunk of the update; one that comes before its grant was pushed along and counts as granted.
+    """Take a chunk of the update; an inline chunk needs no grant.
 
-    A chunk of another blob is a late one of an earlier update.
+    Chunks of other blobs are late chunks of earlier updates and are ignored.
     """
     if participant.update is None or not participant.update.blob.digest.startswith(chunk.prefix):
         return participant, []
@@ -183,7 +182,7 @@ def receive_chunk(participant: Participant, chunk: Chunk, now: float) -> Step:
 
 
 def skip_upload(participant: Participant) -> Step:
-    """The claimed update is in the store already: nothing is to be fetched, only to be checked."""
+    """The claimed update is in the store already: check it without a transfer."""
     if participant.update is None or participant.status not in (Status.WAITING, Status.UPLOADING):
         return participant, []
     there = replace(participant, status=Status.CHECKING, receiving=None)
@@ -191,7 +190,7 @@ def skip_upload(participant: Participant) -> Step:
 
 
 def fall_back_to_chunks(participant: Participant, have: int) -> Step:
-    """The claimed update is not where the device has put it: its chunks are asked for, but those there."""
+    """The claimed update is not in the object store: request the chunks that are missing."""
     if participant.update is None or participant.status is not Status.CHECKING:
         return participant, []
     begun = Receiving(participant.update.blob, have=have) if have else None
@@ -200,9 +199,9 @@ def fall_back_to_chunks(participant: Participant, have: int) -> Step:
 
 
 def tick(participant: Participant, now: float, *, alive: bool) -> Step:
-    """Repeat what has stayed unanswered for too long; nothing is sent to a device that is away.
+    """Repeat what has been unanswered for too long, to connected devices only.
 
-    An uploader that stays silent gives its turn to the next.
+    A silent uploader loses its turn.
     """
     if not alive:
         return participant, []
@@ -217,7 +216,7 @@ def tick(participant: Participant, now: float, *, alive: bool) -> Step:
 
 
 def rejoin(participant: Participant, now: float) -> Step:
-    """The device is back under a new session: offer again what it has not finished."""
+    """The device is back with a new session: offer its unfinished task again."""
     if participant.final or participant.status is Status.CHECKING:
         return participant, []
     offered, commands = offer(participant, now)
@@ -230,7 +229,7 @@ def rejoin(participant: Participant, now: float) -> Step:
 
 
 def refuse(participant: Participant, reason: Reason, detail: str) -> Step:
-    """The update may not count in this round; the caller tells the device."""
+    """Refuse the update in this round; the caller informs the device."""
     refused = replace(participant, status=Status.REFUSED, reason=reason, receiving=None)
     return refused, [Note("update refused", participant.device, reason, detail)]
 

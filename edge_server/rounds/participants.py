@@ -1,4 +1,4 @@
-"""All participants of a round by name, and how many of them are how far."""
+"""All participants of a round by name, with counts by status."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Queues = Mapping[Status, dict[str, None]]
 
 
 def _queues(participants: Iterable[Participant] = ()) -> Queues:
-    """The names of those who have these statuses."""
+    """The names of the waiting and of the uploading participants."""
     queues: dict[Status, dict[str, None]] = {status: {} for status in QUEUES}
-    for one in participants:
-        if one.status in queues:
-            queues[one.status][one.device] = None
+    for part in participants:
+        if part.status in queues:
+            queues[part.status][part.device] = None
     return queues
 
 
 @dataclass(frozen=True, eq=False)
 class Participants(Mapping[str, Participant]):
-    """A frozen mapping. Its counts are kept, so that no event of one device has to look at all the others.
+    """A frozen mapping with counts by status, so that an event of one device need not visit all others.
 
-    So are the names of those who wait, and of those who upload, whoever began last at the end.
+    `queues` are the names of the waiting and of the uploading participants, in order of arrival.
     """
 
     by_name: dict[str, Participant] = field(default_factory=dict)
@@ -34,13 +34,13 @@ class Participants(Mapping[str, Participant]):
 
     @classmethod
     def of(cls, participants: Iterable[Participant]) -> Participants:
-        """These, in this order."""
-        by_name = {one.device: one for one in participants}
-        counts = Counter(one.status for one in by_name.values())
+        """These participants, in this order."""
+        by_name = {part.device: part for part in participants}
+        counts = Counter(part.status for part in by_name.values())
         return cls(by_name, counts, _queues(by_name.values()))
 
     def put(self, participant: Participant) -> Participants:
-        """With this one's next state, in its old place, or with one more at the end."""
+        """With a participant's next state in its old place, or a new participant at the end."""
         before = self.by_name.get(participant.device)
         by_name = self.by_name.copy()
         by_name[participant.device] = participant
@@ -62,17 +62,17 @@ class Participants(Mapping[str, Participant]):
         return queues
 
     def with_all(self, participants: Sequence[Participant]) -> Participants:
-        """With the next state of each of these."""
+        """With the next state of each of these participants."""
         if not participants:
             return self
-        return Participants.of({**self.by_name, **{one.device: one for one in participants}}.values())
+        return Participants.of({**self.by_name, **{part.device: part for part in participants}}.values())
 
     def count(self, statuses: Iterable[Status]) -> int:
-        """How many have one of these statuses."""
+        """The number of participants with one of these statuses."""
         return sum(self.counts[status] for status in statuses)
 
     def having(self, statuses: Iterable[Status]) -> tuple[Participant, ...]:
-        """Those who have one of these statuses, in order; of those in a queue, in its order."""
+        """The participants with one of these statuses, in order; a queue's, in its order."""
         wanted = frozenset(statuses)
         if not self.count(wanted):
             return ()
@@ -80,8 +80,8 @@ class Participants(Mapping[str, Participant]):
             (status,) = wanted
             if status in self.queues:
                 return tuple(self.by_name[name] for name in self.queues[status])
-            return tuple(one for one in self.by_name.values() if one.status is status)
-        return tuple(one for one in self.by_name.values() if one.status in wanted)
+            return tuple(part for part in self.by_name.values() if part.status is status)
+        return tuple(part for part in self.by_name.values() if part.status in wanted)
 
     def __getitem__(self, name: str) -> Participant:
         return self.by_name[name]

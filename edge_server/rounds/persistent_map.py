@@ -1,4 +1,4 @@
-"""All devices that a server knows, by name, where one more costs no copy of them all."""
+"""A frozen mapping to which an entry can be added without copying all others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 FEW = 64
-"""So many changes are kept apart in any case."""
+"""Changes that are always kept apart."""
 
 
 class PersistentMap(Mapping[str, Value], Generic[Value]):
-    """A frozen mapping: `put` gives the next one, and shares with it all but the latest changes.
+    """A frozen mapping; `put` returns the next one, which shares all but the latest changes.
 
-    Changes are kept beside the rest until they are as many as the root of it: N births cost N to the power of
-    1.5, where a copy each would cost N squared, which is minutes for 100,000 devices.
+    Changes are kept apart until their number exceeds the square root of the rest: N births then cost
+    N^1.5, where a copy each would cost N^2, which is minutes for 100,000 devices.
     """
 
     def __init__(self, settled: Mapping[str, Value], recent: Mapping[str, Value] | None = None) -> None:
@@ -24,7 +24,7 @@ class PersistentMap(Mapping[str, Value], Generic[Value]):
         self._count = len(settled) + sum(name not in settled for name in self._recent)
 
     def put(self, name: str, value: Value) -> PersistentMap[Value]:
-        """With one more at the end, or another value in its old place."""
+        """The mapping with a new entry at the end, or another value in the entry's old place."""
         recent = {**self._recent, name: value}
         if len(recent) <= max(FEW, math.isqrt(len(self._settled))):
             return PersistentMap(self._settled, recent)

@@ -1,4 +1,4 @@
-"""Before the work of a round: wait for devices, ask for a plan, hand out its tasks."""
+"""Before training: wait for devices, request a plan, offer its tasks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edge_server.rounds.state import Federation, Phase, Step, announce, with_par
 
 
 def wait_for_devices(federation: Federation, not_before: float) -> Step:
-    """Nothing is planned before `not_before`, nor without enough devices."""
+    """Wait until `not_before`, and for enough devices."""
     waits = replace(federation, phase=Phase.WAITING, not_before=not_before)
     return waits, [announce(waits, "waiting")]
 
 
 def is_ready(federation: Federation, now: float) -> bool:
-    """Whether a run that waits may go on: it is time, and enough devices are there."""
+    """Whether a waiting run may continue: the time has come, and enough devices are connected."""
     rules = federation.rules
     begun = federation.attempt > 0
     enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
@@ -37,9 +37,9 @@ def request_plan(
     wanted: int | None = None,
     places: tuple[str, ...] = (),
 ) -> Step:
-    """Ask for a plan of the round with some of `devices`; `wanted` of them where others are at work.
+    """Request a plan of the round with some of `devices`: `wanted` of them if others are at work.
 
-    `places` are whose, where they take those of others.
+    `places` are the devices that they replace.
     """
     first = wanted is None or federation.plannings == 0
     planning = replace(
@@ -65,10 +65,10 @@ def request_plan(
 
 
 def _in_use(federation: Federation) -> frozenset[str]:
-    """The blobs that open tasks name, and those of updates that are on their way or wait to be aggregated."""
-    tasks = [one.assignment.task for one in federation.at_work]
+    """The blobs of open tasks, and of updates that are claimed or wait to be aggregated."""
+    tasks = [part.assignment.task for part in federation.at_work]
     named = {ref.digest for task in tasks for ref in task.blobs.values()}
-    claims = [one.update for one in federation.at_work if one.update is not None]
+    claims = [part.update for part in federation.at_work if part.update is not None]
     updates = [*claims, *federation.updates.values()]
     return frozenset(named | {update.blob.digest for update in updates})
 
@@ -80,10 +80,7 @@ def offer_tasks(
     *,
     deadline: float | None = None,
 ) -> Step:
-    """Make participants of the devices that the plan names, and offer each its task.
-
-    They have `deadline_s` for it unless a `deadline` is named.
-    """
+    """Make the planned devices participants and offer each its task, due at `deadline` or in `deadline_s`."""
     commands: list[Command] = []
     deadline = now + federation.rules.deadline_s if deadline is None else deadline
     for device, assignment in assignments.items():

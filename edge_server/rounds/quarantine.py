@@ -1,4 +1,4 @@
-"""Strikes and quarantine in a federation: strikes are recorded, quarantined devices are not planned."""
+"""Strikes and quarantine in a federation: refusals are recorded, quarantined devices are not planned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.values import Reason
 
 
 def strike(federation: Federation, device: str, reason: Reason) -> Step:
-    """Count a refusal against a device that is known; one that is not cannot be planned anyway."""
+    """Count a refusal against a known device; unknown devices are never planned."""
     if device not in federation.fleet.devices:
         return federation, []
     rules = federation.rules.reputation
@@ -29,36 +29,35 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
 
 
 def announce_quarantine(federation: Federation, device: str) -> list[Command]:
-    """A device is in quarantine from now on: people are told, and so is the device."""
+    """Report a new quarantine to people and to the device."""
     note = Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
     return [note, quarantine_refusal(federation, device)]
 
 
 def trusted_devices(federation: Federation) -> tuple[Device, ...]:
-    """The devices that are there and may be planned, by name."""
+    """The connected devices that may be planned, sorted by name."""
     out = quarantined(federation.reputations, federation.round)
-    return tuple(one for one in federation.fleet.able() if one.name not in out and not one.misfit)
+    return tuple(device for device in federation.fleet.able() if device.name not in out and not device.misfit)
 
 
 def quarantine_end(federation: Federation, device: str) -> int | None:
-    """The last round that the device is left out of; None where it is not in quarantine."""
+    """The last round of the device's quarantine; None if it is not in quarantine."""
     reputation = federation.reputations.get(device)
     return reputation.until if reputation is not None and reputation.quarantined(federation.round) else None
 
 
 def shortage_reason(federation: Federation) -> str:
-    """Why no round can be planned although enough devices are there; empty where it can.
+    """Why no round can be planned although enough devices are connected; empty if it can.
 
-    A device whose classes are unknown stays so until it is started anew, and quarantine is measured in
-    rounds: waiting would end neither. Such a round is abandoned, which leaves time for others to join, and
-    after several attempts ends the run with these words. The model is worth more than the run: nobody is let
-    out early.
+    Waiting ends neither unknown classes, which last until the device is restarted, nor a quarantine, which
+    is measured in rounds. Such a round is abandoned, so that other devices have time to join; after several
+    attempts the run ends with this reason. No quarantine is shortened: the model matters more than the run.
     """
     there, left = len(federation.fleet.able()), len(trusted_devices(federation))
     wanted = max(1, federation.rules.min_clients)
     if left >= wanted or there < wanted:
         return ""
-    misfits = [one for one in federation.fleet.able() if one.misfit]
+    misfits = [device for device in federation.fleet.able() if device.misfit]
     if misfits:
         which = f"the data of {len(misfits)} of {there} devices does not fit"
         return f"{which} and min-clients is {wanted}: {misfits[0].name}: {misfits[0].misfit}"
@@ -66,7 +65,7 @@ def shortage_reason(federation: Federation) -> str:
 
 
 def quarantine_refusal(federation: Federation, device: str) -> Command:
-    """Tell a device that it is in quarantine, and until when."""
+    """Tell a device that it is in quarantine, and until which round."""
     return Send(
         device,
         Refusal(

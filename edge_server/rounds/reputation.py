@@ -1,9 +1,9 @@
-"""How devices have behaved: refusals that look hostile are strikes, and too many of them a quarantine.
+"""How devices have behaved: refusals that look hostile are strikes, and too many strikes a quarantine.
 
-Honest failures (a task that failed, an answer that is late or not asked for) never count, and what may have
-been damaged on the way counts half. A round counts at most once per device, by the worst in it, so that no
-flood of one kind adds up. Who a message is from is what its topic says: without access control anyone may
-behave badly in another device's name, and a quarantine then protects the model, not the device.
+Honest failures (a failed task, a late or unrequested answer) never count, and refusals that transmission
+errors may cause count half. A round counts at most once per device, by its worst refusal, so that repeated
+refusals do not add up. The topic names the sender of a message: without access control anyone can misbehave
+in another device's name, and a quarantine then protects the model, not the device.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from schemas.values import Reason
 
 ROLLED_BACK, FORGIVEN = "rolled-back", "forgiven"
-"""Rows of the journal beside refusals: a part in a round that was undone; what counts no more."""
+"""Reasons in the journal that are no refusals: a part in an undone round; an earlier strike is forgiven."""
 
 HOSTILE, DOUBTFUL = 1.0, 0.5
 
@@ -33,7 +33,7 @@ WEIGHTS: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class ReputationRules:
-    """`after` strikes within `window` rounds lead to `rounds` rounds of quarantine; after 0 there is none."""
+    """`after` strikes within `window` rounds lead to `rounds` rounds of quarantine; 0 disables it."""
 
     after: int = 3
     window: int = 10
@@ -42,9 +42,9 @@ class ReputationRules:
 
 @dataclass(frozen=True)
 class Reputation:
-    """One device's strikes by round, those of the window, and the last round that it is left out of.
+    """One device's recent strikes by round, and the last round of its quarantine.
 
-    `reasons` are those of the strikes, or of the strikes that led to the quarantine it is in.
+    `reasons` are those of the strikes, or of the strikes that led to the current quarantine.
     """
 
     strikes: Mapping[int, float]
@@ -52,14 +52,14 @@ class Reputation:
     reasons: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     def quarantined(self, round_number: int) -> bool:
-        """Whether the device is left out of this round."""
+        """Whether the device is in quarantine in this round."""
         return round_number <= self.until
 
     @property
     def cause(self) -> str:
-        """What counts against it, in words."""
+        """The reasons in words."""
         if ROLLED_BACK in self.reasons.values():
-            return f"its update was part of round {min(self.reasons) - 1}, whose model nobody could train"
+            return f"its update was part of round {min(self.reasons) - 1}, whose model could not be trained"
         names = ", ".join(sorted(set(self.reasons.values())))
         return f"{len(self.reasons)} refusal{'s' if len(self.reasons) != 1 else ''} ({names})"
 
@@ -70,17 +70,17 @@ Reputations = Mapping[str, Reputation]
 def struck(
     reputations: Reputations, device: str, round_number: int, reason: str, rules: ReputationRules
 ) -> Reputations:
-    """Take a refusal; the very same mapping where it changes nothing."""
+    """Record a refusal; returns the same mapping if nothing changes."""
     weight = WEIGHTS.get(reason, 0.0)
     before = reputations.get(device, Reputation({}))
     if rules.after == 0 or weight <= before.strikes.get(round_number, 0.0):
         return reputations
-    recent = {number: one for number, one in before.strikes.items() if number > round_number - rules.window}
+    recent = {number: w for number, w in before.strikes.items() if number > round_number - rules.window}
     now = Reputation(
         {**recent, round_number: weight}, before.until, _reasons(before, recent, round_number, reason)
     )
     if not now.quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
-        # Served, the quarantine leaves a clean slate.
+        # After the quarantine the device starts without strikes.
         now = replace(now, strikes={}, until=round_number + rules.rounds)
     return {**reputations, device: now}
 
@@ -88,7 +88,7 @@ def struck(
 def _reasons(
     before: Reputation, recent: Mapping[int, float], round_number: int, reason: str
 ) -> Mapping[int, str]:
-    """Those of the recent strikes with one more; whoever is in quarantine is there for what led to it."""
+    """The reasons of the recent strikes and the new one; during a quarantine they stay as they are."""
     if before.quarantined(round_number):
         return before.reasons
     known = {number: why for number, why in before.reasons.items() if number in recent}
@@ -96,14 +96,14 @@ def _reasons(
 
 
 def left_out(reputations: Reputations, device: str, round_number: int, rules: ReputationRules) -> Reputations:
-    """A quarantine from this round on, without a strike and whatever the rules say of strikes."""
+    """Begin a quarantine in this round, regardless of strikes and their rules."""
     before = reputations.get(device, Reputation({}))
     out = replace(before, until=round_number + rules.rounds, reasons={round_number: ROLLED_BACK})
     return {**reputations, device: out}
 
 
 def forgiven(reputations: Reputations, device: str, round_number: int, rules: ReputationRules) -> Reputations:
-    """What counted against the device in this round counts no more; a quarantine that began in it is over."""
+    """Remove the device's strike of this round; a quarantine that began in it ends."""
     before = reputations.get(device)
     if before is None:
         return reputations
@@ -116,7 +116,7 @@ def forgiven(reputations: Reputations, device: str, round_number: int, rules: Re
 def replay_strikes(
     rows: Iterable[tuple[str, int, str]], rules: ReputationRules, reputations: Reputations | None = None
 ) -> Reputations:
-    """All devices' reputation after these rows in order, each as device, round and reason."""
+    """All reputations after these rows (device, round, reason), in order."""
     reputations = {} if reputations is None else reputations
     for device, round_number, reason in rows:
         match reason:
@@ -130,5 +130,5 @@ def replay_strikes(
 
 
 def quarantined(reputations: Reputations, round_number: int) -> dict[str, int]:
-    """Who is left out of this round, each with the last round of that."""
-    return {device: one.until for device, one in reputations.items() if one.quarantined(round_number)}
+    """The devices in quarantine in this round, each with the last round of it."""
+    return {device: known.until for device, known in reputations.items() if known.quarantined(round_number)}

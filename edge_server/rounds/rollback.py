@@ -1,8 +1,8 @@
-"""When the model of the last closed round is given up for the one before it, and what then follows.
+"""When the last closed round is undone and the model before it restored, and what then follows.
 
-One device can send numbers that the firewall admits and that make a model, or the state beside it, which
-nobody can train. Devices that are merely away never lead here: enough must have answered, and their training
-must have failed.
+A device can send numbers that the firewall admits but that produce a model, or a state, that cannot be
+trained. Devices that are merely offline never cause this: enough must have answered, and their training must
+have failed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from schemas.values import Reason
 TRIES = 2
 """Attempts of a round in which training fails before the round before it is undone."""
 IN_A_ROW = 2
-"""Rounds that may be undone one after the other: the second time others are left out."""
+"""Consecutive rounds that may be undone; the second time other devices are excluded."""
 FAILED = frozenset({Reason.TASK_FAILED, Reason.NOT_FINITE, Reason.OUT_OF_BOUNDS, Reason.HARMFUL})
-"""What becomes of a sound device's training where its model is none."""
+"""Reasons for which an honest device's training fails on a broken model."""
 _ANSWERED = frozenset({Status.REFUSED, Status.DECLINED})
 
 
 def training_failed(participants: Iterable[Participant], *, quorum: int) -> bool:
-    """Whether a round with these parts would count if no training had failed."""
+    """Whether a round with these participants would count if no training had failed."""
     parts = list(participants)
-    counted = sum(one.status is Status.COUNTED for one in parts)
-    failed = sum(one.status in _ANSWERED and one.reason in FAILED for one in parts)
+    counted = sum(part.status is Status.COUNTED for part in parts)
+    failed = sum(part.status in _ANSWERED and part.reason in FAILED for part in parts)
     return counted < quorum <= counted + failed
 
 
@@ -40,13 +40,13 @@ def can_undo(federation: Federation, number: int) -> bool:
     """Whether round `number`, the last closed one, may be undone."""
     if not federation.rules.roll_back or number < 1:
         return False
-    undone = {one.round for one in federation.undone}
+    undone = {earlier.round for earlier in federation.undone}
     in_a_row = {number - before for before in range(1, IN_A_ROW + 1)}
     return number not in undone and not in_a_row <= undone
 
 
 def request_rollback(federation: Federation, number: int, why: str) -> Step:
-    """Ask for the model before round `number`; nothing is planned until it is there."""
+    """Request the model before round `number`; nothing is planned until it is in place."""
     forgiven = _forgiven(federation, number)
     reputations = replay_strikes(
         ((*row, FORGIVEN) for row in forgiven), federation.rules.reputation, federation.reputations
@@ -65,7 +65,7 @@ def request_rollback(federation: Federation, number: int, why: str) -> Step:
 
 
 def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...]:
-    """What counted against devices because of the model, and whom it did not help to leave out before."""
+    """Strikes to forgive, as (device, round): caused by the model, or exclusions that did not help."""
     following = number + 1
     failed = [
         (device, following)
@@ -78,10 +78,10 @@ def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...
 
 
 def finish_rollback(federation: Federation, event: RolledBack) -> Step:
-    """The earlier model is in place: who had a part in the round is left out for some rounds."""
+    """The earlier model is in place: exclude the devices that took part in the round for some rounds."""
     command, out = event.command, frozenset(event.left_out)
     rows = strike_rows(command, event.left_out)
-    kept = (one for one in federation.participants.values() if _stays(one) and one.device not in out)
+    kept = (part for part in federation.participants.values() if _stays(part) and part.device not in out)
     after = replace(
         federation,
         participants=Participants.of(kept),
@@ -103,13 +103,13 @@ def finish_rollback(federation: Federation, event: RolledBack) -> Step:
 
 
 def strike_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
-    """What the devices' reputation comes to, as (device, round, reason)."""
+    """The journal's rows for a rollback, as (device, round, reason)."""
     forgiven = [(device, number, FORGIVEN) for device, number in command.forgiven]
     return [*forgiven, *((device, command.undone + 1, ROLLED_BACK) for device in left_out)]
 
 
 def vain_rollback_text(federation: Federation) -> str:
-    """What to add to why the run fails where its round was begun anew from an earlier model."""
+    """Addition to the reason of a failed run whose round followed a rollback."""
     before = federation.undone[-1] if federation.undone else None
     if before is None or before.round != federation.round - 1:
         return ""
@@ -117,5 +117,5 @@ def vain_rollback_text(federation: Federation) -> str:
 
 
 def _stays(participant: Participant) -> bool:
-    """Whether a part in a buffered round goes on."""
+    """Whether a participant of a buffered round keeps its part."""
     return not participant.final or participant.status is Status.COUNTED

@@ -1,8 +1,9 @@
-"""A masked round among the other machines: what the participants' states mean for the agreement on masks.
+"""Masked rounds: connects the participants' states to the agreement on masks.
 
-Who has no keys or no shares in time has missed its part; a cohort that is too small, or an answer that does
-not fit, abandons the round, and the next attempt begins with fresh keys. Only a sum that is opened closes it.
-For that the server waits as long as for updates: who has helped once does not help again in this round.
+A device without keys or shares in time has missed the round. A cohort that is too small, or an answer that
+does not fit, abandons the round, and the next attempt begins with new keys. Only an opened sum closes the
+round. The server waits for help as long as for updates: a device that has helped once in a round does not
+help again.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ from schemas.messages import (
 from schemas.values import Reason
 
 ASK_AGAIN_S = 5.0
-"""How long a request for help may stay unanswered before it is repeated."""
+"""Seconds before an unanswered request for help is repeated."""
 
 
 def begin_agreement(federation: Federation, event: RoundPlanned, now: float) -> MaskAgreement | None:
-    """The agreement that a plan with masked tasks begins; None where nothing is masked."""
-    tasks = {name: one.task for name, one in event.assignments.items() if one.task.masking is not None}
+    """The agreement for a plan with masked tasks; None if nothing is masked."""
+    given = event.assignments.items()
+    tasks = {name: assignment.task for name, assignment in given if assignment.task.masking is not None}
     return MaskAgreement(tasks, until=now + federation.rules.masking_step_s) if tasks else None
 
 
 def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
-    """Take a device's part in the agreement; what cannot be taken is refused, with the attempt it was for."""
+    """Take a device's message for the agreement, or refuse it, naming its attempt."""
     if federation.masking is None and isinstance(message, UnmaskAnswer):
-        return federation, []  # others were quicker
+        return federation, []  # other answers were enough
     if federation.masking is None:
         return federation, [_refusal(message, Reason.STALE_ROUND, "no masks are being agreed")]
     try:
@@ -59,7 +61,7 @@ def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskA
 
 
 def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
-    """A device that comes too late, or again with other keys (it was restarted), has missed its part."""
+    """A device that is late, or sends other keys (it was restarted), has missed the round."""
     participant = federation.participants.get(message.device)
     if participant is None or participant.final or participant.assignment.task.attempt != message.attempt:
         return federation
@@ -68,16 +70,19 @@ def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
 
 
 def with_segments(federation: Federation, commands: Sequence[Command]) -> list[Command]:
-    """Say in each check which segments a masked update must have; none may come before masks are agreed."""
+    """Add to each check the segments that a masked update must have; none before the masks are agreed."""
     masking = federation.masking
-    if masking is None or not any(isinstance(one, CheckUpdate) for one in commands):
+    if masking is None or not any(isinstance(command, CheckUpdate) for command in commands):
         return list(commands)
     wanted = masking.sent_segments if masking.stage is Stage.MASKING else ()
-    return [replace(one, segments=wanted) if isinstance(one, CheckUpdate) else one for one in commands]
+    return [
+        replace(command, segments=wanted) if isinstance(command, CheckUpdate) else command
+        for command in commands
+    ]
 
 
 def settle(federation: Federation, masking: MaskAgreement, now: float) -> Step:
-    """Go on to the next step once the one at hand is over."""
+    """Advance to the next step once the current one is over."""
     match masking.stage:
         case Stage.KEYING:
             return _keying(federation, masking, now)
@@ -90,7 +95,7 @@ def settle(federation: Federation, masking: MaskAgreement, now: float) -> Step:
 
 
 def _keying(federation: Federation, masking: MaskAgreement, now: float) -> Step:
-    there = {one.device for one in federation.at_work}
+    there = {part.device for part in federation.at_work}
     if there - masking.keys.keys() and now < masking.until:
         return federation, []
     keyed = there & masking.keys.keys()
@@ -102,7 +107,7 @@ def _keying(federation: Federation, masking: MaskAgreement, now: float) -> Step:
 
 
 def _sharing(federation: Federation, masking: MaskAgreement, now: float) -> Step:
-    there = {one.device for one in federation.at_work}
+    there = {part.device for part in federation.at_work}
     if there - masking.shares.keys() and now < masking.until:
         return federation, []
     if len(masking.partners) < masking.needed:
@@ -128,7 +133,10 @@ def _unmasking(federation: Federation, masking: MaskAgreement, now: float) -> St
         return _abandon(federation, f"the sum cannot be read: {error}", now)
     if opened is not None:
         closing, commands = close(replace(federation, masking=None), federation.participants)
-        read = [replace(one, opened=opened) if isinstance(one, CloseRound) else one for one in commands]
+        read = [
+            replace(command, opened=opened) if isinstance(command, CloseRound) else command
+            for command in commands
+        ]
         return closing, [announce(closing, "aggregating"), *_hidden(opened), *read]
     if now >= masking.until:
         helped = f"{len(masking.answers)} of {masking.needed} devices helped to read the sum"
@@ -137,12 +145,12 @@ def _unmasking(federation: Federation, masking: MaskAgreement, now: float) -> St
         return federation, []
     again = replace(masking, ask_at=now + ASK_AGAIN_S)
     alive = {device.name for device in federation.fleet.alive()}
-    requests = [one for one in machine.pending_requests(masking) if _addressee(one) in alive]
+    requests = [request for request in machine.pending_requests(masking) if _addressee(request) in alive]
     return replace(federation, masking=again), _sends(requests)
 
 
 def _hidden(opened: OpenedSecrets) -> list[Command]:
-    """Say how much of the model this round leaves as it is, lest a whole tier learns nothing unnoticed."""
+    """Note how many parameters this round leaves unchanged, as a whole tier might learn nothing."""
     sizes = [segment.size for segment in opened.terms.segments]
     hidden = sum(sizes) - sum(sizes[index] for index in opened.segments)
     if not hidden:
@@ -154,12 +162,12 @@ def _hidden(opened: OpenedSecrets) -> list[Command]:
 def _go_on(
     federation: Federation, masking: MaskAgreement, members: Set[str], messages: Iterable[Message], now: float
 ) -> Step:
-    """The next step, with these members; whoever is at work and not among them has missed its part."""
+    """The next step, with these members; other participants at work have missed the round."""
     parts = [
-        replace(one, status=Status.MISSED, receiving=None)
-        if one.status in AT_WORK and one.device not in members
-        else one
-        for one in federation.participants.values()
+        replace(part, status=Status.MISSED, receiving=None)
+        if part.status in AT_WORK and part.device not in members
+        else part
+        for part in federation.participants.values()
     ]
     rules = federation.rules
     patience = {Stage.MASKING: math.inf, Stage.UNMASKING: rules.deadline_s}.get(
@@ -171,7 +179,7 @@ def _go_on(
 
 def _abandon(federation: Federation, why: str, now: float) -> Step:
     masking, untrained = federation.masking, False
-    # Nobody has trained before the cohort is agreed on.
+    # No device trains before the cohort is agreed on.
     if masking is not None and masking.cohort is not None:
         untrained = training_failed(federation.participants.values(), quorum=masking.needed)
     fresh = replace(federation, participants=Participants(), masking=None)

@@ -1,4 +1,4 @@
-"""The state of a run as far as rounds go: its rules, its devices, the round under way."""
+"""The state of a run: its rules, its devices, its current round."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 
 class Phase(StrEnum):
-    """Where the run is."""
+    """The phase of a run."""
 
     STARTING = "starting"
     WAITING = "waiting"
@@ -33,9 +33,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Buffering:
-    """Buffered asynchronous rounds: each closes with `size` updates, whichever round they were begun in.
+    """Buffered asynchronous rounds: each closes with `size` updates, whichever round they began in.
 
-    `max_staleness` is how many rounds an update may lag behind, `concurrency` how many devices train at once.
+    `max_staleness`: rounds that an update may lag behind; `concurrency`: devices that train at once.
     """
 
     size: int
@@ -45,14 +45,13 @@ class Buffering:
 
 @dataclass(frozen=True)
 class RoundRules:
-    """What makes a round: times in seconds, `quorum` as a share of the updates that are needed.
+    """The rules of rounds: times in seconds, `quorum` as a share of the needed updates.
 
-    A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
-    as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
-    masked, each step of agreeing may take `masking_step_s`. A device that gives its task back is replaced in
-    a synchronous round, unless it `replaces` none. With `deliver_every` models are delivered after every so
-    many rounds, too, and not at the end alone. With `roll_back` a closed round is undone whose model nobody
-    can train.
+    A run begins with `start_clients` devices, any later round with `min_clients`. `over_select` is the factor
+    of devices asked beyond those needed. Without `buffering` rounds are synchronous. `masking_step_s` limits
+    each step of secure aggregation. `replaces`: a synchronous round replaces devices that give their tasks
+    back. `deliver_every`: rounds between deliveries (0: only at the end). `roll_back`: a closed round whose
+    model cannot be trained is undone.
     """
 
     rounds: int
@@ -75,10 +74,7 @@ class RoundRules:
 
 @dataclass(frozen=True)
 class Undone:
-    """A closed round whose model was given up for the one before it.
-
-    Plannings up to `attempt` are void; the devices of `left_out` had a part in the round.
-    """
+    """A closed round that was undone; plannings up to `attempt` are void, `left_out` took part in it."""
 
     round: int
     attempt: int
@@ -87,18 +83,16 @@ class Undone:
 
 @dataclass(frozen=True)
 class Federation:
-    """The whole state of a run, as far as rounds go.
+    """The whole state of a run.
 
-    `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all), in which others were asked for in the place of the `replaced`.
-    `counted` holds each device's last counted update. A server that
-    was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
-    `ended` says why the run is done before its last round. `masking` is what the round's devices have agreed
-    on, where it is masked; `broadcast` is what is published for several of them at once. `untrained` counts
-    this round's abandoned attempts in which training itself failed; the last closed round has `diverged` if
-    its model computes no numbers; the rounds that were given up are `undone`, in order. The model's
-    `classes` have their names before anything is trained. `sightings` are of devices that came
-    as another process than before.
+    `attempt` numbers the plannings of the run, `plannings` counts those of this round. `needed` updates
+    close a synchronous round (None: all); devices in `replaced` have had a replacement requested. `counted`
+    is each device's last counted update. `gather_until`: a restarted server plans nothing before its known
+    devices are back, or this time. `ended` says why the run ends early. `masking` is the agreement of a
+    masked round, `broadcast` what is published for several devices at once. `untrained` counts this round's
+    abandoned attempts in which training itself failed. `diverged`: the model of the last closed round yields
+    no finite numbers. `undone` are the rounds that were undone, in order. `classes` are named before anything
+    is trained. `sightings` are the processes that used a device's name.
     """
 
     name: str
@@ -128,52 +122,52 @@ class Federation:
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
-        """The participants whose part is still open."""
+        """The participants without a final status."""
         return self.participants.having(AT_WORK)
 
     @property
     def working(self) -> int:
-        """How many are at work."""
+        """The number of participants at work."""
         return self.participants.count(AT_WORK)
 
     @property
     def updates(self) -> dict[str, Update]:
         """The counted updates that wait to be aggregated."""
         counted = self.participants.having({Status.COUNTED})
-        return {one.device: one.update for one in counted if one.update is not None}
+        return {part.device: part.update for part in counted if part.update is not None}
 
     @property
     def done(self) -> int:
-        """How many updates wait to be aggregated."""
+        """The number of updates that wait to be aggregated."""
         return self.participants.count({Status.COUNTED})
 
     @property
     def deadline(self) -> float | None:
-        """The next deadline of those who are at work; None when nobody is."""
-        return min((one.deadline for one in self.at_work), default=None)
+        """The next deadline of a participant at work; None if there is none."""
+        return min((part.deadline for part in self.at_work), default=None)
 
 
 Step = tuple[Federation, list[Command]]
 
 
 def is_gathered(federation: Federation, now: float) -> bool:
-    """Whether the devices that were there before a restart are back, or have had their time."""
-    return now >= federation.gather_until or all(one.alive for one in federation.fleet.devices.values())
+    """Whether the devices known before a restart are back, or the time for that is over."""
+    return now >= federation.gather_until or all(known.alive for known in federation.fleet.devices.values())
 
 
 def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
-    """Put a participant's next state, and its commands, into the federation's."""
+    """The federation with a participant's next state, and the participant's commands."""
     participant, commands = stepped
     return replace(federation, participants=federation.participants.put(participant)), commands
 
 
 def is_over(federation: Federation) -> bool:
-    """Whether no round follows the one that is closed."""
+    """Whether no round follows the closed one."""
     return federation.round >= federation.rules.rounds or bool(federation.ended)
 
 
 def oldest_round(federation: Federation) -> int:
-    """The earliest round whose tasks are still wanted."""
+    """The earliest round whose updates still count."""
     buffering = federation.rules.buffering
     lag = 0 if buffering is None else buffering.max_staleness
     return max(1, federation.round - lag)
@@ -182,7 +176,7 @@ def oldest_round(federation: Federation) -> int:
 def announce(
     federation: Federation, phase: Literal["waiting", "training", "aggregating", "delivering"]
 ) -> Command:
-    """Tell all devices where the run is."""
+    """Announce the phase and round to all devices."""
     return Announce(
         RoundAnnouncement(
             federation=federation.name,
@@ -199,7 +193,7 @@ def announce(
 def end(
     federation: Federation, outcome: Literal["finished", "failed", "interrupted"], detail: str = ""
 ) -> Step:
-    """The run is over."""
+    """End the run."""
     message = FederationEnd(
         federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
     )

@@ -1,4 +1,4 @@
-"""Who is left out when a round is given up: those whose updates made its model, as far as others are left."""
+"""Which devices are excluded when a round is undone: those whose updates made its model, if others remain."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Collection, Mapping
 from statistics import median
 
 OUTSTANDING = 10.0
-"""An update whose measures lie so many usual spreads from the others' stands out."""
+"""An update stands out if a measure lies this many spreads above the median."""
 SIGMA = 1.4826
 LEAST_SPREAD = 0.1
-"""Of the median: where all are alike the spread is none."""
+"""Smallest spread, as a share of the median: equal measures would have a spread of 0."""
 
 Measures = Mapping[str, float]
-"""Of one update, by name: what is larger the larger its effect on the model is."""
+"""An update's measures by name; each grows with the update's effect on the model."""
 
 
 def choose_suspects(measures: Mapping[str, Measures], able: Collection[str], fewest: int) -> tuple[str, ...]:
-    """The devices to leave out, of those whose updates have these `measures`, by name.
+    """The devices to exclude, of those whose updates have these `measures`, sorted by name.
 
-    All of them where at least `fewest` of the `able` devices remain. Otherwise those that stand out from the
-    others, or else the half that comes nearest to it; a second time the other half is left.
+    All of them if at least `fewest` of the `able` devices remain. Otherwise those that stand out, or else
+    the half with the highest scores; if that does not help, the other half remains for a second attempt.
     """
     involved = sorted(measures)
     if len(set(able) - set(involved)) >= fewest:
@@ -33,7 +33,7 @@ def choose_suspects(measures: Mapping[str, Measures], able: Collection[str], few
 
 
 def _scores(measures: Mapping[str, Measures]) -> dict[str, float]:
-    """By how many usual spreads each update's farthest measure lies above the round's median."""
+    """How many spreads each update's most extreme measure lies above the round's median."""
     names = sorted({name for each in measures.values() for name in each})
     known = {name: [each.get(name, 0.0) for each in measures.values()] for name in names}
     spreads = {name: _spread(values) for name, values in known.items()}
@@ -46,7 +46,7 @@ def _scores(measures: Mapping[str, Measures]) -> dict[str, float]:
 
 
 def _spread(values: list[float]) -> tuple[float, float]:
-    """The median, and the usual distance from it."""
+    """The median, and the median absolute deviation from it scaled to a standard deviation."""
     usual = median(values)
     spread = SIGMA * median(abs(value - usual) for value in values)
     return usual, max(spread, LEAST_SPREAD * abs(usual), 1e-12)

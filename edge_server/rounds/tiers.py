@@ -1,4 +1,4 @@
-"""Which capability tier a device belongs to."""
+"""The capability tier of a device."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from schemas.values import CapabilityProfile
 
 GIB = 1024**3
 MEMORY_STEPS = (1 * GIB, 2 * GIB, 4 * GIB, 8 * GIB)
-"""Of five tiers: below 1 GiB tier 1 (Pi Zero 2), below 2, below 4, below 8, and the rest tier 5."""
+"""Upper bounds of tiers 1 to 4 of five; a Pi Zero 2 (below 1 GiB) is in tier 1."""
 
 
 def tier_of(profile: CapabilityProfile, tiers: int, *, given: int | None = None) -> int:
-    """The tier that the device states, else the one `given` to it by evidence, else one by its memory.
+    """The tier that the device states, else the tier `given` by evidence, else the tier of its memory.
 
-    It is in 1..`tiers`, 1 the weakest: that of a device of which nothing is known.
+    In 1..`tiers`, 1 the weakest; 1 if nothing is known of the device.
     """
     if profile.tier is not None:
         return min(profile.tier, tiers)

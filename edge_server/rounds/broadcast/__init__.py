@@ -1,1 +1,1 @@
-"""The broadcast of a model to several devices at once."""
+"""Broadcast of a model to several devices at once."""

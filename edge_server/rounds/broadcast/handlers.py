@@ -1,11 +1,11 @@
-"""What a federation's broadcast has to do with its devices: who listens, who is told to ask for the rest."""
+"""Connects a federation's broadcast to its devices: who listens, and who must request the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from edge_server.rounds.broadcast import pacing as shared
+from edge_server.rounds.broadcast import pacing
 from edge_server.rounds.events import Command, Publish, Send
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.state import Federation, Phase, Step
@@ -13,36 +13,36 @@ from schemas.messages import BroadcastEnd, BroadcastProgress, TaskReply
 
 
 def start_broadcast(federation: Federation, participants: Iterable[Participant], now: float) -> Federation:
-    """The broadcast of what the tasks that were just offered have in common, if there is anything."""
-    tasks = (one.assignment.task for one in participants)
-    return replace(federation, broadcast=shared.plan_broadcast(tasks, now))
+    """Start the broadcast of the blobs that the offered tasks share, if they share any."""
+    tasks = (participant.assignment.task for participant in participants)
+    return replace(federation, broadcast=pacing.plan_broadcast(tasks, now))
 
 
 def handle_reply(federation: Federation, reply: TaskReply, participant: Participant, now: float) -> Step:
-    """A device has answered: it listens, or not, and must ask for what was published before it did."""
+    """A device has answered: if it listens, it must request what was published before."""
     task, current = participant.assignment.task, federation.broadcast
     if not reply.accepted or not reply.listens:
-        # One that has come back asks for what it lacks.
-        return replace(federation, broadcast=current and shared.drop_followers(current, [reply.device])), []
+        # A device that reconnects requests what it lacks.
+        return replace(federation, broadcast=current and pacing.drop_followers(current, [reply.device])), []
     listens = {name: n for name, n in task.channels.items() if n in reply.listens}
     if current is None or (current.run, current.attempt) != (task.run, task.attempt):
         return federation, _end(federation, participant, [task.blobs[name].digest for name in listens])
     if current.begun:
-        coming = {piece.ref.digest for piece in current.pieces[current.next :]}
+        coming = {part.ref.digest for part in current.ranges[current.next :]}
         past = [task.blobs[name].digest for name in listens if task.blobs[name].digest not in coming]
     else:
         past = []
     if reply.device not in current.followers:
-        current = shared.add_follower(current, reply.device, listens.values(), now)
+        current = pacing.add_follower(current, reply.device, listens.values(), now)
     return replace(federation, broadcast=current), _end(federation, participant, past)
 
 
 def handle_progress(federation: Federation, message: BroadcastProgress, now: float) -> Step:
-    """A device tells how far it has heard."""
+    """A device reports how much of the broadcast it has received."""
     current = federation.broadcast
     if current is None or (current.run, current.attempt) != (message.run, message.attempt):
         return federation, []
-    further = shared.record_progress(current, message.device, message.digest, message.index, now)
+    further = pacing.record_progress(current, message.device, message.digest, message.index, now)
     return replace(federation, broadcast=further), []
 
 
@@ -57,12 +57,12 @@ def settle(federation: Federation, now: float) -> Step:
         nobody_open = not federation.participants.count({Status.OFFERED})
         if not current.may_begin(now, answered=nobody_open):
             return federation, []
-        current = shared.begin(current, now)
-    if shared.is_held_up(current, now) and _is_there(federation, current.awaits):
+        current = pacing.begin(current, now)
+    if pacing.is_held_up(current, now) and _is_there(federation, current.awaits):
         return federation, []
     commands: list[Command] = []
     while not current.over:
-        if waited_for := shared.lagging_followers(current):
+        if waited_for := pacing.lagging_followers(current):
             followers = current.followers
             current, more = _give_up(federation, current, waited_for, now)
             commands += more
@@ -70,37 +70,31 @@ def settle(federation: Federation, now: float) -> Step:
                 current = replace(current, awaits=waited_for[0])
                 break
         else:
-            current, piece = shared.publish_next(current, now)
+            current, part = pacing.publish_next(current, now)
+            listeners = tuple(_listeners(federation, current, part.channel))
             commands.append(
-                Publish(
-                    piece.channel,
-                    piece.ref,
-                    piece.first,
-                    piece.count,
-                    current.attempt,
-                    tuple(_listeners(federation, current, piece.channel)),
-                )
+                Publish(part.channel, part.ref, part.first, part.count, current.attempt, listeners)
             )
     return replace(federation, broadcast=current), commands
 
 
 def _give_up(
-    federation: Federation, current: shared.Broadcast, waited_for: tuple[str, ...], now: float
-) -> tuple[shared.Broadcast, list[Command]]:
-    """Wait no longer for who is gone, has its part done, or is too slow."""
+    federation: Federation, current: pacing.Broadcast, waited_for: tuple[str, ...], now: float
+) -> tuple[pacing.Broadcast, list[Command]]:
+    """Drop the followers that are gone, done, or stalled."""
     commands: list[Command] = []
     gone = [name for name in waited_for if not _is_there(federation, name)]
-    late = shared.stalled_followers(current, (name for name in waited_for if name not in gone), now)
+    late = pacing.stalled_followers(current, (name for name in waited_for if name not in gone), now)
     for name in (*gone, *late):
         participant = federation.participants.get(name)
         if participant is not None:
             digests = [ref.digest for ref in participant.assignment.task.blobs.values()]
             commands += _end(federation, participant, digests)
-    return shared.drop_followers(current, (*gone, *late)), commands
+    return pacing.drop_followers(current, (*gone, *late)), commands
 
 
-def _listeners(federation: Federation, current: shared.Broadcast, channel: int) -> Iterator[str]:
-    """The devices that hear what is published on a channel now."""
+def _listeners(federation: Federation, current: pacing.Broadcast, channel: int) -> Iterator[str]:
+    """The connected devices that listen on a channel."""
     for name, follower in current.followers.items():
         known = federation.fleet.devices.get(name)
         if channel in follower.channels and known is not None and known.alive:

@@ -65,7 +65,7 @@ def test_names_are_joined_in_an_order_that_is_no_devices_own() -> None:
         assert of(PlanRound, commands)[0].classes == ("ant", "bee", "wasp", "class 3")
         ((what, _, detail),) = notes(commands)
         assert what == "classes:"
-        assert detail.startswith("'ant', 'bee', 'wasp', 'class 3', as the devices that are there name them")
+        assert detail.startswith("'ant', 'bee', 'wasp', 'class 3', as the available devices name them")
         assert detail.endswith("only 3 of [model] num-classes = 4 have names")
 
 

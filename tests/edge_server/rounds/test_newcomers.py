@@ -81,7 +81,7 @@ def test_who_never_answers_is_asked_three_times_and_forgotten() -> None:
     times = [at for at in range(1, int(FORGET_S)) if asked(run.wait(1.0))]
     assert times == [int(at) for at in ASK_AT_S[1:]]
     (note,) = of(Note, run.wait(1.0))
-    assert note.detail == "1 said to be there and did not answer, the last is mute"
+    assert note.detail == "1 sent a birth and did not answer, the last is mute"
     assert run.federation.fleet.newcomers is not None
     assert run.federation.fleet.newcomers.waiting == {}
 

@@ -156,7 +156,7 @@ def test_tiers_share_layers_and_what_nobody_lacks_is_not_published(tmp_path: Pat
         cast = add_follower(
             cast, name, [n for blob, n in task.channels.items() if task.blobs[blob].digest in lacks], 0
         )
-    published = {piece.ref.digest for piece in begin(cast, 0.0).pieces}
+    published = {part.ref.digest for part in begin(cast, 0.0).ranges}
     assert published == {tasks["weak"].blobs[name].digest for name in last_frame(tasks["weak"])}
 
 

@@ -30,7 +30,7 @@ AHEAD = 8
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(pacing, "PIECE_BYTES", 2 * CHUNK)
+    monkeypatch.setattr(pacing, "RANGE_BYTES", 2 * CHUNK)
     monkeypatch.setattr(pacing, "AHEAD_BYTES", AHEAD * CHUNK)
     monkeypatch.setattr(broadcasts, "REPORT_BYTES", 2 * CHUNK)
 
