@@ -1,1 +1,1 @@
-"""What people and programs see of a run: views, dashboard, report, terminal, metrics, trackers."""
+"""Observation of a run: snapshots, dashboard, report, terminal output, metrics, trackers."""

@@ -1,4 +1,4 @@
-"""Each device's part in a run, from its folder: rounds that counted, refusals by reason, quarantine."""
+"""Each device's totals in a run, from the run folder: counted rounds, bytes, refusals, quarantine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from schemas.errors import ConfigError
 
 
 class DeviceTotals(Frozen):
-    """One device; `quarantined_until` is the last round that it is left out of, None where it is not.
+    """One device; `quarantined_until` is the last round of its quarantine, None without one.
 
-    Bytes went over its own link: of a run that goes on, up to its last closed round.
+    Bytes are those over its own link, up to the last closed round of a running federation.
     """
 
     device: str
@@ -35,16 +35,16 @@ class DeviceTotals(Frozen):
 
 
 def read_device_totals(path: Path) -> list[DeviceTotals]:
-    """All devices by name. While a run goes on refusals are those of the journal, later those of the summary.
+    """All devices by name; refusals are from the summary, or from the journal until there is a summary.
 
-    The summary counts every message that was refused, the journal what was examined and what counted
-    against a device. Raises `ConfigError` unless `path` is a run folder.
+    The summary counts every refused message, the journal examined updates and strikes. Raises `ConfigError`
+    unless `path` is a run folder.
     """
     folder = RunFolder(path)
     history = read_history(path / "history.jsonl")
     counted = Counter(device for record in history for device in record.completed)
     summary = _summary(path / "summary.json")
-    refused = {one.device: one.refused for one in summary.devices} if summary else _journalled(folder)
+    refused = {row.device: row.refused for row in summary.devices} if summary else _journalled(folder)
     out = _quarantined(folder, history)
     names = {*counted, *refused, *out, *_met(folder)}
     links = _links(folder, names, summary)
@@ -62,7 +62,7 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
 
 
 def _met(folder: RunFolder) -> list[str]:
-    """Everyone who was there when a round was planned."""
+    """Every device that was connected when a round was planned."""
     with closing(JournalReader(folder.journal)) as reader:
         return [name for name, *_ in reader.devices()]
 
@@ -80,7 +80,7 @@ def _summary(path: Path) -> Summary | None:
 
 def _links(folder: RunFolder, names: Iterable[str], summary: Summary | None) -> dict[str, LinkBytes]:
     if summary is not None:
-        known = {one.device: LinkBytes(one.downlink_bytes, one.uplink_bytes) for one in summary.devices}
+        known = {row.device: LinkBytes(row.downlink_bytes, row.uplink_bytes) for row in summary.devices}
         return {name: known.get(name, LinkBytes()) for name in names}
     with closing(JournalReader(folder.journal)) as reader:
         traffic = reader.traffic()
@@ -99,7 +99,7 @@ def _journalled(folder: RunFolder) -> dict[str, Counter[str]]:
 
 
 def _quarantined(folder: RunFolder, history: tuple[RoundRecord, ...]) -> dict[str, int]:
-    """Who would be left out of the round after the last one that was closed."""
+    """Devices in quarantine in the round after the last closed one, with the last round of it."""
     settings = load_config(str(folder.path / "federation.toml")).firewall
     rules = ReputationRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)
     strikes = [(row.device, row.round, row.reason) for row in read_strikes(folder.journal)]

@@ -1,4 +1,4 @@
-"""Grad-CAM (Selvaraju et al. 2017): where a network looks."""
+"""Grad-CAM (Selvaraju et al. 2017): which image regions a classification rests on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ QUARTER = 0.25
 
 
 def grad_cam(module: nn.Module, inputs: Tensor, classes: Tensor) -> Heat:
-    """The heat of each input's class at the last convolution, inputs [N, C, H, W], classes [N].
+    """The heat [N, H, W] of each input's class at the last convolution; inputs [N, C, H, W], classes [N].
 
-    Heat [N, H, W], between 0 and 1: each picture's highest is 1, unless it has none at all.
+    Heat is scaled per image to a maximum of 1; an image without any stays 0.
     """
     seen: dict[str, Tensor] = {}
     hook = last_convolution(module).register_forward_hook(
@@ -39,7 +39,7 @@ def grad_cam(module: nn.Module, inputs: Tensor, classes: Tensor) -> Heat:
 
 
 def last_convolution(module: nn.Module) -> nn.Module:
-    """The last 2-d convolution wider than one position; raises `ConfigError` where there is none."""
+    """The last 2-d convolution; raises `ConfigError` for a network without one."""
     found = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     if not found:
         raise ConfigError("Grad-CAM needs a network with convolutions")
@@ -47,7 +47,7 @@ def last_convolution(module: nn.Module) -> nn.Module:
 
 
 def concentration(heat: Heat) -> float:
-    """The mean share of a picture's heat that lies in its hottest quarter, heat [N, H, W]; cold onesaside."""
+    """The mean share of heat in an image's hottest quarter; heat [N, H, W], images without heat left out."""
     flat = np.sort(heat.reshape(len(heat), -1), axis=1)[:, ::-1]
     warm = flat[flat.sum(axis=1) > 0]
     top = warm[:, : max(1, round(QUARTER * flat.shape[1]))]

@@ -1,4 +1,4 @@
-"""One device's rounds in a run, from its folder: chosen or not, why, and what came of it."""
+"""One device's rounds in a run, from the run folder: whether it was chosen, why, and the outcome."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Outcome = Literal["counted", "refused", "dropped", "under way", "not chosen"]
 
 
 class SelectionRow(Frozen):
-    """A planning as it was for one device; `because` is empty where no reasons are kept.
+    """A planning from one device's view; `because` is empty where no reasons are recorded.
 
-    `reason` is that of a refusal, `weight` and `staleness` (rounds) those with which its update counted.
+    `reason` is that of a refusal; `weight` and `staleness` (rounds) are those of a counted update.
     """
 
     round: int
@@ -39,19 +39,19 @@ class SelectionRow(Frozen):
 
 
 def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
-    """Every planning that tells of the device, in order; raises `ConfigError` for a run without it.
+    """Every planning that recorded the device, in order; raises `ConfigError` for an unknown device.
 
-    Where plannings tell of nobody (differential privacy), the rounds that asked the device stand for them.
+    Where plannings record no devices (differential privacy), the rounds that selected the device are listed.
     """
     folder = RunFolder(path)
     history = {record.round: record for record in read_history(path / "history.jsonl")}
     with closing(JournalReader(folder.journal)) as reader:
-        told = [(one.round, one.attempt, _of(one.devices, device)) for one in reader.choices()]
-        fate = _fates(reader, history, device, ended=folder.ended)
+        choices = [(found.round, found.attempt, _of(found.devices, device)) for found in reader.choices()]
+        fate = _read_fates(reader, history, device, ended=folder.ended)
         met = {name for name, *_ in reader.devices()} | {
-            name for one in history.values() for name in one.selected
+            name for record in history.values() for name in record.selected
         }
-    known = [(number, attempt, choice) for number, attempt, choice in told if choice is not None]
+    known = [(number, attempt, choice) for number, attempt, choice in choices if choice is not None]
     if not known and device not in met:
         raise ConfigError(
             f"--why {device}: no device of that name was ever in this run{nearest(device, met)}"
@@ -64,17 +64,17 @@ def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
 
 
 def _of(choices: tuple[DeviceChoice, ...], device: str) -> DeviceChoice | None:
-    return next((one for one in choices if one.device == device), None)
+    return next((choice for choice in choices if choice.device == device), None)
 
 
 def _row(number: int, attempt: int, choice: DeviceChoice, fate: _Fates) -> SelectionRow:
-    came = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
-    return SelectionRow(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **came)
+    outcome = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
+    return SelectionRow(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **outcome)
 
 
 @dataclass(frozen=True)
 class _Fates:
-    """Of a device's attempts: the round in which each `counted` and how late, why it was `refused`."""
+    """A device's attempts: the round in which each `counted` and its staleness, why it was `refused`."""
 
     device: str
     counted: Mapping[int, tuple[int, int]]
@@ -83,7 +83,7 @@ class _Fates:
     history: Mapping[int, RoundRecord]
 
     def of(self, number: int, attempt: int | None) -> dict[str, Any]:
-        """The fields of an attempt that was begun in round `number`; without one, of the round."""
+        """The outcome fields of an attempt begun in round `number`; without an attempt, of that round."""
         if attempt is not None and attempt in self.counted:
             closed, staleness = self.counted[attempt]
             weight = self.history[closed].weights.get(self.device) if closed in self.history else None
@@ -95,23 +95,25 @@ class _Fates:
         record = self.history.get(number)
         if attempt is None and record is not None and self.device in record.completed:
             return {"outcome": "counted", "weight": record.weights.get(self.device)}
-        rejected = [one.reason for one in record.rejected if one.device == self.device] if record else []
+        rejected = [row.reason for row in record.rejected if row.device == self.device] if record else []
         return {"outcome": "refused", "reason": rejected[0]} if rejected else {"outcome": "dropped"}
 
 
-def _fates(reader: JournalReader, history: Mapping[int, RoundRecord], device: str, *, ended: bool) -> _Fates:
+def _read_fates(
+    reader: JournalReader, history: Mapping[int, RoundRecord], device: str, *, ended: bool
+) -> _Fates:
     closed = reader.rounds()
-    plannings = [one for one in reader.plannings() if device in one.selected and not one.deliver]
+    plannings = [row for row in reader.plannings() if device in row.selected and not row.deliver]
     last = plannings[-1] if plannings else None
     waits = last is not None and not ended and last.round > (closed[-1].round if closed else 0)
     counted = {
-        one.attempt: (row.round, one.staleness)
+        update.attempt: (row.round, update.staleness)
         for row in closed
-        for one in row.updates
-        if one.device == device
+        for update in row.updates
+        if update.device == device
     }
-    # Of a masked round only the sum was aggregated: who is in it says the history.
-    newest = {one.round: one.attempt for one in plannings}
+    # In a round with secure aggregation only the sum was aggregated; the history lists its devices.
+    newest = {row.round: row.attempt for row in plannings}
     for number, attempt in newest.items():
         if number in history and device in history[number].completed:
             counted.setdefault(attempt, (number, 0))

@@ -1,4 +1,4 @@
-"""The state of a run at one moment, for whoever shows it: a frozen value, made by the server."""
+"""The state of a run at one moment: a frozen value made by the server for displays and bridges."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from schemas.values import BoardState, CapabilityProfile
 
 @dataclass(frozen=True)
 class DeviceView:
-    """One device now. `state` is a word such as offline, idle, training, uploading, done, refused.
+    """One device now; `state` is for instance offline, idle, training, uploading, done or refused.
 
-    `epoch` of `epochs` is where its training is; bytes are those of its link since the run began. `seen_at`
-    is when the server last heard of it (seconds since 1970), `attention` its score (AdaFL), `refused` counts
-    by reason, `accuracy` (0 to 1) is what its last counted update came to on its own data.
+    `epoch` of `epochs` is its training progress; bytes are those over its link since the run began. `seen_at`
+    is the time of its last message (seconds since 1970), `attention` its score (AdaFL), `refused` counts by
+    reason, `accuracy` (0 to 1) is that of its last counted update on its own data.
     """
 
     device: str
@@ -41,12 +41,12 @@ class DeviceView:
 
     @property
     def celsius(self) -> float | None:
-        """As the board says now, or else as it said when it came."""
+        """The board's newest temperature reading, else the one that it connected with."""
         return self._newest("celsius")
 
     @property
     def battery(self) -> float | None:
-        """What is left of it, 0 to 1; as the board says now, or else as it said when it came."""
+        """The newest battery charge (0 to 1), else the one that the board connected with."""
         return self._newest("battery")
 
     def _newest(self, what: Literal["celsius", "battery"]) -> float | None:
@@ -56,11 +56,10 @@ class DeviceView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The whole run now; `phase` is that of `edge_server.rounds.machine.Phase`, times are in seconds.
+    """The whole run now; `phase` is one of `edge_server.rounds.state.Phase`, times are in seconds.
 
-    In a simulation `virtual_s` is its own time and `left_s` how long it will still take in real time.
-    `no_link` says why the server has no connection to the broker; empty while it has one. `tested_on`
-    says what the server tests its model on.
+    In a simulation `virtual_s` is the virtual time and `left_s` the estimated remaining real time. `no_link`
+    is the reason for a missing connection to the broker, else empty. `tested_on` describes the test data.
     """
 
     federation: str
@@ -83,20 +82,20 @@ class Snapshot:
 
 
 class Watcher(Protocol):
-    """Whoever shows the run."""
+    """Anything that receives the snapshots of a run."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take the state of the run, up to four times a second."""
+        """Receive the newest snapshot, up to four times a second."""
         ...
 
 
 class WatcherGroup:
-    """Several who watch as one."""
+    """Several watchers as one."""
 
     def __init__(self, *watchers: Watcher) -> None:
         self._watchers = watchers
 
     def show(self, snapshot: Snapshot) -> None:
-        """Tell each of them, in order."""
+        """Pass the snapshot to each watcher, in order."""
         for watcher in self._watchers:
             watcher.show(snapshot)

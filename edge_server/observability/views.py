@@ -1,4 +1,4 @@
-"""From the state of a run to what is shown and kept of it: pure functions."""
+"""Snapshot, summary and workload of a run, computed from the federation's state and its counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemas.values import BoardState, CapabilityProfile
 
 TierOf = Callable[[Device], int]
 NOT_YET_CLAIMED = frozenset({Status.OFFERED, Status.ACCEPTED})
-"""As long as the server knows of no update, what the device says tells more than its status."""
+"""Statuses in which the device's own report is more precise: the server knows of no update yet."""
 
 
 def make_snapshot(
@@ -77,12 +77,12 @@ def _device_view(
     device: Device, federation: Federation, tally: RunCounters, *, tier: int, ratio: float
 ) -> DeviceView:
     participant = federation.participants.by_name.get(device.name)
-    told = tally.telemetry.get(device.name)
+    reported = tally.telemetry.get(device.name)
     counted = federation.counted.get(device.name)
     out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
     link = tally.over_link(device.name)
-    current = told if told is not None and participant is not None and told.round == begun else None
+    current = reported if participant is not None and reported and reported.round == begun else None
     at_work = current if participant is not None and participant.status in NOT_YET_CLAIMED else None
     return DeviceView(
         device=device.name,
@@ -101,35 +101,35 @@ def _device_view(
         attention=_attention(tally, device.name),
         seen_at=tally.seen.get(device.name),
         profile=device.profile,
-        board=(told.board if told else None) or _board_at_birth(device.profile),
+        board=(reported.board if reported else None) or _board_at_birth(device.profile),
         ineligible_because=device.ineligible_because,
     )
 
 
-def _state(device: Device, participant: Participant | None, told: str | None, *, out: bool) -> str:
+def _state(device: Device, participant: Participant | None, reported: str | None, *, out: bool) -> str:
     if not device.alive:
         return "offline"
     if participant is None:
         at_rest = "incompatible" if device.misfit else "idle"
         return "quarantined" if out else at_rest
-    return told or str(participant.status)
+    return reported or str(participant.status)
 
 
 def _attention(tally: RunCounters, device: str) -> float | None:
-    """The device's score after the last closed round, where the selection goes by one."""
+    """The device's score after the last closed round, where the selection uses one."""
     score = tally.history[-1].attention.get(device) if tally.history else None
     return score if isinstance(score, float) else None
 
 
 def _board_at_birth(profile: CapabilityProfile) -> BoardState | None:
-    """What the device said of its board when it connected; None where that is nothing."""
+    """The board's readings when the device connected; None without any."""
     known = (profile.celsius, profile.battery, profile.memory_free_bytes)
     return None if known == (None, None, None) else _board_state(*known)
 
 
 @lru_cache(maxsize=4096)
 def _board_state(celsius: float | None, battery: float | None, free: int | None) -> BoardState:
-    # Of every device that has said nothing since, four times a second.
+    # Cached: asked four times a second for every device that has sent no telemetry.
     return BoardState(celsius=celsius, battery=battery, memory_free_bytes=free)
 
 
@@ -166,8 +166,8 @@ def make_summary(
     duration_s: float,
     started_from: StartedFrom | None = None,
 ) -> Summary:
-    """What `summary.json` says."""
-    given_up = {one.round for one in federation.undone}
+    """The content of `summary.json`."""
+    given_up = {undone.round for undone in federation.undone}
     kept = (record for record in tally.history if record.round not in given_up)
     tested = [record.test_accuracy for record in kept if record.test_accuracy is not None]
     last = tally.history[-1] if tally.history else None
@@ -194,8 +194,8 @@ def make_summary(
         ),
         onnx=onnx,
         undone=tuple(
-            UndoneRecord(round=one.round, back_to=one.round - 1, left_out=one.left_out)
-            for one in federation.undone
+            UndoneRecord(round=undone.round, back_to=undone.round - 1, left_out=undone.left_out)
+            for undone in federation.undone
         ),
         started_from=started_from,
     )
@@ -213,7 +213,7 @@ def make_workload(
     outgoing: int = 0,
     unheard: int = 0,
 ) -> Workload:
-    """The figures now; the lengths of queues are the caller's."""
+    """The current workload; the caller passes the lengths of its queues."""
     refusals: Counter[str] = Counter()
     for (_, reason), count in tally.refusals.items():
         refusals[reason] += count

@@ -1,4 +1,4 @@
-"""Who watches a run: the display, and whatever else was asked for; each is told of the same snapshots."""
+"""The watchers of a run: the display, and the dashboard, metrics and trackers that the command asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 
 Opener = Callable[[argparse.Namespace, Path], AbstractContextManager[Watcher]]
-"""From the words of the command and the run folder to somebody who watches as long as the block lasts."""
+"""Opens a watcher for the parsed command and the run folder."""
 
 
 def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
@@ -32,17 +32,17 @@ def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
     return metrics_watcher(args.metrics, out) if args.metrics else contextlib.nullcontext(WatcherGroup())
 
 
-def _writers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
-    from edge_server.observability.trackers.cli_option import writers_watcher
+def _trackers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+    from edge_server.observability.trackers.cli_option import tracker_watcher
 
-    return writers_watcher(args.write, out) if args.write else contextlib.nullcontext(WatcherGroup())
+    return tracker_watcher(args.write, out) if args.write else contextlib.nullcontext(WatcherGroup())
 
 
-OPENERS: tuple[Opener, ...] = (_display, _dashboard, _metrics, _writers)
+OPENERS: tuple[Opener, ...] = (_display, _dashboard, _metrics, _trackers)
 
 
 @contextlib.contextmanager
 def watchers(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
-    """All who watch the run in `out` that `args` asks for; they end with the block, the display last."""
+    """All watchers of the run in `out` that `args` asks for; they close with the block, the display last."""
     with contextlib.ExitStack() as stack:
         yield WatcherGroup(*(stack.enter_context(opened(args, out)) for opened in OPENERS))

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
-from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, listen_address
+from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, parse_bind_address
 from edge_server.observability.dashboard.cli_option import add_token_option, print_address, token_of
 from schemas.errors import ConfigError
 
@@ -33,7 +33,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
     parser.add_argument(
         "--listen",
-        type=listen_address,
+        type=parse_bind_address,
         default=DEFAULT_ADDRESS,
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port where that is taken)",

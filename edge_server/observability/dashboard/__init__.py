@@ -1,1 +1,1 @@
-"""The dashboard: a run as a page that any browser shows, live or from its folder."""
+"""The dashboard: a web page of a run, live or from its folder."""

@@ -1,7 +1,7 @@
-"""Who may look: the Host that was asked for, the token where there is one, and what every answer carries.
+"""Access control of the dashboard: the `Host` header, the token, the methods, and the security headers.
 
-A page of somebody else's that makes its own name point here (DNS rebinding) asks for that name, and is
-refused.
+A foreign page whose domain name is made to resolve to this machine (DNS rebinding) sends that name as `Host`
+and is refused.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ NEEDS_TOKEN = (
 
 @dataclass(frozen=True)
 class Access:
-    """Which names in `Host` are answered (`any_address`: whoever names an IP address, too), and the token.
+    """The accepted `Host` names (with `any_address`, every IP address as well), and the token.
 
-    `cookie` names the cookie: several dashboards on one machine share their cookies.
+    `cookie` is the cookie's name: several dashboards on one machine share their cookies.
     """
 
     hosts: frozenset[str]
@@ -50,33 +50,33 @@ class Access:
     cookie: str = "edge-dashboard"
 
     def answers(self, host: str) -> bool:
-        """Whether a request's `Host` is one of ours."""
+        """Whether a request's `Host` is accepted."""
         name = host_name(host)
         return name in self.hosts or (self.any_address and is_address(name))
 
     def knows(self, headers: Headers, cookies: dict[str, str]) -> bool:
-        """Whether a request shows the token, or what it was once given for it."""
+        """Whether a request carries the token, or the cookie that was set for it."""
         if self.token is None:
             return True
         kind, _, shown = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and same(shown.strip(), self.token):
+        if kind.lower() == "bearer" and equal_in_constant_time(shown.strip(), self.token):
             return True
-        return same(cookies.get(self.cookie, ""), self.pass_)
+        return equal_in_constant_time(cookies.get(self.cookie, ""), self.pass_)
 
     @property
     def pass_(self) -> str:
-        """What the cookie holds: only who knows the token can make it, and it does not tell the token."""
+        """The cookie's value: it can only be computed from the token and does not reveal it."""
         return hmac.new((self.token or "").encode(), b"edge-dashboard cookie", hashlib.sha256).hexdigest()
 
 
 class AccessGuard:
-    """Stands before the application: answers itself what may not pass, and gives every answer its headers."""
+    """ASGI middleware that refuses requests without access and adds the security headers to every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer or pass on one request."""
+        """Refuse a request or pass it to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -86,7 +86,7 @@ class AccessGuard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", _kept(scope["path"]))
+                headers.setdefault("Cache-Control", _cache_control(scope["path"]))
             await send(message)
 
         answer = self._refused(Request(scope)) or self._app
@@ -98,10 +98,10 @@ class AccessGuard:
             return _error(405, "only GET and HEAD are answered", allow=", ".join(METHODS))
         if not access.answers(request.headers.get("host", "")):
             return _error(
-                403, "this dashboard is not known by that name: use the address that it was started with"
+                403, "this dashboard does not answer to that host name: use the address that it printed"
             )
         shown = request.query_params.get("token") if request.scope["path"] == "/" else None
-        if access.token is not None and shown is not None and same(shown, access.token):
+        if access.token is not None and shown is not None and equal_in_constant_time(shown, access.token):
             passed = RedirectResponse("/", 303)
             passed.set_cookie(access.cookie, access.pass_, httponly=True, samesite="strict", path="/")
             return passed
@@ -113,7 +113,7 @@ class AccessGuard:
 
 
 def access_of(host: str, port: int, token: str | None, *, bound: str) -> Access:
-    """Who may ask a dashboard for `host`, which is bound to the address `bound`."""
+    """The access rules of a dashboard that was asked for at `host` and is bound to the address `bound`."""
     names = {host.lower(), bound, *LOOPBACK}
     everywhere = ipaddress.ip_address(bound).is_unspecified
     if everywhere:
@@ -125,20 +125,20 @@ def access_of(host: str, port: int, token: str | None, *, bound: str) -> Access:
     return Access(frozenset(names), token, any_address=everywhere, cookie=f"edge-dashboard-{port}")
 
 
-def same(shown: str, right: str) -> bool:
-    """Whether two texts are equal, in a time that does not tell where they differ."""
+def equal_in_constant_time(shown: str, right: str) -> bool:
+    """Whether two texts are equal; the time taken does not depend on where they differ."""
     return hmac.compare_digest(shown.encode(), right.encode())
 
 
 def host_name(host: str) -> str:
-    """A `Host` without its port: `[::1]:8265` is ::1."""
+    """A `Host` header without its port: `[::1]:8265` gives `::1`."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()
 
 
 def is_address(name: str) -> bool:
-    """Whether this is an IP address and not a name."""
+    """Whether this is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -151,6 +151,6 @@ def _error(status: int, text: str, **headers: str) -> Response:
     return JSONResponse({"error": text}, status, named)
 
 
-def _kept(path: str) -> str:
-    """What belongs to the page comes again only if it has changed; nothing else is kept."""
+def _cache_control(path: str) -> str:
+    """Browsers revalidate the page's assets and store nothing else."""
     return "no-cache" if path.startswith("/assets/") else "no-store"

@@ -1,4 +1,4 @@
-"""The routes: the page, its JSON, its events, the tiers' ONNX files; nothing of it changes anything."""
+"""The read-only routes: the page, its JSON, its event stream, the tiers' ONNX files."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ ASSETS = Path(__file__).with_name("assets")
 MOST_STREAMS = 128
 DIGITS = 9
 AGAIN_S = "5"
-"""When a page that is one too many may try again, in seconds."""
+"""Value of `Retry-After` (seconds) where too many pages are open."""
 
 
 def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """The whole application; `more` routes stand behind the same guard."""
+    """The application; `more` routes have the same access control."""
     pages = Pages(feed)
 
     @asynccontextmanager
@@ -71,11 +71,11 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
 
 
 class Pages:
-    """What is answered, each from the feed."""
+    """The handlers of the routes."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._looking, self._teller = GradCamRequests(feed.path), EventWriter(feed)
+        self._grad_cam, self._writer = GradCamRequests(feed.path), EventWriter(feed)
         self._streams = 0
 
     async def page(self, request: Request) -> Response:
@@ -90,12 +90,11 @@ class Pages:
     async def fleet(self, request: Request) -> Response:
         """`/api/fleet`."""
         shown = await self._feed.shown()
-        return _json({"devices": [vars(one.row) for one in shown.rows.values()]})
+        return _json({"devices": [vars(versioned.row) for versioned in shown.rows.values()]})
 
     async def device(self, request: Request) -> Response:
         """`/api/device/NAME`."""
         name = request.path_params["name"]
-
         facts, snapshot = await self._feed.facts()
         choices = await self._feed.journal(lambda reader: reader.choices_of(name)) or []
         verdicts = await self._feed.journal(lambda reader: reader.verdicts_of(name)) or []
@@ -116,19 +115,19 @@ class Pages:
         group, index = request.path_params["group"], request.path_params["index"]
         observations = await self._feed.journal(JournalReader.observations) or []
         value = channel_value(observations, group, index)
-        return _json(value) if value is not None else _error(404, "no round has told of such a channel")
+        return _json(value) if value is not None else _error(404, "no round has scored such a channel")
 
     async def gradcam(self, request: Request) -> Response:
         """`/api/gradcam`."""
         tier, count = number_in(request, "tier", 0), number_in(request, "count", 8)
         if tier is None or count is None or not 1 <= count <= MOST_IMAGES:
-            return _error(400, f"tier is a number, 0 for the global model, and count is 1 to {MOST_IMAGES}")
+            return _error(400, f"tier must be a number (0: the global model) and count 1 to {MOST_IMAGES}")
         facts, _ = await self._feed.facts()
         version = newest_version(RunFolder(self._feed.path))
         reason = "there is no model yet" if version is None else why_not(facts)
         if version is None or reason:
             return _error(503, reason)
-        return _json(await self._looking.images(version.name, tier, count))
+        return _json(await self._grad_cam.images(version.name, tier, count))
 
     async def events(self, request: Request) -> Response:
         """`/api/events`."""
@@ -136,7 +135,7 @@ class Pages:
         kinds = [kind for kind in asked.get("kind", "").split(",") if kind]
         unknown = [kind for kind in kinds if kind not in set(EventKind)]
         if after is None or unknown:
-            return _error(400, f"after is a number, and kind some of {', '.join(EventKind)}")
+            return _error(400, f"after must be a number, and kind some of {', '.join(EventKind)}")
         path = RunFolder(self._feed.path).events
         return _json(await asyncio.to_thread(events_value, path, kinds, asked.get("device", ""), after))
 
@@ -149,13 +148,13 @@ class Pages:
         """`/api/stream`."""
         since = number_in(request, "since", 0)
         if since is None:
-            return _error(400, "since is the number of a round")
+            return _error(400, "since must be the number of a round")
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
         if self._streams >= MOST_STREAMS:
             return _error(503, "too many pages are open; close one", {"Retry-After": AGAIN_S})
         self._streams += 1
-        return EventStream(self._teller.told(since), ended=self._ended)
+        return EventStream(self._writer.texts(since), ended=self._ended)
 
     def _ended(self) -> None:
         self._streams -= 1
@@ -170,7 +169,7 @@ class Pages:
 
 
 def number_in(request: Request, name: str, usual: int) -> int | None:
-    """A number from 0 in the query; None for anything else."""
+    """A non-negative integer of the query, `usual` where it is missing; None for anything else."""
     text = request.query_params.get(name, str(usual))
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
 

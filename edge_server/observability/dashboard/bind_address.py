@@ -1,4 +1,4 @@
-"""Where the dashboard listens: this machine only, unless it has a token to ask for."""
+"""Bind address of the dashboard: loopback, or any other address if a token is set."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ HOST, PORT = "127.0.0.1", 8265
 BACKLOG = 128
 TOKEN_VARIABLE = "EDGE_DASHBOARD_TOKEN"
 SHORTEST_TOKEN = 16
-"""Of a token that anybody on a network may guess at."""
+"""Minimum characters of a token where other machines can reach the dashboard."""
 
-Listen = tuple[str, int | None]
-"""Host, and port where one was named."""
-DEFAULT_ADDRESS: Listen = (HOST, None)
+BindAddress = tuple[str, int | None]
+"""Host, and port if one was given."""
+DEFAULT_ADDRESS: BindAddress = (HOST, None)
 
 
-def listen_address(text: str) -> Listen:
-    """`HOST:PORT`, `HOST`, `:PORT`, `PORT`, `[::1]:PORT`, or nothing for the default; an argument's type."""
+def parse_bind_address(text: str) -> BindAddress:
+    """Parse `HOST:PORT`, `HOST`, `:PORT`, `PORT`, `[::1]:PORT` or an empty text; an argparse type."""
     if text.isdigit():
         host, port = HOST, text
     elif text.startswith("["):
@@ -38,29 +38,29 @@ def listen_address(text: str) -> Listen:
     return host or HOST, int(port) if port else None
 
 
-def bound_socket(listen: Listen, token: str | None) -> socket.socket:
-    """A socket that listens already; raises `ConfigError` with the remedy.
+def bind_socket(listen: BindAddress, token: str | None) -> socket.socket:
+    """A listening socket; raises `ConfigError` with the remedy.
 
-    Without a named port the usual one is tried, and where that is taken any free one does.
+    Without a given port it tries the default port, then any free one.
     """
     host, port = listen
     family, address = _resolved(host)
-    _check_reach(host, address, token)
+    _check_token(host, address, token)
     ports = (PORT, 0) if port is None else (port,)
-    for one in ports:
+    for candidate in ports:
         with contextlib.suppress(OSError):
-            return _listening(family, address, one)
+            return _listening(family, address, candidate)
     try:
         return _listening(family, address, ports[-1])
     except OSError as error:
-        remedy = f"name another address, or only {host}: any free port is taken then"
+        remedy = f"name another address, or {host} without a port to use any free one"
         raise ConfigError(
             f"the dashboard cannot listen at {host}:{ports[-1]}: {error.strerror or error}; {remedy}"
         ) from error
 
 
 def url_of(host: str, port: int) -> str:
-    """The address for people."""
+    """The URL of the dashboard."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
 
@@ -89,8 +89,8 @@ def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
     return family, str(address[0])
 
 
-def _check_reach(host: str, address: str, token: str | None) -> None:
-    """Whoever reaches it sees everything: beyond this machine a token is asked for."""
+def _check_token(host: str, address: str, token: str | None) -> None:
+    """Raise `ConfigError` where other machines can reach the dashboard without a sufficient token."""
     if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return
     if not token:
@@ -100,6 +100,6 @@ def _check_reach(host: str, address: str, token: str | None) -> None:
         )
     if len(token) < SHORTEST_TOKEN:
         raise ConfigError(
-            f"--dashboard-token has {len(token)} characters: {host} can be reached from other machines, and "
-            f"{SHORTEST_TOKEN} are the least there; `openssl rand -hex 16` makes one"
+            f"--dashboard-token has {len(token)} characters: {host} can be reached from other machines, so "
+            f"at least {SHORTEST_TOKEN} are required; `openssl rand -hex 16` makes one"
         )

@@ -1,4 +1,4 @@
-"""`--dashboard`: from the words of a command to a page that watches the run."""
+"""`--dashboard`: serves the dashboard of a run."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_client.cli.output import OptionalAddress
-from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, TOKEN_VARIABLE, listen_address
+from edge_server.observability.dashboard.bind_address import (
+    DEFAULT_ADDRESS,
+    TOKEN_VARIABLE,
+    parse_bind_address,
+)
 from edge_server.observability.snapshot import Watcher
 
 
 def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--dashboard` and what it asks browsers for."""
+    """Add `--dashboard` and `--dashboard-token`."""
     parser.add_argument(
         "--dashboard",
         action=OptionalAddress,
-        read=listen_address,
+        read=parse_bind_address,
         const=DEFAULT_ADDRESS,
         metavar="HOST:PORT",
-        help="show the run in the browser (default: 127.0.0.1:8265, or a free port where that is taken; "
-        "port 0 is any free one)",
+        help="show the run in the browser (default: 127.0.0.1:8265, or a free port if that is taken; "
+        "port 0: any free port)",
     )
     add_token_option(parser)
 
@@ -33,14 +37,14 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dashboard-token",
         metavar="TOKEN",
-        help=f"what the dashboard asks for, needed where other machines reach it (or {TOKEN_VARIABLE} in the "
-        "environment); open it once as http://HOST:PORT/?token=TOKEN",
+        help="token that the dashboard asks for, required if other machines can reach it (or "
+        f"{TOKEN_VARIABLE} in the environment); open it once as http://HOST:PORT/?token=TOKEN",
     )
 
 
 @contextlib.contextmanager
 def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
-    """The dashboard that `args` asks for, Prometheus' page behind it; its address is told once it answers."""
+    """Serve the dashboard that `args` asks for, with `/metrics`; its address is printed once it answers."""
     from edge_server.observability.dashboard.metrics_route import metrics_route
     from edge_server.observability.dashboard.server_thread import serve_dashboard
     from edge_server.observability.prometheus.collector import RunCollector
@@ -57,10 +61,10 @@ def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
 
 
 def token_of(args: argparse.Namespace) -> str | None:
-    """The token of the command line, else the environment's."""
+    """The token from the command line, else from the environment."""
     return args.dashboard_token or os.environ.get(TOKEN_VARIABLE) or None
 
 
 def print_address(url: str, output_format: str) -> None:
-    """Say where the dashboard is; programs have asked for JSON alone on standard output."""
+    """Print the dashboard's URL, on standard error where standard output carries JSON."""
     print(f"dashboard {url}", file=sys.stderr if output_format == "json" else sys.stdout, flush=True)

@@ -1,4 +1,4 @@
-"""One device as the page shows it: its part in every round and why, its compact model, its board."""
+"""The JSON value of one device: its rounds with reasons, its compact model, its profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_server.storage.records import RoundRecord
 from edge_server.strategy.explanations import DeviceChoice
 
 MOST_ROUNDS = 1000
-"""The newest ones are told of."""
+"""Maximum rounds in the value; the newest ones."""
 
 Choices = Sequence[tuple[int, DeviceChoice]]
 Verdicts = Sequence[tuple[int, str | None]]
@@ -20,10 +20,10 @@ Verdicts = Sequence[tuple[int, str | None]]
 def device_value(
     name: str, facts: FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
 ) -> Json | None:
-    """What `/api/device/NAME` says; None for a device that nobody knows.
+    """The value of `/api/device/NAME`; None for an unknown device.
 
-    `choices` and `verdicts` are the journal's on this device, by round: why it was chosen or not, and which
-    of its updates were refused.
+    `choices` and `verdicts` come from the journal, by round: why the device was chosen or not, and the
+    refusal reasons of its updates.
     """
     view = _view(name, snapshot)
     record = _record(name, facts, snapshot)
@@ -43,7 +43,7 @@ def _rounds(
     name: str, facts: FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
 ) -> list[Json]:
     closed = {record.round: record for record in history_of(facts, snapshot)}
-    why = dict(choices)  # of several plannings of a round the last one counts
+    why = dict(choices)  # the last planning of a round counts
     refused = {number: reason for number, reason in verdicts if reason is not None}
     under_way = {facts.under_way.round: facts.under_way.selected} if facts.under_way else {}
     numbers = sorted({*closed, *why, *under_way})[-MOST_ROUNDS:]
@@ -62,7 +62,7 @@ def _round(
     asked: bool,
 ) -> Json:
     selected = name in record.selected if record else asked or (choice is not None and choice.chosen)
-    rejected = {one.device: one.reason for one in record.rejected} if record else {}
+    rejected = {refusal.device: refusal.reason for refusal in record.rejected} if record else {}
     reason = rejected.get(name) or refused.get(number)
     return {
         "round": number,
@@ -87,13 +87,13 @@ def _outcome(name: str, record: RoundRecord | None, reason: str | None, *, selec
 
 
 def _view(name: str, snapshot: Snapshot | None) -> DeviceView | None:
-    return next((one for one in snapshot.devices if one.device == name), None) if snapshot else None
+    return next((view for view in snapshot.devices if view.device == name), None) if snapshot else None
 
 
 def _record(name: str, facts: FolderFacts, snapshot: Snapshot | None) -> Json | None:
-    """The device's record: of one that has its model, or of a run that is over."""
+    """The device's record, known once its model is delivered or the run is over."""
     if snapshot is not None and name in snapshot.delivered:
         return snapshot.delivered[name].model_dump(mode="json")
     summary = (snapshot.summary if snapshot else None) or facts.summary
-    found = next((one for one in summary.devices if one.device == name), None) if summary else None
+    found = next((row for row in summary.devices if row.device == name), None) if summary else None
     return found.model_dump(mode="json") if found else None

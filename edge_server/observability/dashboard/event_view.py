@@ -1,4 +1,4 @@
-"""The event list as the page shows it, and the number of its newest change."""
+"""The JSON value of the event list, and the number of its newest change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MOST_EVENTS = 1000
 
 
 def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> Json:
-    """What `/api/events` says of the list at `path`: at most `MOST_EVENTS`, those that changed last.
+    """The value of `/api/events`: at most `MOST_EVENTS` of the list at `path`, the last changed ones.
 
-    `last` is the number to ask after the next time. Raises `ConfigError` for a list that cannot be read.
+    `last` is the value of `after` for the next request. Raises `ConfigError` for an unreadable list.
     """
     last = last_change(path)
     rows = read_events(path, kinds=kinds, device=device, after=after, most=MOST_EVENTS)
@@ -45,7 +45,7 @@ def _value(row: Row) -> Json:
 
 
 class NewestEvent:
-    """The number of the newest change of a list, looked up when its file has changed."""
+    """The number of the newest change of a list, read again when its file has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class NewestEvent:
         self._last = 0
 
     def number(self) -> int:
-        """The number now; the one before where the file cannot be read."""
+        """The current number; the previous one where the file cannot be read."""
         seen = fingerprint(self._path)
         if seen != self._seen:
             try:
@@ -65,7 +65,7 @@ class NewestEvent:
 
 
 def fingerprint(path: Path) -> tuple[int, int] | None:
-    """When a file was written last and how long it is; None for one that is not there."""
+    """A file's modification time (ns) and size (bytes); None for a missing file."""
     try:
         found = path.stat()
     except OSError:

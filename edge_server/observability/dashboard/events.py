@@ -1,7 +1,7 @@
-"""What a page is told next: from what it was told last and what there is now, without a queue in between.
+"""The next events of a page, computed from its cursor and the current page state, without queues.
 
-Each row of the fleet carries the version in which it changed. A page is a cursor: whoever reads slowly asks
-later, gets the newest of each row once, and nothing waits for it.
+Each row of the fleet carries the version in which it changed. A page is a cursor into the versions: a slow
+reader gets the newest value of each row once, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_server.observability.dashboard.fleet_view import FleetRow
-from edge_server.observability.dashboard.run_view import Json, steady
+from edge_server.observability.dashboard.run_view import Json, keep_times
 
 QUIET_S = 5.0
-"""A row in which nothing but such figures has moved is sent no sooner than so long after it was sent last."""
+"""Minimum seconds between two sends of a row in which only `QUIET` fields changed."""
 QUIET = ("seen_at", "celsius", "memory_bytes", "memory_free_bytes", "battery")
 ALWAYS_MOVES = "now"
 
 
 @dataclass(frozen=True)
 class VersionedRow:
-    """A row of the fleet as it is told, the version in which it changed, and when that was."""
+    """A row of the fleet, and the version and time (seconds) of its last change."""
 
     version: int
     changed_at: float
@@ -30,9 +30,9 @@ class VersionedRow:
 
 @dataclass(frozen=True)
 class PageState:
-    """All that a page may be told at one moment; `run_version` is the one in which the run changed.
+    """Everything that pages show at one moment; `run_version` is the version in which `run` changed.
 
-    `gone` are devices that are no longer there, with the version in which they went.
+    `gone` maps devices that left the fleet to the version in which they left.
     """
 
     version: int
@@ -51,7 +51,7 @@ class PageState:
 
 @dataclass(frozen=True)
 class Cursor:
-    """What one page has been told: everything up to `version`, rounds up to `round`, perhaps the end."""
+    """What one page has received: everything up to `version`, rounds up to `round`, the end if `ended`."""
 
     version: int = 0
     round: int = 0
@@ -60,7 +60,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Event:
-    """One event for a page."""
+    """One server-sent event."""
 
     name: str
     data: Mapping[str, Any]
@@ -69,9 +69,9 @@ class Event:
 def next_page_state(
     before: PageState | None, run: Json, rows: Iterable[FleetRow], rounds: Sequence[Json], *, now: float
 ) -> PageState:
-    """The next version of what there is; `now` in seconds."""
+    """The version after `before`; `now` in seconds."""
     version = 1 if before is None else before.version + 1
-    run = run if before is None else steady(before.run, run)
+    run = run if before is None else keep_times(before.run, run)
     run_changed = before is None or _without_now(before.run) != _without_now(run)
     old_rows = {} if before is None else before.rows
     fresh = {row.device: _versioned(old_rows.get(row.device), row, version, now) for row in rows}
@@ -87,23 +87,23 @@ def next_page_state(
 
 
 def events(cursor: Cursor, shown: PageState) -> tuple[Cursor, list[Event]]:
-    """What to tell a page that has been told of `cursor`, and what it then has been told of."""
-    told: list[Event] = []
+    """The events to send to a page at `cursor`, and its cursor after them."""
+    found: list[Event] = []
     if shown.run_version > cursor.version:
-        told.append(Event("run", shown.run))
+        found.append(Event("run", shown.run))
     if fleet := _fleet(cursor, shown):
-        told.append(fleet)
+        found.append(fleet)
     fresh = [line for line in shown.rounds if line["round"] > cursor.round]
-    told += [Event("round", line) for line in fresh]
+    found += [Event("round", line) for line in fresh]
     ends = shown.outcome is not None and not cursor.ended
     if ends:
-        told.append(Event("end", {"outcome": shown.outcome}))
+        found.append(Event("end", {"outcome": shown.outcome}))
     last = max((line["round"] for line in fresh), default=cursor.round)
-    return Cursor(shown.version, last, cursor.ended or ends), told
+    return Cursor(shown.version, last, cursor.ended or ends), found
 
 
 def _fleet(cursor: Cursor, shown: PageState) -> Event | None:
-    changed = [vars(one.row) for one in shown.rows.values() if one.version > cursor.version]
+    changed = [vars(kept.row) for kept in shown.rows.values() if kept.version > cursor.version]
     gone = [name for name, version in shown.gone.items() if version > cursor.version]
     full = cursor.version == 0
     if not (changed or gone or full):

@@ -1,49 +1,42 @@
-"""What there is to show, kept up to date for every page at once; who runs the federation never waits for it.
+"""The current page state, shared by all open pages; the run never waits for it.
 
-The server's thread only leaves its newest snapshot here. Everything is looked up and compared by the
-dashboard's own threads, once for all pages, and only while somebody looks.
+The server's thread only stores its newest snapshot here. The dashboard's own threads read the folder and
+compute the page state, once for all pages, and only while a page is open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import sqlite3
+import operator
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from edge_server.observability.dashboard.event_view import NewestEvent, fingerprint
+from edge_server.observability.dashboard.event_view import NewestEvent
 from edge_server.observability.dashboard.events import PageState, next_page_state
+from edge_server.observability.dashboard.facts_cache import FactsCache
 from edge_server.observability.dashboard.fleet_view import fleet_rows
-from edge_server.observability.dashboard.journal_file import opened_journal
-from edge_server.observability.dashboard.run_reader import FolderFacts, is_at_work, read_facts
+from edge_server.observability.dashboard.journal_file import open_journal
+from edge_server.observability.dashboard.run_reader import FolderFacts, is_at_work
 from edge_server.observability.dashboard.run_view import Json, history_of, round_values, run_value
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.register import default_registry
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.run_folder import RunFolder
-from schemas.errors import EdgeError
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOOK_S = 0.25
-"""So often at most there is something new to show."""
+"""Minimum seconds between two computations of the page state."""
 LOOK_SHARE, SLOWEST_S = 20, 2.0
-"""A look at a large fleet may take a twentieth of the time: the server wants the processor, too. But so often
-there is one."""
-FACTS_S = 2.0
-"""So often at most a folder is read anew while its run goes on in this process."""
-LOOKED_AT = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-wal")
+"""A computation may take at most 1/20 of the processor time, but happens at least every 2 seconds."""
 
 
 class Feed:
-    """Of one run in `path`; `live` says that this very process runs it, and shows snapshots of it.
+    """The page state of the run in `path`; `live` says that this process runs it and shows its snapshots.
 
-    The `registry` is that of its models; beside the run unless it is named.
+    `registry` holds the run's models; by default it lies next to the run folder.
     """
 
     def __init__(
@@ -58,10 +51,9 @@ class Feed:
         self.registry = registry or default_registry(path)
         self._clock = clock
         self._snapshot: Snapshot | None = None
-        self._facts: FolderFacts | None = None
-        self._newest_event, self._events = NewestEvent(RunFolder(path).events), 0
-        self._facts_at, self._facts_of = 0.0, object()
-        self._seen: tuple[object, ...] | None = None
+        self._folder = FactsCache(path, live=live)
+        self._newest_event = NewestEvent(RunFolder(path).events)
+        self._sources: tuple[int, tuple[object, ...]] | None = None
         self._shown: PageState | None = None
         self._next_look = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,12 +63,12 @@ class Feed:
 
     # --- the server's thread ---
     def show(self, snapshot: Snapshot) -> None:
-        """Take the newest snapshot."""
+        """Keep the newest snapshot."""
         self._snapshot = snapshot
         self._wake()
 
     def close(self) -> None:
-        """Let every stream say what is still to be said, and end."""
+        """Let every stream send its last events and end."""
         self.closing = True
         self._wake()
 
@@ -84,25 +76,25 @@ class Feed:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
-                loop.call_soon_threadsafe(self._tell)
+                loop.call_soon_threadsafe(self._notify)
 
-    # --- the dashboard's loop ---
+    # --- the dashboard's event loop ---
     def begin(self) -> None:
-        """From now on streams are woken: called in the loop that they live in."""
+        """Wake streams from now on; called in their event loop."""
         self._loop = asyncio.get_running_loop()
 
     def end(self) -> None:
-        """The loop is about to end."""
+        """The event loop is about to end."""
         self._loop = None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.closing:
             self._closed.set()
         self._news.set()
         self._news = asyncio.Event()
 
     async def changed(self, seen: PageState, timeout_s: float) -> bool:
-        """Wait until there is more than `seen`, or the feed is closing; False when the time was up before."""
+        """Wait until the state is newer than `seen` or the feed closes; False after `timeout_s` seconds."""
         ends = time.monotonic() + timeout_s
         while not self.closing:
             news = self._news
@@ -113,18 +105,18 @@ class Feed:
             if left <= 0:
                 return False
             with contextlib.suppress(TimeoutError):
-                # A folder that another process writes to tells nobody: it is looked at now and then.
+                # Changes by another process send no notification, so its folder is polled.
                 await asyncio.wait_for(news.wait(), left if self.live else min(left, 1.0))
             await self._pause()
         return True
 
     async def _pause(self) -> None:
-        """Wait until it is time for another look, or the feed is closing."""
+        """Wait until the next computation is due or the feed closes."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), max(0.0, self._next_look - time.monotonic()))
 
     async def shown(self) -> PageState:
-        """What there is to show, as of just now."""
+        """The current page state."""
         async with self._lock:
             now = time.monotonic()
             if self._shown is None or now >= self._next_look or self._is_last():
@@ -135,79 +127,53 @@ class Feed:
             return self._shown
 
     async def facts(self) -> tuple[FolderFacts, Snapshot | None]:
-        """What the run's folder says, and the newest snapshot."""
+        """The facts of the run folder, and the newest snapshot."""
         await self.shown()
-        assert self._facts is not None
-        return self._facts, self._snapshot
+        return self._folder.newest, self._snapshot
 
     async def journal(self, read: Callable[[JournalReader], T]) -> T | None:
-        """Ask the journal something; None where there is none yet."""
-        return await asyncio.to_thread(self._asked, read)
+        """The result of a query to the journal; None where there is no journal yet."""
+        return await asyncio.to_thread(self._query, read)
 
     # --- its worker threads, one at a time ---
     def _is_last(self) -> bool:
-        """Whether there is an end to tell of: that does not wait for its time."""
+        """Whether the end of the run is still to be shown, which does not wait for the next turn."""
         over = self._snapshot is not None and self._snapshot.summary is not None
         return (self.closing or over) and self._shown is not None and self._shown.outcome is None
 
     def _timed_look(self, monotonic: float) -> tuple[PageState, float]:
-        """What there is to show, and the processor's time that it took."""
+        """The current page state, and the processor seconds that it took."""
         began = time.thread_time()
         return self._look(monotonic), time.thread_time() - began
 
     def _look(self, monotonic: float) -> PageState:
         snapshot, now = self._snapshot, self._clock()
-        facts = self._current_facts(snapshot, monotonic)
+        facts = self._folder.current(snapshot, monotonic)
         events = self._newest_event.number()
-        seen = (facts, snapshot) if self.live else (facts,)
-        same = self._seen is not None and all(map(_is, seen, self._seen)) and events == self._events
-        if self._shown is not None and same:
+        sources = events, ((facts, snapshot) if self.live else (facts,))
+        if self._shown is not None and self._sources is not None and _same(sources, self._sources):
             return self._shown
-        self._seen, self._events = seen, events
+        self._sources = sources
         run = run_value(facts, snapshot, now=now, live=self.live or facts.at_work, events=events)
         rounds = self._rounds(facts, snapshot)
         return next_page_state(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
 
     def _rounds(self, facts: FolderFacts, snapshot: Snapshot | None) -> list[Json]:
-        """Lines that were told stay as they were; only new ones are made."""
+        """The closed rounds; values that were already sent are kept, only new ones are computed."""
         history = history_of(facts, snapshot)
         known = list(self._shown.rounds) if self._shown else []
         stays = len(known) <= len(history) and all(line["cost_relative"] is not None for line in known)
         known = known if stays else []
         return known + round_values(facts, history[len(known) :])
 
-    def _current_facts(self, snapshot: Snapshot | None, monotonic: float) -> FolderFacts:
-        """The folder's facts, read anew when something in it may have changed."""
-        if self.live:
-            of: object = (snapshot.round, snapshot.phase, len(snapshot.history)) if snapshot else None
-            # What a round has cost is told once: before that the folder must have told of the network.
-            complete = self._facts is not None and self._facts.parameters is not None
-            over = snapshot is not None and snapshot.summary is not None
-            late = monotonic >= self._facts_at + FACTS_S or over or not complete
-            due = of != self._facts_of and late
-        else:
-            of = tuple(map(fingerprint, (self.path / name for name in LOOKED_AT)))
-            due = of != self._facts_of
-        if self._facts is None or due:
-            self._facts = self._read()
-            self._facts_at, self._facts_of = monotonic, of
-        return self._facts
-
-    def _read(self) -> FolderFacts:
-        """What the folder says; what it said before, where just now it cannot be read."""
-        try:
-            return read_facts(self.path, live=self.live)
-        except (EdgeError, OSError, sqlite3.Error) as error:
-            log.debug("%s cannot be read just now: %s", self.path, error)
-            return self._facts or FolderFacts(self.path)
-
-    def _asked(self, read: Callable[[JournalReader], T]) -> T | None:
+    def _query(self, read: Callable[[JournalReader], T]) -> T | None:
         path = RunFolder(self.path).journal
         if not path.exists():
             return None
-        with opened_journal(path, live=self.live or is_at_work(self.path)) as reader:
+        with open_journal(path, live=self.live or is_at_work(self.path)) as reader:
             return read(reader)
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _same(sources: tuple[int, tuple[object, ...]], before: tuple[int, tuple[object, ...]]) -> bool:
+    """Whether the events' number is equal and the facts and the snapshot are the same objects."""
+    return sources[0] == before[0] and all(map(operator.is_, sources[1], before[1]))

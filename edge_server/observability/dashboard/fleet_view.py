@@ -1,4 +1,4 @@
-"""The fleet as the page shows it: a row per device, from the newest snapshot or from the folder alone."""
+"""The rows of the fleet, from the newest snapshot or from the run folder alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFLINE, IDLE, TRAINING, DONE, REFUSED = "offline", "idle", "training", "done", 
 
 @dataclass(frozen=True)
 class FleetRow:
-    """One device; what is not known is left out. Times in seconds since 1970, `refused` counts by reason."""
+    """One device, None or empty where unknown. Times in seconds since 1970, `refused` counts by reason."""
 
     device: str
     tier: int
@@ -57,7 +57,7 @@ def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
     if facts.summary is not None:
         return [_ended_row(record, facts) for record in facts.summary.devices]
     rounds = Counter(name for record in facts.history for name in record.completed)
-    rows = [_known_row(one, facts, rounds[one.device]) for one in facts.known.values()]
+    rows = [_known_row(known, facts, rounds[known.device]) for known in facts.known.values()]
     return sorted(rows, key=lambda row: (row.tier, row.device))
 
 
@@ -90,7 +90,7 @@ def _live_row(view: DeviceView, known: KnownDevice | None) -> FleetRow:
 
 
 def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
-    """The run is over: nobody is there any more."""
+    """The row of a finished run, in which every device is offline."""
     known = facts.known.get(record.device)
     return FleetRow(
         device=record.device,
@@ -110,7 +110,7 @@ def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
 
 
 def _known_row(known: KnownDevice, facts: FolderFacts, rounds: int) -> FleetRow:
-    """What the journal says of a device while another process has the run, or none."""
+    """The row from the journal alone, where another process runs the federation or none does."""
     planning, levels = facts.planning, facts.config.tiers.levels if facts.config else ()
     tier = (planning.tiers if planning else {}).get(known.device)
     tier = tier or (tier_of(known.profile, len(levels)) if levels else 1)
@@ -136,7 +136,7 @@ def _known_row(known: KnownDevice, facts: FolderFacts, rounds: int) -> FleetRow:
 
 
 def _journalled_state(known: KnownDevice, facts: FolderFacts) -> str:
-    """Whoever was not there at the last planning counts as offline, and so does everyone once nobody asks."""
+    """A device absent from the last planning is offline; without a running server, every device is."""
     planning, under_way = facts.planning, facts.under_way
     if not facts.at_work or planning is None or known.device not in planning.tiers:
         return OFFLINE
@@ -148,7 +148,7 @@ def _journalled_state(known: KnownDevice, facts: FolderFacts) -> str:
 
 
 def _attention(facts: FolderFacts, device: str) -> float | None:
-    """What the last round that tells of attention gave the device (AdaFL)."""
+    """The device's attention (AdaFL) in the last round that recorded any."""
     for record in reversed(facts.history):
         if record.attention:
             found = record.attention.get(device)

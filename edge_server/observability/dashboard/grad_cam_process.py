@@ -1,7 +1,7 @@
-"""Where the newest model looks: Grad-CAM (Selvaraju et al. 2017) of test images, as PNGs.
+"""Grad-CAM (Selvaraju et al. 2017) of test images with the newest model, as PNGs.
 
-Run as a process of its own, which prints JSON: torch's threads and random numbers are the run's, and the
-run must come to the same bits whether somebody looks at it or not.
+A process of its own that prints JSON: torch's threads and random numbers belong to the run, whose bits must
+not depend on whether somebody opens the page.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from schemas.tensors.blobs import FileGroups
 from schemas.values import Preprocessing
 
 MOST_OPAQUE = 200
-"""Of 255: the picture stays visible under the hottest place."""
+"""Maximum opacity of the overlay (of 255), so that the picture stays visible."""
 WHOLE = 0
-"""Instead of a tier: the global model."""
+"""The global model, in place of a tier."""
 
 
 def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
-    """What `/api/gradcam` says of `count` test images; raises `ConfigError` where it cannot be."""
+    """The value of `/api/gradcam` for `count` test images; raises `ConfigError` where there can be none."""
     config = load_config(str(run / "federation.toml"))
     data = load_test_data(config)
     version = newest_version(RunFolder(run))
@@ -53,7 +53,7 @@ def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
     if version is None:
         raise ConfigError("there is no model yet")
     data = _in_the_models_classes(data, version)
-    chosen = data.subset(by_turns(data, count))
+    chosen = data.subset(one_of_each_class(data, count))
     module = tier_model(config, data, version, tier)
     inputs = torch.from_numpy(chosen.inputs())
     if inputs.ndim != 4:
@@ -82,14 +82,14 @@ def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
 
 
 def _in_the_models_classes(data: LabelledData, version: Path) -> LabelledData:
-    """The server's examples, labelled as this version of the model numbers its classes."""
+    """The server's examples with labels in the class order of this model version."""
     manifest = json.loads((version / "manifest.json").read_bytes())
     names = Preprocessing.model_validate(manifest.get("preprocessing", {})).class_names
     return as_the_federation(data, names) if names else data
 
 
-def by_turns(data: LabelledData, count: int) -> NDArray[np.intp]:
-    """The first example of each class, then the second of each, and so on, `count` in all."""
+def one_of_each_class(data: LabelledData, count: int) -> NDArray[np.intp]:
+    """Indices of `count` examples: the first of each class, then the second of each, and so on."""
     turns = np.zeros(len(data), dtype=np.int64)
     for label in range(data.num_classes):
         own = np.flatnonzero(data.labels == label)
@@ -98,7 +98,7 @@ def by_turns(data: LabelledData, count: int) -> NDArray[np.intp]:
 
 
 def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> nn.Module:
-    """The sub-model of a tier, or with 0 the global model, of a version in the run folder."""
+    """The sub-model of a tier (0: the global model) of a version in the run folder."""
     channels = ChannelMap.model_validate_json((version / "channel-map.json").read_bytes())
     params = FileGroups(version / "state.safetensors")["model"]
     spec = SubModelSpec()
@@ -114,7 +114,7 @@ def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> 
 
 
 def picture(pixels: NDArray[Any], scale: float) -> Image.Image:
-    """An example [C, H, W], whose brightest is `scale`, as an image: three colours, or their mean in grey."""
+    """An example [C, H, W] with values up to `scale` as an image: in colour, or its mean in grey."""
     levels = np.clip(pixels.astype(np.float32) / scale * 255, 0, 255)
     if len(levels) == 3:
         return Image.fromarray(np.moveaxis(levels, 0, -1).round().astype(np.uint8))
@@ -122,7 +122,7 @@ def picture(pixels: NDArray[Any], scale: float) -> Image.Image:
 
 
 def overlay(heat: NDArray[Any]) -> Image.Image:
-    """Heat [H, W] from 0 to 1 as what is laid over the image: clear where cold, red, yellow where hottest."""
+    """Heat [H, W] from 0 to 1 as an overlay: transparent at 0, red, yellow at 1."""
     colours = np.zeros((*heat.shape, 4), dtype=np.uint8)
     colours[..., 0] = 255
     colours[..., 1] = (heat * 255).round()
@@ -131,14 +131,14 @@ def overlay(heat: NDArray[Any]) -> Image.Image:
 
 
 def data_url(image: Image.Image) -> str:
-    """An image as a PNG within a page."""
+    """An image as a `data:` URL with a PNG."""
     written = io.BytesIO()
     image.save(written, format="PNG")
     return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
 
 
 def main(words: list[str]) -> int:
-    """Print the images of RUN TIER COUNT; what cannot be is said on the error output, exit code 2."""
+    """Print the images for RUN TIER COUNT; on failure print the reason to standard error and return 2."""
     run, tier, count = words
     try:
         print(json.dumps(grad_cam_value(Path(run), int(tier), int(count))))

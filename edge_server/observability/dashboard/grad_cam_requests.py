@@ -1,4 +1,4 @@
-"""Who asks for Grad-CAM images: whether they can be had, one process at a time, each answer made once."""
+"""Requests for Grad-CAM images: whether they can be computed, one process at a time, answers cached."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from schemas.errors import EdgeError
 
 MOST_IMAGES = 32
 KEPT = 16
-"""Answers; a few dozen kilobytes each."""
+"""Maximum cached answers of a few dozen kilobytes each."""
 PATIENCE_S = 120.0
 THREADS = "1"
 KERNEL_AXES = 4
-"""Of a 2-d convolution's weights."""
+"""Axes of a 2-d convolution's weights."""
 
 
 class GradCamUnavailable(EdgeError):
-    """There are no such images, for the reason that it says."""
+    """The images cannot be computed; the message gives the reason."""
 
 
 def why_not(facts: FolderFacts) -> str:
-    """Why Grad-CAM cannot be computed here; empty where, as far as can be seen, it can."""
+    """Why Grad-CAM cannot be computed here; empty if nothing speaks against it."""
     config = facts.config
     if config is None or facts.channels is None:
         return "there is no model yet"
@@ -45,7 +45,7 @@ def why_not(facts: FolderFacts) -> str:
 
 
 class GradCamRequests:
-    """The images of one run."""
+    """Computes and caches the images of one run."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -79,7 +79,7 @@ class GradCamRequests:
             env={**os.environ, "OMP_NUM_THREADS": THREADS},
         )
         try:
-            out, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+            out, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         except TimeoutError as error:
             raise GradCamUnavailable(f"computing the images took more than {PATIENCE_S:.0f} s") from error
         finally:
@@ -87,7 +87,7 @@ class GradCamRequests:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            lines = said.decode(errors="replace").strip().splitlines()
+            lines = errors.decode(errors="replace").strip().splitlines()
             raise GradCamUnavailable(
                 lines[-1] if lines else f"computing them ended with {process.returncode}"
             )

@@ -1,4 +1,4 @@
-"""A run's journal opened so that nothing in the run's folder changes."""
+"""Opens a run's journal without changing anything in the run folder."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from schemas.errors import ConfigError
 
 
 @contextlib.contextmanager
-def opened_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
-    """Read a journal; `live` says that its writer may be at work.
+def open_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
+    """Read a journal; `live` says that its writer may be running.
 
-    SQLite's readers share a file with its writer, beside the journal. Where there is no writer they would
-    make that file: then the journal is read as one that nobody changes. What a killed writer left beside it
-    is still part of it: then a copy is read. Raises `ConfigError` where there is none, or one of another
-    format.
+    SQLite's readers share an index file with the writer and would create that file without one. So a journal
+    without a writer is opened as immutable, and one with the write-ahead log of a killed writer is copied
+    first. Raises `ConfigError` where the journal is missing or has another format.
     """
     if live:
         try:
             reader = JournalReader(path)
         except ConfigError:
-            live = False  # a folder that may not be written to, with no writer at work
+            live = False  # a read-only folder without a running writer
         else:
             with closing(reader):
                 yield reader
             return
-    beside = path.with_name(f"{path.name}-wal")
-    if not beside.exists() or beside.stat().st_size == 0:
+    write_ahead_log = path.with_name(f"{path.name}-wal")
+    if not write_ahead_log.exists() or write_ahead_log.stat().st_size == 0:
         with closing(JournalReader(path, immutable=True)) as reader:
             yield reader
         return
     with tempfile.TemporaryDirectory(prefix="edge-dashboard-") as folder:
-        for one in (path, beside):
-            shutil.copyfile(one, Path(folder) / one.name)
+        for file in (path, write_ahead_log):
+            shutil.copyfile(file, Path(folder) / file.name)
         with closing(JournalReader(Path(folder) / path.name)) as reader:
             yield reader

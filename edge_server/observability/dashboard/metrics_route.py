@@ -1,4 +1,4 @@
-"""`/metrics` behind the dashboard's guard: the same page as `--metrics` serves."""
+"""`/metrics` with the dashboard's access control."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_server.observability.prometheus.exposition import exposition
 
 
 def metrics_route(collector: Collector) -> Route:
-    """Answers with what the collector tells at that moment, and with this process's memory and time."""
+    """A route that answers with the metrics of the collector and of this process."""
     registry = run_registry(collector)
 
     async def answer(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The model as the page shows it: channels and who keeps them, clients' similarity, ONNX variants."""
+"""The JSON values of the model: channels and the tiers that keep them, similarity, ONNX variants."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edge_server.strategy.explanations import ChannelScores, Observation
 from schemas.submodel import Kept
 
 MOST_ROUNDS = 60
-"""So many rounds of a group's scores are told: the first, the newest, and some evenly between."""
+"""Maximum rounds of a group's scores in the value: the first, the newest, the rest evenly spread."""
 
 
 def model_value(
     observations: Sequence[Observation], records: Iterable[DeviceRecord], *, gradcam_why_not: str
 ) -> Json:
-    """What `/api/model` says; `gradcam_why_not` is empty where Grad-CAM can be computed."""
-    similar = next((one for one in reversed(observations) if one.similarity is not None), None)
-    names = dict.fromkeys(name for one in observations for name in one.groups)
+    """The value of `/api/model`; `gradcam_why_not` is empty where Grad-CAM can be computed."""
+    similar = next((found for found in reversed(observations) if found.similarity is not None), None)
+    names = dict.fromkeys(name for observation in observations for name in observation.groups)
     return {
         "groups": [_group(name, observations) for name in names],
         "similarity": _similarity(similar),
@@ -29,8 +29,8 @@ def model_value(
 
 
 def channel_value(observations: Sequence[Observation], group: str, index: int) -> Json | None:
-    """What `/api/channel/GROUP/INDEX` says, by the newest round that tells of it; None where none does."""
-    newest = next((one for one in reversed(observations) if group in one.groups), None)
+    """The value of `/api/channel/GROUP/INDEX` in the newest round that scored it; None where none did."""
+    newest = next((found for found in reversed(observations) if group in found.groups), None)
     if newest is None or not 0 <= index < len(newest.groups[group].scores):
         return None
     scores = newest.groups[group]
@@ -46,12 +46,12 @@ def channel_value(observations: Sequence[Observation], group: str, index: int) -
         "rank": rank,
         "of": len(scores.scores),
         "tiers": tiers,
-        "because": [_because(scores, one, index, rank) for one in tiers if not one["keeps"]],
+        "because": [_because(scores, tier, index, rank) for tier in tiers if not tier["keeps"]],
     }
 
 
-def thinned(rounds: Sequence[int], most: int = MOST_ROUNDS) -> list[int]:
-    """At most so many of the rounds, evenly spread, with the first and the last."""
+def evenly_spread(rounds: Sequence[int], most: int = MOST_ROUNDS) -> list[int]:
+    """At most `most` of the rounds, evenly spread, including the first and the last."""
     if len(rounds) <= most:
         return list(rounds)
     return [rounds[round(place * (len(rounds) - 1) / (most - 1))] for place in range(most)]
@@ -63,20 +63,22 @@ def keeps(kept: Kept, index: int) -> bool:
 
 
 def _group(name: str, observations: Sequence[Observation]) -> Json:
-    told = {one.round: one.groups[name] for one in observations if name in one.groups}
-    newest = told[max(told)]
-    # A tier keeps channels by their number in the newest model: rounds of another width are of another one.
-    alike = [number for number, one in told.items() if len(one.scores) == len(newest.scores)]
-    rounds = thinned(sorted(alike))
+    by_round = {found.round: found.groups[name] for found in observations if name in found.groups}
+    newest = by_round[max(by_round)]
+    # Kept channels are indices into the newest model: rounds with another number of channels are left out.
+    alike = [number for number, found in by_round.items() if len(found.scores) == len(newest.scores)]
+    rounds = evenly_spread(sorted(alike))
     return {
         "group": name,
         "layers": list(newest.layers),
         "channels": len(newest.scores),
         "measure": newest.measure,
         "rounds": rounds,
-        "measures": [told[number].measure for number in rounds],
-        "scores": [list(told[number].scores) for number in rounds],
-        "kept": {str(tier): one if isinstance(one, int) else list(one) for tier, one in newest.kept.items()},
+        "measures": [by_round[number].measure for number in rounds],
+        "scores": [list(by_round[number].scores) for number in rounds],
+        "kept": {
+            str(tier): kept if isinstance(kept, int) else list(kept) for tier, kept in newest.kept.items()
+        },
     }
 
 
@@ -104,8 +106,8 @@ def _variant(record: DeviceRecord) -> Json:
 
 
 def _rank(scores: ChannelScores, index: int) -> int:
-    """1 for the best; of equal ones the first is better."""
-    order = sorted(range(len(scores.scores)), key=lambda one: (-scores.scores[one], one))
+    """1 for the highest score; of equal scores the lower index comes first."""
+    order = sorted(range(len(scores.scores)), key=lambda channel: (-scores.scores[channel], channel))
     return order.index(index) + 1
 
 
@@ -116,7 +118,9 @@ def _tier(scores: ChannelScores, tier: int, index: int) -> Json:
         "tier": tier,
         "keeps": keeps(kept, index),
         "kept": len(indices),
-        "lowest_kept_score": min((scores.scores[one] for one in indices if one < total), default=None),
+        "lowest_kept_score": min(
+            (scores.scores[channel] for channel in indices if channel < total), default=None
+        ),
     }
 
 
@@ -124,8 +128,8 @@ def _because(scores: ChannelScores, tier: Json, index: int, rank: int) -> str:
     total, kept, lowest = len(scores.scores), tier["kept"], tier["lowest_kept_score"]
     head = f"tier {tier['tier']} keeps {kept} of {total} channels"
     if isinstance(scores.kept[tier["tier"]], int):
-        return f"{head}, the first {kept}; this one is number {index + 1}, rank {rank} by {scores.measure}"
+        return f"{head}, the first {kept}; this is number {index + 1}, with rank {rank} by {scores.measure}"
     if lowest is None or scores.scores[index] > lowest:
-        return f"{head}, and not by this score: it ranks {rank} of {total}"
+        return f"{head}, but not by this score, in which this one ranks {rank} of {total}"
     own = scores.scores[index]
-    return f"{head}; this one ranks {rank} by {scores.measure}, {own:.3g} to at least {lowest:.3g}"
+    return f"{head}; this one ranks {rank} by {scores.measure} ({own:.3g}; the lowest kept has {lowest:.3g})"

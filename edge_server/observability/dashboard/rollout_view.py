@@ -1,4 +1,4 @@
-"""The rollouts of a run's models as the page shows them, from the registry that the run entered them in."""
+"""The JSON value of the rollouts of a run's models, read from the registry."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GROUPS = "SELECT coalesce(max(batch) + 1, 0) FROM targets WHERE rollout = ?"
 
 
 def rollouts_value(registry: Path, run: str | None) -> Json:
-    """What `/api/rollouts` says: those of versions that this run has made, the newest first.
+    """The value of `/api/rollouts`: rollouts of this run's versions, the newest first.
 
-    Raises `ConfigError` for a registry that cannot be read.
+    Raises `ConfigError` for an unreadable registry.
     """
     path = registry / FILE
     if run is None or not path.is_file():
@@ -60,15 +60,15 @@ def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any)
 
 @contextmanager
 def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """The registry's database, which stays as it is; while somebody writes to it, a copy."""
-    beside = path.with_name(f"{path.name}-wal")
-    if not beside.exists() or beside.stat().st_size == 0:
+    """The registry's database, opened without changing it; a copy while another process writes to it."""
+    write_ahead_log = path.with_name(f"{path.name}-wal")
+    if not write_ahead_log.exists() or write_ahead_log.stat().st_size == 0:
         address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as connection:
             yield connection
         return
     with tempfile.TemporaryDirectory(prefix="edge-dashboard-") as folder:
-        for file in (path, beside):
+        for file in (path, write_ahead_log):
             shutil.copyfile(file, Path(folder) / file.name)
         with closing(sqlite3.connect(Path(folder) / path.name)) as connection:
             yield connection

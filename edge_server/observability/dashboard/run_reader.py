@@ -1,4 +1,4 @@
-"""What a run's folder says, read and never written; whatever is not there yet is left out."""
+"""The facts of a run folder; the folder is only read, and missing files leave their facts out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from edge_server.config.config import Config
-from edge_server.observability.dashboard.journal_file import opened_journal
+from edge_server.observability.dashboard.journal_file import open_journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
@@ -24,12 +24,12 @@ from schemas.values import CapabilityProfile, DataCard
 
 T = TypeVar("T")
 NOT_TRAINED = ("running_mean", "running_var")
-"""Of a network's arrays those that no gradient reaches."""
+"""Suffixes of a network's arrays that have no gradient."""
 
 
 @dataclass(frozen=True)
 class KnownDevice:
-    """A device as the journal has it; `seen_at` is the last planning that it was there at."""
+    """A device in the journal; `seen_at` is the time of the last planning at which it was connected."""
 
     device: str
     profile: CapabilityProfile
@@ -39,9 +39,9 @@ class KnownDevice:
 
 @dataclass(frozen=True)
 class Planning:
-    """The newest planning: who was asked, who was there with which tier, who has been examined since.
+    """The newest planning: the selected devices, and every connected device's tier.
 
-    `examined` holds each device's last word of the firewall: None for accepted, else the reason.
+    `examined` maps devices to the firewall's last verdict: None for accepted, else the reason.
     """
 
     round: int
@@ -53,10 +53,10 @@ class Planning:
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """A run folder at one moment; `parameters` are those of the full network, `onnx` bytes by tier.
+    """A run folder at one moment; `parameters` counts those of the full network, `onnx` is bytes by tier.
 
-    `traffic` are the counts of `Tally.traffic` after the last closed round. `at_work`: as far as the folder
-    tells, some process goes on with the run.
+    `traffic` holds the counts of `RunCounters.traffic` after the last closed round. `at_work` says that some
+    process may be running the federation.
     """
 
     path: Path
@@ -88,7 +88,7 @@ class FolderFacts:
 
 
 def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
-    """Read a run folder; `live` says that this very process writes it. Raises `ConfigError` for none."""
+    """Read a run folder; `live` says that this process writes it. Raises `ConfigError` for a broken one."""
     folder = RunFolder(path)
     channels = _channels(folder)
     at_work = live or is_at_work(path)
@@ -97,7 +97,7 @@ def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
         at_work=at_work,
         config=read_config(path / "federation.toml"),
         history=_history(path / "history.jsonl"),
-        # A run that goes on has one of before it was interrupted, if any.
+        # The summary of a running federation, if any, is from before an interruption.
         summary=None if live else _read(path / "summary.json", Summary.model_validate_json),
         channels=channels,
         parameters=None if channels is None else parameters_of(channels),
@@ -107,7 +107,7 @@ def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
 
 
 def is_at_work(path: Path) -> bool:
-    """Whether a run may be going on in another process: it has no end yet, and no server's lock is free."""
+    """Whether another process may be running it: the run has not ended and its lock is not free."""
     if RunFolder(path).ended:
         return False
     try:
@@ -116,29 +116,30 @@ def is_at_work(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return True  # simulations have no lock: nobody can tell
+        return True  # simulations have no lock, so that it cannot be ruled out
     return False
 
 
 def read_config(path: Path) -> Config | None:
-    """The federation file as resolved, which was checked when the run began: nothing is imported for it."""
+    """The resolved federation file, without the checks (and their imports) made when the run began."""
     return _read(path, lambda text: Config.model_validate(tomllib.loads(text), by_alias=True, by_name=False))
 
 
 def newest_version(folder: RunFolder) -> Path | None:
-    """The folder of the newest whole model."""
+    """The folder of the newest complete model."""
     found = (folder.path / "models").glob("round-*/manifest.json")
-    return max((one.parent for one in found), key=lambda one: int(one.name.split("-")[1]), default=None)
+    versions = (manifest.parent for manifest in found)
+    return max(versions, key=lambda version: int(version.name.split("-")[1]), default=None)
 
 
 def parameters_of(channels: ChannelMap) -> int:
-    """Trainable numbers of the full network."""
+    """Trainable parameters of the full network."""
     shapes = {name: layout.shape for name, layout in channels.parameters.items()}
     return count_parameters(shapes)
 
 
 def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Trainable numbers in arrays of these shapes."""
+    """Trainable parameters in arrays of these shapes."""
     total = 0
     for name, shape in shapes.items():
         if not name.endswith(NOT_TRAINED):
@@ -150,7 +151,7 @@ def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def _read(path: Path, parse: Callable[[str], T]) -> T | None:
-    """A file that may be missing, or may just be written by an earlier version; None then."""
+    """The parsed file; None where it is missing. Raises `ConfigError` for an unreadable one."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -161,7 +162,7 @@ def _read(path: Path, parse: Callable[[str], T]) -> T | None:
 
 
 def _history(path: Path) -> tuple[RoundRecord, ...]:
-    """The whole lines: the last one may just be on its way."""
+    """The complete lines: the last one may be half written."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -176,35 +177,35 @@ def _channels(folder: RunFolder) -> ChannelMap | None:
     version = newest_version(folder)
     if version is None:
         return None
-    with contextlib.suppress(ConfigError):  # older versions go while a run goes on
+    with contextlib.suppress(ConfigError):  # a running server removes older versions
         return _read(version / "channel-map.json", ChannelMap.model_validate_json)
     return None
 
 
 def _onnx(folder: RunFolder) -> dict[int, int]:
     files = (folder.path / "onnx").glob("tier-*.onnx")
-    numbered = {one.stem.removeprefix("tier-"): one for one in files}
-    return {int(tier): one.stat().st_size for tier, one in sorted(numbered.items()) if tier.isdigit()}
+    by_tier = {file.stem.removeprefix("tier-"): file for file in files}
+    return {int(tier): file.stat().st_size for tier, file in sorted(by_tier.items()) if tier.isdigit()}
 
 
 def _with_journal(facts: FolderFacts, path: Path, *, live: bool) -> FolderFacts:
     if not path.exists():
         return facts
     try:
-        with opened_journal(path, live=live) as reader:
-            return _told(facts, reader)
+        with open_journal(path, live=live) as reader:
+            return _with_rows(facts, reader)
     except sqlite3.OperationalError as error:
         if not live:
             raise ConfigError(f"{path}: cannot be read: {error}") from error
-        return facts  # just being made, or busy: the next look will see it
+        return facts  # being created, or busy: the next read will see it
 
 
-def _told(facts: FolderFacts, reader: JournalReader) -> FolderFacts:
+def _with_rows(facts: FolderFacts, reader: JournalReader) -> FolderFacts:
     return replace(
         facts,
         run=reader.run(),
         began_at=reader.began_at(),
-        known={told[0]: _known(*told) for told in reader.seen()},
+        known={row[0]: _known(*row) for row in reader.seen()},
         planning=_planning(reader),
         refused=reader.refusals(),
         traffic=reader.traffic(),

@@ -1,4 +1,4 @@
-"""The run as the page shows it: pure functions of a folder's facts and of the newest snapshot, if any."""
+"""The JSON value of a run: pure functions of the folder's facts and the newest snapshot, if any."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from schemas.submodel import ChannelMap
 Json = dict[str, Any]
 FLOAT32 = 4
 ENDED, SUSPENDED = "ended", "suspended"
-"""Phases beside those of `edge_server.rounds.state`: nobody goes on with a run that is suspended."""
-CUT_OFF = "the run was cut off: the command that began it goes on with it"
+"""Phases in addition to those of `edge_server.rounds.state`; no process runs a suspended run."""
+CUT_OFF = "the run was interrupted: the command that began it resumes it"
 SAME_MOMENT_S = 1.0
-"""A deadline that is counted anew from each look moves by less, and has not moved."""
+"""A deadline that moved by less (seconds) is the same deadline, computed again."""
 
 
 def run_value(
     facts: FolderFacts, snapshot: Snapshot | None, *, now: float, live: bool, events: int = 0
 ) -> Json:
-    """What `/api/run` says, without the history; `now` in seconds since 1970.
+    """The value of `/api/run` without the history; `now` in seconds since 1970.
 
     `events` is the number of the newest change of the event list.
     """
@@ -53,13 +53,13 @@ def run_value(
         "parameters": summary.parameters if summary else facts.parameters,
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
-        "virtual": is_virtual(facts, snapshot),
+        "virtual": is_simulated(facts, snapshot),
         "events": events,
     }
 
 
-def steady(before: Json, now: Json) -> Json:
-    """The new value, with moments that are still the same told as they were."""
+def keep_times(before: Json, now: Json) -> Json:
+    """The new value, with the earlier deadline and beginning where they have not changed."""
     old, new = before["deadline_at"], now["deadline_at"]
     same = old is not None and new is not None and abs(new - old) < SAME_MOMENT_S
     began_at = now["began_at"] if before["began_at"] is None else before["began_at"]
@@ -72,7 +72,7 @@ def history_of(facts: FolderFacts, snapshot: Snapshot | None) -> Sequence[RoundR
 
 
 def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Json]:
-    """Lines of the history, each with its cost."""
+    """Closed rounds as JSON values, each with its relative cost."""
     whole = _everyones_bytes(facts)
     return [
         {
@@ -84,18 +84,18 @@ def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Jso
 
 
 def cost_relative(record: RoundRecord, whole: int | None) -> float | None:
-    """A round's bytes over those of everyone's full model both ways (AdaFL's communication cost)."""
+    """A round's bytes divided by `whole`, those of a full exchange (AdaFL's communication cost)."""
     return None if not whole else (record.uplink_bytes + record.downlink_bytes) / whole
 
 
 def _everyones_bytes(facts: FolderFacts) -> int | None:
-    """What a round costs in which every client of the fleet gets and sends one full model in float32."""
+    """Bytes of a round in which every client receives and sends one full model in float32."""
     if facts.config is None or facts.parameters is None:
         return None
     return 2 * FLOAT32 * facts.parameters * facts.config.clients.num_clients
 
 
-def is_virtual(facts: FolderFacts, snapshot: Snapshot | None) -> bool:
+def is_simulated(facts: FolderFacts, snapshot: Snapshot | None) -> bool:
     """Whether the run is a simulation."""
     if snapshot is not None and snapshot.virtual_s is not None:
         return True
@@ -103,17 +103,17 @@ def is_virtual(facts: FolderFacts, snapshot: Snapshot | None) -> bool:
 
 
 def tier_values(facts: FolderFacts, delivered: Mapping[str, DeviceRecord]) -> list[Json]:
-    """What each tier's sub-model is, as far as it is known: by its devices, its file, or its shapes."""
+    """Each tier's sub-model, as known from its devices, its ONNX file or its shapes."""
     if facts.config is None:
         return []
     sizes = tier_parameters(facts.config, facts.channels)
-    told = {one.tier: one for one in delivered.values() if one.parameters is not None}
+    reported = {record.tier: record for record in delivered.values() if record.parameters is not None}
     return [
         {
             "tier": tier,
             "ratio": ratio,
-            "parameters": told[tier].parameters if tier in told else sizes.get(tier),
-            "macs": told[tier].macs if tier in told else None,
+            "parameters": reported[tier].parameters if tier in reported else sizes.get(tier),
+            "macs": reported[tier].macs if tier in reported else None,
             "onnx_bytes": facts.onnx.get(tier),
             "onnx": f"/onnx/tier-{tier}.onnx" if tier in facts.onnx else None,
         }
@@ -122,7 +122,7 @@ def tier_values(facts: FolderFacts, delivered: Mapping[str, DeviceRecord]) -> li
 
 
 def tier_parameters(config: Config, channels: ChannelMap | None) -> dict[int, int]:
-    """How many trainable numbers each tier has: whichever channels it keeps, they are as many."""
+    """Trainable parameters of each tier; the count does not depend on which channels it keeps."""
     if channels is None:
         return {}
     network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
@@ -136,11 +136,11 @@ def tier_parameters(config: Config, channels: ChannelMap | None) -> dict[int, in
 def _delivered(facts: FolderFacts, snapshot: Snapshot | None) -> Mapping[str, DeviceRecord]:
     if snapshot is not None:
         return snapshot.delivered
-    return {one.device: one for one in facts.summary.devices} if facts.summary else {}
+    return {record.device: record for record in facts.summary.devices} if facts.summary else {}
 
 
 def _from_folder(facts: FolderFacts) -> Snapshot:
-    """What the folder alone says of where the run is."""
+    """The state of the run as far as the folder alone shows it."""
     config, summary, under_way = facts.config, facts.summary, facts.under_way
     return Snapshot(
         federation=config.federation.name if config else "",
@@ -159,7 +159,7 @@ def _began_at(facts: FolderFacts, snapshot: Snapshot | None, now: float) -> floa
 
 
 def _deadline_at(shown: Snapshot, now: float) -> float | None:
-    """A simulation's deadline is in its own time, which says nothing here."""
+    """The deadline in seconds since 1970; None for a simulation, whose deadline is in virtual time."""
     left = None if shown.virtual_s is not None else shown.deadline_in_s
     return None if left is None else now + left
 

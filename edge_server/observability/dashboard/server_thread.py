@@ -1,4 +1,4 @@
-"""The dashboard beside a run: uvicorn in a thread of its own, bound before its address is told."""
+"""The dashboard's server: uvicorn in its own thread, bound before its address is printed."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ from starlette.types import ASGIApp
 
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
-from edge_server.observability.dashboard.bind_address import Listen, bound_socket, url_of
+from edge_server.observability.dashboard.bind_address import BindAddress, bind_socket, url_of
 from edge_server.observability.dashboard.feed import Feed
 from edge_server.observability.snapshot import Snapshot
 from schemas.errors import EdgeError
 
 MOST_CONNECTIONS = 512
 GRACE_S = 3
-"""How long pages may take to read what is said last."""
+"""Seconds that pages have to read the last events."""
 START_S = 30.0
 
 
 @dataclass(frozen=True)
 class RunningDashboard:
-    """A dashboard that answers at `url`."""
+    """A dashboard that is served at `url`."""
 
     url: str
     feed: Feed
 
     def show(self, snapshot: Snapshot) -> None:
-        """Leave the newest snapshot where the pages' threads find it."""
+        """Pass the newest snapshot to the pages."""
         self.feed.show(snapshot)
 
 
 @contextlib.contextmanager
 def serve_dashboard(
     path: Path,
-    listen: Listen,
+    listen: BindAddress,
     *,
     token: str | None,
     live: bool,
     registry: Path | None = None,
     more: Sequence[BaseRoute] = (),
 ) -> Iterator[RunningDashboard]:
-    """Serve the run in `path`, and `more`, while the block lasts.
+    """Serve the run in `path`, and `more` routes, until the block ends.
 
-    Raises `ConfigError` where it cannot listen.
+    Raises `ConfigError` where the address cannot be bound.
     """
-    made = bound_socket(listen, token)
-    address, port = made.getsockname()[:2]
+    bound = bind_socket(listen, token)
+    address, port = bound.getsockname()[:2]
     feed = Feed(path, live=live, registry=registry)
     server = _Uvicorn(make_app(feed, access_of(listen[0], port, token, bound=address), more=more))
-    thread = threading.Thread(target=server.run, args=([made],), name="dashboard", daemon=True)
+    thread = threading.Thread(target=server.run, args=([bound],), name="dashboard", daemon=True)
     thread.start()
     try:
         if not server.is_up.wait(START_S) or not thread.is_alive():
-            raise EdgeError(f"the dashboard at {url_of(listen[0], port)} did not begin")
+            raise EdgeError(f"the dashboard at {url_of(listen[0], port)} did not start")
         yield RunningDashboard(url_of(listen[0], port), feed)
     finally:
         feed.close()
         server.should_exit = True
         thread.join()
-        made.close()
+        bound.close()
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it is up; the signals stay with whoever runs the federation."""
+    """Sets `is_up` once it serves; signal handlers stay with the federation's process."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(
@@ -92,6 +92,6 @@ class _Uvicorn(uvicorn.Server):
         self.is_up = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and say so."""
+        """Start and set `is_up`."""
         await super().startup(sockets)
         self.is_up.set()

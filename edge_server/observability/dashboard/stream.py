@@ -1,4 +1,4 @@
-"""Server-sent events: one page's stream, as text, for as long as the page reads it."""
+"""Server-sent events: one text stream per page, until the page stops reading."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edge_server.observability.dashboard.events import Cursor, Event, PageState,
 from edge_server.observability.dashboard.feed import Feed
 
 QUIET_S = 15.0
-"""Where there is nothing to say, so often a comment is sent, so that both ends know of each other."""
+"""Seconds without an event after which a comment is sent, so that both ends detect a lost connection."""
 STUCK_S = 30.0
-"""Who takes nothing for so long has gone."""
+"""A page that accepts no data for this many seconds is disconnected."""
 
 
 class EventStream(StreamingResponse):
-    """A stream that gives up on a reader who takes nothing; `ended` is called once it is over."""
+    """A stream that disconnects a stuck reader; `ended` is called at its end."""
 
     media_type = "text/event-stream"
 
@@ -29,14 +29,14 @@ class EventStream(StreamingResponse):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream to one page."""
+        """Serve the stream to one page."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
 
     async def stream_response(self, send: Send) -> None:
-        """Send what there is, a piece at a time."""
+        """Send the texts one by one."""
 
         async def patiently(message: Message) -> None:
             await asyncio.wait_for(send(message), STUCK_S)
@@ -44,19 +44,19 @@ class EventStream(StreamingResponse):
         try:
             await super().stream_response(patiently)
         except TimeoutError as error:
-            raise ConnectionAbortedError("the page takes nothing more") from error
+            raise ConnectionAbortedError("the page has stopped reading") from error
 
 
 class EventWriter:
-    """Tells all pages of a feed; what several are told at the same time is written out once."""
+    """Writes the events of a feed for all pages; pages at the same cursor share the text."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._version = 0
         self._written: dict[Cursor, tuple[Cursor, list[str]]] = {}
 
-    async def told(self, since: int) -> AsyncIterator[str]:
-        """The events of one page that knows the rounds up to `since`, until the feed closes."""
+    async def texts(self, since: int) -> AsyncIterator[str]:
+        """The events for a page that has the rounds up to `since`, until the feed closes."""
         cursor, number = Cursor(round=since), 0
         while True:
             last = self._feed.closing
@@ -74,17 +74,17 @@ class EventWriter:
         if shown.version != self._version:
             self._version, self._written = shown.version, {}
         if cursor not in self._written:
-            after, told = events(cursor, shown)
-            self._written[cursor] = after, [event_text(event) for event in told]
+            after, new = events(cursor, shown)
+            self._written[cursor] = after, [event_text(event) for event in new]
         return self._written[cursor]
 
 
 def event_text(event: Event) -> str:
-    """One event as it is sent; JSON has no line breaks, so that nothing in it can begin another."""
+    """One event as sent; JSON has no line breaks, so that no text in it can begin another event."""
     return f"event: {event.name}\ndata: {json_text(event.data)}\n\n"
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON, with no character that a page could take for markup."""
+    """Compact JSON without characters that a browser could read as markup."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 from edge_server.observability.report.axes import Axis, count_axis, value_axis
-from edge_server.observability.report.labels import spread
+from edge_server.observability.report.labels import separate_labels
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
@@ -156,7 +156,7 @@ def _marked(series: Series) -> list[tuple[int, float]]:
 def _labels(shown: Sequence[Series], x_axis: Axis, y_axis: Axis) -> str:
     """Each series' name beside its last point, moved apart where they would overlap."""
     ends = [(x_axis.place(series.known[-1][0]), y_axis.place(series.known[-1][1])) for series in shown]
-    heights = spread([y for _, y in ends], gap=LABEL_GAP, low=TOP, high=HEIGHT - BOTTOM)
+    heights = separate_labels([y for _, y in ends], gap=LABEL_GAP, low=TOP, high=HEIGHT - BOTTOM)
     parts = []
     for index, (series, (x, y), height) in enumerate(zip(shown, ends, heights, strict=True)):
         style = index % len(DASHES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+def separate_labels(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
     """Move places apart to at least `gap`, within `low` to `high` where there is room; order is kept."""
     order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
     placed = [0.0] * len(wanted)

@@ -42,7 +42,7 @@ def publish_report(
             raise ConfigError(f"--out {out}: end it in .html, .md or .json, or say --format")
     document = _document([read_run_contents(run) for run in runs])
     if form == "json" and out is None:
-        return told(document), []
+        return report_value(document), []
     stem = runs[0] / "report" if len(runs) == 1 else Path("compare")
     forms = [form] if form else ["html", "markdown"]
     return None, [write_text(out or stem.with_suffix(SUFFIXES[one]), _text(document, one)) for one in forms]
@@ -54,11 +54,11 @@ def _document(runs: Sequence[RunContents]) -> Document:
 
 def _text(document: Document, form: str) -> str:
     if form == "json":
-        return json.dumps(told(document), indent=2) + "\n"
+        return json.dumps(report_value(document), indent=2) + "\n"
     return html_page(document) if form == "html" else markdown_page(document)
 
 
-def told(document: Document) -> dict[str, Any]:
+def report_value(document: Document) -> dict[str, Any]:
     """A report for programs: sections by title, tables as lists of rows, curves as points."""
     return {
         "title": document.title,

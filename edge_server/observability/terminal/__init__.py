@@ -1,1 +1,1 @@
-"""What a person or a program sees of a run while it goes on, and the tables at its end."""
+"""Output of a run to the terminal: live view, plain lines or JSON, and the final tables."""

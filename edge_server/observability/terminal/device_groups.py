@@ -1,4 +1,4 @@
-"""Many devices: counted by tier instead of listed one by one."""
+"""Large fleets: counts by tier instead of a list of devices."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import DeviceRecord, Summary
 
 MANY_DEVICES = 20
-"""Beyond this, a list of devices says less than their counts."""
+"""Fleets with more devices are shown as counts by tier."""
 
 
 def is_large_fleet(devices: Collection[object]) -> bool:
-    """Whether these are too many to be listed."""
+    """Whether there are too many devices to list."""
     return len(devices) > MANY_DEVICES
 
 
 def fleet_line(devices: Sequence[DeviceView]) -> str:
-    """How many are there, and of which tiers: `1000 devices: 500 of tier 1, 500 of tier 2`."""
-    there = [view for view in devices if view.state != "offline"]
-    tiers = sorted(Counter(view.tier for view in there).items())
-    return f"{len(there)} devices: " + ", ".join(f"{count} of tier {tier}" for tier, count in tiers)
+    """The connected devices by tier: `1000 devices: 500 of tier 1, 500 of tier 2`."""
+    connected = [view for view in devices if view.state != "offline"]
+    tiers = sorted(Counter(view.tier for view in connected).items())
+    return f"{len(connected)} devices: " + ", ".join(f"{count} of tier {tier}" for tier, count in tiers)
 
 
 def fleet_table(devices: Sequence[DeviceView]) -> Table:
-    """One row per tier: what its devices do now."""
+    """One row per tier: states and bytes of its devices."""
     table = plain_table()
     table.expand = True
     add_numbers(table, "tier", "pruned", "devices")
@@ -45,11 +45,11 @@ def fleet_table(devices: Sequence[DeviceView]) -> Table:
 
 
 def tier_table(summary: Summary, *, dense: bool = False) -> Table:
-    """One row per tier: how many devices, how often they counted, their bytes in all."""
+    """One row per tier: its devices, their counted updates, their total bytes."""
     table = plain_table("Devices by tier", dense=dense)
     add_numbers(table, "tier", "pruned", "devices", "took part", "updates", "refused", "down", "up")
     for tier in sorted({device.tier for device in summary.devices}):
-        table.add_row(str(tier), *_tier_cells([one for one in summary.devices if one.tier == tier]))
+        table.add_row(str(tier), *_tier_cells([row for row in summary.devices if row.tier == tier]))
     return table
 
 

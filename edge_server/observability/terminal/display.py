@@ -1,4 +1,4 @@
-"""Which display a run gets: a live view in a terminal, plain lines in a pipe, JSON for programs."""
+"""The display of a run: a live view in a terminal, plain lines in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_server.observability.terminal.log_lines import PlainDisplay
 
 
 class Display(Protocol):
-    """Shows one run. Leaving the context shows its end; all calls come from one thread."""
+    """Shows one run; leaving the context shows its end. All calls come from one thread."""
 
     def __enter__(self) -> Self: ...
 
@@ -29,13 +29,13 @@ class Display(Protocol):
     ) -> None: ...
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show the run as it is now; called up to four times a second."""
+        """Show the newest snapshot; called up to four times a second."""
         ...
 
 
 def make_display(*, stream: TextIO | None = None, format: Literal["table", "json"] = "table") -> Display:
-    """The display that suits the stream (standard output where none is given) and the format."""
-    # Looked up here and not as a default, so that a redirected standard output is honoured.
+    """The display for the stream (default: standard output) and the format."""
+    # Looked up at call time, so that a redirected standard output is used.
     out = sys.stdout if stream is None else stream
     if format == "json":
         return JsonLines(out)

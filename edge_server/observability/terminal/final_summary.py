@@ -1,4 +1,4 @@
-"""What stands on the screen when a run is over."""
+"""The final tables and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMFORTABLE_WIDTH = 100
 
 
 def print_closing(console: Console, snapshot: Snapshot | None) -> None:
-    """Print the tables of what is known, and the outcome where the run came to one."""
+    """Print the tables and the outcome, as far as the last snapshot has them."""
     if snapshot is None:
         return
     dense = console.width < COMFORTABLE_WIDTH
@@ -34,7 +34,7 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
 
 
 def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
-    """What became of the new model where another was in use, if it was anywhere."""
+    """Print the trials of the new model on devices that used another one, if there were any."""
     if not on_trial(devices):
         return
     console.print()
@@ -44,4 +44,4 @@ def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: b
 def _outcome(snapshot: Snapshot) -> str:
     if snapshot.summary is not None:
         return outcome_text(snapshot.summary)
-    return f"stopped in round {snapshot.round} of {snapshot.rounds}, before there was a summary"
+    return f"stopped in round {snapshot.round} of {snapshot.rounds}, without a summary"

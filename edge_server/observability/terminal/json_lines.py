@@ -1,4 +1,4 @@
-"""A run for programs: each closed round as a line of `history.jsonl`, then the summary, and nothing else."""
+"""JSON output of a run: each closed round as in `history.jsonl`, then the summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from schemas.base import Frozen
 
 
 class JsonLines:
-    """Writes one JSON document per line; the summary is the one with an `outcome`."""
+    """Writes one JSON document per line; only the summary has an `outcome`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -20,7 +20,7 @@ class JsonLines:
         return self
 
     def show(self, snapshot: Snapshot) -> None:
-        """Write the rounds that have closed since the last call."""
+        """Write the rounds closed since the last call."""
         for record in snapshot.history:
             if record.round > self._closed:
                 self._write(record)

@@ -1,4 +1,4 @@
-"""The live view of a run in a terminal: it holds still, and only numbers change."""
+"""The live view of a run in a terminal, redrawn in place."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edge_server.observability.terminal.view import run_view
 
 
 class PrettyDisplay:
-    """Redraws one view in place; at the end the view makes room for the final tables."""
+    """Redraws one view in place and replaces it by the final tables at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last: Snapshot | None = None
-        # Drawn when there is news: no refreshing thread, no flicker.
+        # Drawn on each snapshot only: no refresh thread, no flicker.
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -26,7 +26,7 @@ class PrettyDisplay:
         return self
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draw the run as it is now, within the terminal's present size."""
+        """Draw the newest snapshot to fit the terminal's current size."""
         self._last = snapshot
         options = self._console.options
         view = run_view(snapshot, options.size, ascii_only=options.ascii_only)

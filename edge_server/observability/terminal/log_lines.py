@@ -1,4 +1,4 @@
-"""A run as plain lines, for pipes and logs: what changed since the last snapshot, each thing once."""
+"""A run as plain lines for pipes and logs: one line per change since the last snapshot."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from edge_server.storage.records import RoundRecord
 
 OFFLINE = "offline"
 BRIEF = frozenset({"starting", "planning", "aggregating"})
-"""Phases too short to be worth a line."""
+"""Short phases that get no line."""
 CLOSING_WIDTH = 120
 
 
 class PlainDisplay:
-    """Writes lines; remembers only what it must not say twice."""
+    """Writes a line per change."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -39,7 +39,7 @@ class PlainDisplay:
         return self
 
     def show(self, snapshot: Snapshot) -> None:
-        """Write a line for each change since the last call."""
+        """Write the changes since the last call."""
         for line in changes(self._last, snapshot):
             print(f"{clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
         self._last = snapshot
@@ -51,9 +51,9 @@ class PlainDisplay:
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
-    """What happened between two snapshots: devices, then closed rounds, then the phase."""
+    """The changes between two snapshots: devices, then closed rounds, then the phase."""
     if is_large_fleet(now.devices):
-        yield from _crowd_changes(before, now)
+        yield from _large_fleet_changes(before, now)
     else:
         known = {} if before is None else {view.device: view for view in before.devices}
         for view in now.devices:
@@ -63,7 +63,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     closed = before.history[-1].round if before is not None and before.history else 0
     if before is None and now.history:
         last = now.history[-1]
-        yield f"going on after round {last.round} of {now.rounds}, test {percent_text(last.test_accuracy)}"
+        yield f"resumed after round {last.round} of {now.rounds}, test {percent_text(last.test_accuracy)}"
         closed = last.round
     for record in now.history:
         if record.round > closed:
@@ -77,20 +77,20 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
         yield f"round {now.round} of {now.rounds}: {now.phase}"
 
 
-def _crowd_changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
-    """Many devices are told only as they become known: they come and go all the time."""
+def _large_fleet_changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
+    """One line when the number of known devices changes; single devices come and go all the time."""
     if before is None or len(before.devices) != len(now.devices):
         yield fleet_line(now.devices)
 
 
 def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]:
-    there, was_there = now.state != OFFLINE, before is not None and before.state != OFFLINE
+    online, was_online = now.state != OFFLINE, before is not None and before.state != OFFLINE
     if before is None:
-        lost = "" if there else ", offline"
+        lost = "" if online else ", offline"
         yield f"joined: {clean(now.device)} (tier {now.tier}, {ratio_text(now.ratio)} pruned{lost})"
-    elif there and not was_there:
+    elif online and not was_online:
         yield f"back: {clean(now.device)}"
-    elif was_there and not there:
+    elif was_online and not online:
         yield f"lost: {clean(now.device)}"
 
 

@@ -9,7 +9,7 @@ LETTERS = "_.-=+*%#"
 
 
 def sparkline(values: Sequence[float], *, most: int = 32, ascii_only: bool = False) -> str:
-    """The last `most` values between their own lowest and highest."""
+    """The last `most` values, scaled to their own range."""
     levels = LETTERS if ascii_only else BLOCKS
     shown = values[-most:]
     if not shown:
@@ -19,5 +19,5 @@ def sparkline(values: Sequence[float], *, most: int = 32, ascii_only: bool = Fal
 
 
 def _level(above: float, span: float) -> int:
-    """A level out of eight; a flat curve runs in the middle."""
+    """A level from 0 to 7; a flat curve is drawn in the middle."""
     return round(7 * above / span) if span > 0 else 3

@@ -1,4 +1,4 @@
-"""The tables at the end of a run: what each device got, what each round brought."""
+"""The final tables of a run: devices and rounds."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from edge_server.config.units import (
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 LAST_ROUNDS = 20
-"""Rounds in the final table; a longer run has the others in `history.jsonl` and in the report."""
-LINK_BYTES = "down, up: over the device's own link, broadcasts included; those of rounds are the server's"
+"""Rounds in the final table; earlier rounds are in `history.jsonl` and in the report."""
+LINK_BYTES = "down, up: bytes over the device's own link, with broadcasts; in rounds, bytes of the server"
 
 
 def plain_table(title: str = "", *, dense: bool = False) -> Table:
-    """An empty table in the one style of this package: a rule below the heads, no other lines."""
+    """An empty table in the common style: a rule below the heads, no other lines."""
     return Table(
         title=Text(title, style="bold") if title else None,
         title_justify="left",
@@ -45,7 +45,7 @@ def plain_table(title: str = "", *, dense: bool = False) -> Table:
 
 
 def add_numbers(table: Table, *names: str) -> None:
-    """Add columns of numbers: to the right, never broken."""
+    """Add number columns, right-aligned and never wrapped."""
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
 
@@ -53,7 +53,7 @@ def add_numbers(table: Table, *names: str) -> None:
 def device_table(summary: Summary, *, dense: bool = False) -> Table:
     """One row per device: its compact model, its bytes, and its accuracy in both runtimes.
 
-    Where no device has a model of its own, as in a simulation, its part in the rounds instead.
+    Where no device has a model of its own, as in a simulation, its updates and refusals instead.
     """
     if all(device.parameters is None for device in summary.devices):
         return _part_table(summary, dense=dense)
@@ -103,13 +103,13 @@ def _device_cells(device: DeviceRecord) -> tuple[Text | str, ...]:
 
 
 def runtimes_differ(device: DeviceRecord) -> bool:
-    """Whether torch and onnxruntime were both measured and disagree."""
+    """Whether the accuracies in torch and in onnxruntime were both measured and differ."""
     measured = (device.torch_accuracy, device.onnx_accuracy)
     return None not in measured and measured[0] != measured[1]
 
 
 def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table:
-    """One row per round, the last `LAST_ROUNDS` of them; below them, what did not count and why."""
+    """One row for each of the last `LAST_ROUNDS` rounds, and below them the dropped and refused devices."""
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
     add_numbers(table, "round", "devices", "test", "tiers", "train loss", "down", "up", time)
@@ -148,7 +148,7 @@ def tier_range_text(record: RoundRecord) -> str:
 
 
 def trouble_text(record: RoundRecord) -> str:
-    """Who was dropped and who was refused, with the reason; empty when all went well."""
+    """The dropped devices, and the refused ones with reasons; empty if there are none."""
     parts = []
     if record.dropped:
         parts.append(f"dropped {names_text(record.dropped)}")
@@ -159,7 +159,7 @@ def trouble_text(record: RoundRecord) -> str:
 
 
 def late_text(record: RoundRecord) -> str:
-    """How many updates were begun in an earlier round: `2 late by up to 3 rounds`; empty when none was."""
+    """The updates begun in an earlier round: `2 late by up to 3 rounds`; empty if there are none."""
     if not record.staleness:
         return ""
     most = max(record.staleness.values())
@@ -167,7 +167,7 @@ def late_text(record: RoundRecord) -> str:
 
 
 def epsilon_text(figures: RoundRecord | Summary) -> str:
-    """What privacy is spent so far: `epsilon 3.2 at delta 1e-05`; empty without differential privacy."""
+    """The privacy spent so far: `epsilon 3.2 at delta 1e-05`; empty without differential privacy."""
     if figures.epsilon is None or figures.delta is None:
         return ""
     return f"epsilon {figures.epsilon:.3g} at delta {figures.delta:g}"

@@ -1,4 +1,4 @@
-"""What the trials of a delivered model came to: who serves it, who keeps the one before, and why."""
+"""Trials of a delivered model: which devices serve it, which keep their earlier one, and why."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edge_server.storage.records import DeviceRecord
 
 
 def on_trial(devices: Sequence[DeviceRecord]) -> list[DeviceRecord]:
-    """Those that served a model before this one."""
-    return [one for one in devices if one.verdict is not None and one.verdict.earlier]
+    """The devices that served another model before this one."""
+    return [row for row in devices if row.verdict is not None and row.verdict.earlier]
 
 
 def serves_text(device: DeviceRecord) -> str:
-    """Which model the device serves: `new`, or `earlier`; a dash where it was delivered none."""
+    """Which model the device serves: `new` or `earlier`; a dash if it received none."""
     return {True: "new", False: "earlier", None: UNKNOWN}[device.serves_new]
 
 
 def trial_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
-    """One row per device that had a model in use: both accuracies on the same examples, and the verdict."""
+    """One row per device with an earlier model: both accuracies on the same examples, and the verdict."""
     table = plain_table("Trials of the new model", dense=dense)
     table.add_column("device", overflow="fold")
     table.add_column("serves", no_wrap=True)
@@ -44,9 +44,9 @@ def trial_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Tabl
 
 
 def trial_line(devices: Sequence[DeviceRecord]) -> str:
-    """The same for many devices: `12 of 40 devices keep their earlier model`; empty where none had one."""
+    """Trials of a large fleet: `12 of 40 devices on trial keep their earlier model`; empty without any."""
     tried = on_trial(devices)
-    kept = sum(one.serves_new is False for one in tried)
+    kept = sum(row.serves_new is False for row in tried)
     return (
         f"{count_text(kept)} of {counted_text(len(tried), 'device')} on trial keep their earlier model"
         if tried

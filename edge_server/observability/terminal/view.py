@@ -1,4 +1,4 @@
-"""What the live view shows: how far the run is, its devices, the accuracy of late, the last notes."""
+"""The content of the live view: progress, devices, recent accuracy, recent notes."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ AT_REST = frozenset({"idle", "done", "offline", "quarantined", "incompatible"})
 
 
 def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = False) -> Group:
-    """Everything at once, cut so that it fits the terminal: what is active comes first."""
+    """The whole view, cut to fit the terminal; active devices are shown first."""
     above: list[RenderableType] = [Text(), _header(snapshot), _progress(snapshot), Text()]
     below: list[RenderableType] = []
     if snapshot.history:
         below += [Text(), _accuracy(snapshot.history, size.width, ascii_only=ascii_only)]
     if snapshot.notes:
         below += [Text(), *(_note(note) for note in snapshot.notes[-LAST_NOTES:])]
-    # The heads and their rule, the line that counts the rest, and the cursor's own line.
+    # Four lines: the heads, their rule, the line that counts the rest, and the cursor's line.
     rows = max(1, size.height - len(above) - _height(snapshot) - 4)
-    # Virtual devices are all alike: their counts say more than those that happen to be busy.
+    # For many virtual devices, counts are more informative than a list of the busy ones.
     counted = snapshot.virtual_s is not None and is_large_fleet(snapshot.devices)
     devices = [fleet_table(snapshot.devices)] if counted else _devices(snapshot.devices, rows)
     return Group(*above, *devices, *below)
@@ -120,7 +120,7 @@ def _devices(devices: Sequence[DeviceView], rows: int) -> list[RenderableType]:
 
 
 def _most_active(devices: Sequence[DeviceView], rows: int) -> list[DeviceView]:
-    """At most `rows` devices in their given order, those at rest left out first."""
+    """At most `rows` devices in their given order; devices at rest are left out first."""
     if len(devices) <= rows:
         return list(devices)
     ranked = sorted(range(len(devices)), key=lambda index: (devices[index].state in AT_REST, index))
@@ -146,8 +146,8 @@ def _state(view: DeviceView) -> str:
 
 
 def _accuracy(history: Sequence[RoundRecord], width: int, *, ascii_only: bool) -> Group:
-    """The last tested rounds, tier by tier as far as the width goes, under a curve of all of them."""
-    # Not every round is tested: an empty row says less than an older full one.
+    """A curve of all tested rounds, and the last of them as rows with as many tiers as fit the width."""
+    # Not every round is tested; an older tested round is more informative than an empty row.
     tested = [record for record in history if record.test_accuracy is not None]
     last = (tested or list(history))[-LAST_ROUNDS:]
     tiers = sorted({tier for record in last for tier in record.tier_accuracy})[: max(0, (width - 32) // 8)]

@@ -1,4 +1,4 @@
-"""`--write`: from the words of a command to the writers that are told of its run."""
+"""`--write`: writes a run's rounds to TensorBoard, MLflow or Weights & Biases."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def add_write_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def writers_watcher(words: Sequence[str], out: Path) -> Iterator[Watcher]:
-    """Tell these writers of the run in `out`, as long as the block lasts, and wait for them at its end."""
+def tracker_watcher(words: Sequence[str], out: Path) -> Iterator[Watcher]:
+    """Pass the run in `out` to the writers of `words` until the block ends, then wait for them."""
     from edge_server.observability.snapshot import WatcherGroup
     from edge_server.observability.trackers.registry import make_writer
     from edge_server.observability.trackers.threads import WriterThread
 
-    made = [(word.partition("=")[0], make_writer(word)) for word in words]
-    writings = [WriterThread(name, writer, out) for name, writer in made]
+    writers = [(word.partition("=")[0], make_writer(word)) for word in words]
+    threads = [WriterThread(name, writer, out) for name, writer in writers]
     try:
-        yield WatcherGroup(*writings)
+        yield WatcherGroup(*threads)
     finally:
-        for writing in writings:
-            writing.close()
+        for thread in threads:
+            thread.close()

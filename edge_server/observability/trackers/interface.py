@@ -1,4 +1,4 @@
-"""What a writer is: told of a run's beginning, of each closed round once, and of its end."""
+"""The interface of a writer: begin a run, write each closed round once, end the run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from edge_server.storage.records import RoundRecord, Summary
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known when a run begins, or goes on; `settings` are the federation file's, by dotted key.
+    """A run that begins or resumes; `settings` are those of the federation file, by dotted key.
 
-    Simulations of one file and seed are called the same: `name` is this run folder's alone, and stays.
+    `name` is unique and permanent for the run folder; `run` is the same for simulations of one file and seed.
     """
 
     federation: str
@@ -26,23 +26,23 @@ class RunFacts:
 
 
 class Writer(Protocol):
-    """One destination. Its methods are called in a thread of their own, and may raise and take their time."""
+    """One destination; its methods run in their own thread, so they may raise and may be slow."""
 
     def begin(self, facts: RunFacts) -> int:
-        """Open what there is of this run; the last round that is whole there, 0 where there is none."""
+        """Open the run at the destination; returns its last complete round there, 0 for a new run."""
         ...
 
     def round(self, record: RoundRecord) -> None:
-        """A round was closed: its number is the step. On return it is kept, or on its way."""
+        """Write a closed round, whose number is the step."""
         ...
 
     def end(self, summary: Summary | None) -> None:
-        """No round follows in this process; with a summary, the run is over."""
+        """End this process's part; with a summary, the run is over."""
         ...
 
 
 def scalars(record: RoundRecord) -> dict[str, float]:
-    """The numbers of a round by name, without what was not measured: bytes, seconds, accuracies 0 to 1."""
+    """The measured numbers of a round by name: bytes, seconds, accuracies from 0 to 1."""
     known: dict[str, float | None] = {
         "test/accuracy": record.test_accuracy,
         "test/loss": record.test_loss,
@@ -64,4 +64,4 @@ def scalars(record: RoundRecord) -> dict[str, float]:
 
 
 LAST = "round/duration_s"
-"""Every round has it, and it is written last: a round that has it is whole."""
+"""Written last for every round: a round with this number is complete."""

@@ -1,4 +1,4 @@
-"""Runs for MLflow: an experiment per federation, found again by a tag when a run goes on."""
+"""A writer for MLflow: an experiment per federation; a resumed run is found by its tag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_server.storage.records import RoundRecord, Summary
 TAG = "edge_federation.run"
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 LONGEST_VALUE = 500
-"""Characters of a parameter, which every store of MLflow takes."""
+"""Maximum characters of a parameter that every MLflow store accepts."""
 
 
 class MlflowWriter:
@@ -25,7 +25,7 @@ class MlflowWriter:
         self._client, self._run = MlflowClient(tracking_uri=uri), ""
 
     def begin(self, facts: RunFacts) -> int:
-        """Find the run, or make it with the settings as its parameters."""
+        """Find the run, or create it with the settings as its parameters."""
         found = self._client.get_experiment_by_name(facts.federation)
         experiment = (
             self._client.create_experiment(facts.federation) if found is None else found.experiment_id
@@ -38,12 +38,12 @@ class MlflowWriter:
             return max((int(point.step) for point in points), default=0)
         made = self._client.create_run(experiment, run_name=facts.run, tags={TAG: facts.name})
         self._run = made.info.run_id
-        said = [self._param(key, str(value)[:LONGEST_VALUE]) for key, value in facts.settings.items()]
-        self._client.log_batch(self._run, params=said)
+        params = [self._param(key, str(value)[:LONGEST_VALUE]) for key, value in facts.settings.items()]
+        self._client.log_batch(self._run, params=params)
         return 0
 
     def round(self, record: RoundRecord) -> None:
-        """All numbers of the round in one request."""
+        """Write all numbers of the round in one request."""
         now = int(time.time() * 1000)
         points: list[Any] = [
             self._metric(name, value, now, record.round) for name, value in scalars(record).items()
@@ -51,6 +51,6 @@ class MlflowWriter:
         self._client.log_batch(self._run, metrics=points)
 
     def end(self, summary: Summary | None) -> None:
-        """Say how the run ended; one that goes on later stays running."""
+        """Set the run's final status; a run without a summary stays running."""
         if summary is not None:
             self._client.set_terminated(self._run, STATUS.get(summary.outcome, "FAILED"))

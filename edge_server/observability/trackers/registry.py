@@ -1,4 +1,4 @@
-"""The writers by name, and what each needs."""
+"""The writers by name."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ WRITERS: dict[str, Callable[[str], Writer]] = {
     "mlflow": _mlflow,
     "wandb": _wandb,
 }
-"""Each name is also that of the extra which brings the package."""
+"""Each name is also that of the extra that installs the package."""
 
 
 def make_writer(word: str) -> Writer:
-    """The writer of `NAME=TARGET`; raises `ConfigError` for an unknown one, or one without its package."""
+    """The writer for `NAME=TARGET`; raises `ConfigError` for an unknown name or a missing package."""
     name, _, target = word.partition("=")
     if name not in WRITERS:
         raise ConfigError(f"--write {word}: there is no writer '{name}'{nearest(name, WRITERS)}")
     if not target:
-        raise ConfigError(f"--write {word}: say where to, for instance --write tensorboard=runs/tensorboard")
+        raise ConfigError(
+            f"--write {word}: name the destination, for instance --write tensorboard=runs/tensorboard"
+        )
     try:
         return WRITERS[name](target)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, in a folder per run."""
+"""A writer of event files for TensorBoard, in a folder per run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge_server.storage.records import RoundRecord, Summary
 
 
 class TensorBoardWriter:
-    """Writes below `folder`; what a process that was killed has left of a round there is taken back."""
+    """Writes below `folder`; an incomplete round of a killed process is purged."""
 
     def __init__(self, folder: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -19,14 +19,14 @@ class TensorBoardWriter:
         self._writer: Any = None
 
     def begin(self, facts: RunFacts) -> int:
-        """A file of this process beside those of earlier ones."""
+        """Open a new event file next to those of earlier processes."""
         folder = self._folder / facts.name
         last = _last_round(folder)
         self._writer = self._make(str(folder), purge_step=last + 1)
         return last
 
     def round(self, record: RoundRecord) -> None:
-        """One point per number, on the disk at once: rounds are rare."""
+        """Write one point per number and flush them."""
         for name, value in scalars(record).items():
             self._writer.add_scalar(name, value, record.round)
         self._writer.flush()
@@ -37,7 +37,7 @@ class TensorBoardWriter:
 
 
 def _last_round(folder: Path) -> int:
-    """The last step that is whole in the files there; a file that was cut off ends where it was cut."""
+    """The last complete step in the event files; a truncated file is read up to its end."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Writers fed from snapshots, each in a thread of its own: the run waits for none, and none ends it."""
+"""Threads that feed writers from snapshots; a slow or failing writer neither delays nor ends a run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from edge_server.storage.records import RoundRecord, Summary
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0
-"""How long the end of a run waits for a writer."""
+"""Seconds that the end of a run waits for a writer."""
 
 
 class WriterThread:
-    """One writer at work: rounds go in at one end, each once; the first error is told, and is the last."""
+    """Passes each closed round to one writer once; stops at the writer's first error, which is logged."""
 
     def __init__(self, name: str, writer: Writer, out: Path) -> None:
         self._name, self._writer, self._out = name, writer, out
@@ -34,7 +34,7 @@ class WriterThread:
         self._thread.start()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Hand on the rounds that have closed since the last call, those of earlier processes too."""
+        """Queue the rounds closed since the last call, at first also those of earlier processes."""
         if self._seen < 0:
             self._seen = 0
             self._to_write.put(facts_of(snapshot, self._out))
@@ -44,19 +44,19 @@ class WriterThread:
         self._summary = snapshot.summary
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait until all is written, or not any longer."""
+        """Wait until everything is written, at most `patience_s` seconds."""
         self._to_write.put(None)
         self._thread.join(patience_s)
         if self._thread.is_alive():
-            log.warning("%s has not written everything after %g s: it is given up", self._name, patience_s)
+            log.warning("%s has not written everything after %g s; giving up", self._name, patience_s)
 
     def _run(self) -> None:
         try:
             self._write()
         except Exception as error:
-            # Its words are somebody else's, and may be many.
+            # The text comes from a foreign library and may be long.
             why = str(error).partition("\n")[0][:300] or type(error).__name__
-            log.warning("%s writes no more, the run goes on: %s", self._name, why)
+            log.warning("%s stopped writing, the run continues: %s", self._name, why)
 
     def _write(self) -> None:
         facts = self._to_write.get()
@@ -70,7 +70,7 @@ class WriterThread:
 
 
 def facts_of(snapshot: Snapshot, out: Path) -> RunFacts:
-    """What is known of the run; its settings are in its folder."""
+    """The run's facts, with the settings of its folder."""
     try:
         settings = tomllib.loads((out / "federation.toml").read_text())
     except (OSError, ValueError) as error:
@@ -81,7 +81,7 @@ def facts_of(snapshot: Snapshot, out: Path) -> RunFacts:
 
 
 def folder_id(out: Path) -> str:
-    """What tells this run folder from all others: drawn once, and kept in it."""
+    """A random id of the run folder, drawn once and kept in `writers.id`."""
     path = out / "writers.id"
     if not path.exists():
         aside = path.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""Runs for Weights & Biases: one of the same name, gone on with where it was."""
+"""A writer for Weights & Biases; a resumed run continues under the same id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edge_server.storage.records import RoundRecord, Summary
 
 
 class WandbWriter:
-    """Writes to a project (`PROJECT` or `ENTITY/PROJECT`); WANDB_MODE and its like count as everywhere."""
+    """Writes to a project (`PROJECT` or `ENTITY/PROJECT`); wandb's environment variables apply."""
 
     def __init__(self, project: str) -> None:
         import wandb
@@ -20,7 +20,7 @@ class WandbWriter:
         self._run: Any = None
 
     def begin(self, facts: RunFacts) -> int:
-        """Open the run; its steps are rounds, and where the server knows it, it says the next one."""
+        """Open or resume the run; its steps are rounds."""
         self._run = self._wandb.init(
             entity=self._entity,
             project=self._project,
@@ -35,11 +35,11 @@ class WandbWriter:
         return max(0, int(self._run.step) - 1)
 
     def round(self, record: RoundRecord) -> None:
-        """All numbers of the round as one step."""
+        """Write all numbers of the round as one step."""
         self._run.log(scalars(record), step=record.round, commit=True)
 
     def end(self, summary: Summary | None) -> None:
-        """Say how the run ended, and wait until all is sent."""
+        """Set the run's outcome and wait until everything is sent."""
         if summary is not None:
             self._run.summary["outcome"] = summary.outcome
         self._run.finish(exit_code=0 if summary is None or summary.outcome == "finished" else 1)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.feed import Feed
-from edge_server.observability.dashboard.journal_file import opened_journal
+from edge_server.observability.dashboard.journal_file import open_journal
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.storage.journal import Journal
 from tests.edge_server.observability.dashboard.folders import begun, close, ended
@@ -87,7 +87,7 @@ def test_a_folder_that_may_only_be_read_is_enough():
 
 def test_a_running_runs_journal_is_read_while_it_is_written(tmp_path):
     folder, journal = begun(tmp_path / "run")
-    with closing(journal), opened_journal(folder.journal, live=True) as reader:
+    with closing(journal), open_journal(folder.journal, live=True) as reader:
         close(folder, journal, 3)
         assert [one.round for one in reader.rounds()] == [1, 2, 3]
         assert isinstance(journal, Journal)

@@ -21,7 +21,7 @@ import pytest
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.observability import watchers
 from edge_server.observability.dashboard import app as routes
-from edge_server.observability.dashboard.bind_address import PORT, bound_socket, listen_address
+from edge_server.observability.dashboard.bind_address import PORT, bind_socket, parse_bind_address
 from edge_server.observability.dashboard.server_thread import serve_dashboard
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.errors import ConfigError
@@ -147,13 +147,13 @@ def test_a_port_that_is_taken_is_left_alone(tmp_path):
     with closing(socket.create_server(ANY)) as other:
         taken = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{taken}"):
-            bound_socket(("127.0.0.1", taken), None)
+            bind_socket(("127.0.0.1", taken), None)
 
 
 def test_where_the_usual_port_is_taken_any_free_one_will_do():
     with (
-        closing(bound_socket(("127.0.0.1", None), None)) as one,
-        closing(bound_socket(("127.0.0.1", None), None)) as two,
+        closing(bind_socket(("127.0.0.1", None), None)) as one,
+        closing(bind_socket(("127.0.0.1", None), None)) as two,
     ):
         assert one.getsockname() != two.getsockname()
 
@@ -161,10 +161,10 @@ def test_where_the_usual_port_is_taken_any_free_one_will_do():
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_other_machines_are_let_in_only_with_a_token(host):
     with pytest.raises(ConfigError, match="--dashboard-token TOKEN"):
-        bound_socket((host, 0), None)
-    with pytest.raises(ConfigError, match="16 are the least"):
-        bound_socket((host, 0), "short")
-    with closing(bound_socket(("0.0.0.0", 0), "0123456789abcdef")) as made:
+        bind_socket((host, 0), None)
+    with pytest.raises(ConfigError, match="so at least 16 are required"):
+        bind_socket((host, 0), "short")
+    with closing(bind_socket(("0.0.0.0", 0), "0123456789abcdef")) as made:
         assert made.getsockname()[1] > 0
 
 
@@ -180,7 +180,7 @@ def test_other_machines_are_let_in_only_with_a_token(host):
     ],
 )
 def test_an_address_is_read_as_people_write_it(text, address):
-    assert listen_address(text) == address
+    assert parse_bind_address(text) == address
 
 
 @pytest.mark.parametrize(

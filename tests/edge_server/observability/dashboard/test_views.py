@@ -9,7 +9,7 @@ import pytest
 
 from edge_server.observability.dashboard.device_view import device_value
 from edge_server.observability.dashboard.fleet_view import fleet_rows
-from edge_server.observability.dashboard.model_view import channel_value, model_value, thinned
+from edge_server.observability.dashboard.model_view import channel_value, evenly_spread, model_value
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, Snapshot
@@ -196,9 +196,9 @@ def test_a_model_without_observations_is_told_empty():
 
 
 def test_many_rounds_are_thinned_evenly_and_keep_the_first_and_the_last():
-    assert thinned([3, 5]) == [3, 5]
+    assert evenly_spread([3, 5]) == [3, 5]
     # Steps of 99 / 3 = 33 between four of a hundred.
-    assert thinned(list(range(1, 101)), 4) == [1, 34, 67, 100]
+    assert evenly_spread(list(range(1, 101)), 4) == [1, 34, 67, 100]
 
 
 def test_a_channel_is_told_who_cuts_it_and_why():
@@ -210,7 +210,7 @@ def test_a_channel_is_told_who_cuts_it_and_why():
         {"tier": 2, "keeps": True, "kept": 4, "lowest_kept_score": 0.1},
     ]
     assert told["because"] == [
-        "tier 1 keeps 2 of 4 channels; this one ranks 3 by attention, 0.1 to at least 0.5"
+        "tier 1 keeps 2 of 4 channels; this one ranks 3 by attention (0.1; the lowest kept has 0.5)"
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_channel_behind_a_prefix_is_told_its_place():
     told = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
     # It has 0.1 as the second one has, and comes behind it.
     assert told["because"] == [
-        "tier 1 keeps 3 of 4 channels, the first 3; this one is number 4, rank 4 by attention"
+        "tier 1 keeps 3 of 4 channels, the first 3; this is number 4, with rank 4 by attention"
     ]
 
 

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from edge_server.observability.report.axes import count_axis, nice_step, value_axis
 from edge_server.observability.report.charts import Chart, Series, line_chart
 from edge_server.observability.report.curves import accuracy_chart
-from edge_server.observability.report.labels import spread
+from edge_server.observability.report.labels import separate_labels
 from edge_server.observability.report.report import write_report
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
@@ -314,7 +314,7 @@ def test_rounds_are_whole_on_their_axis() -> None:
 
 def test_labels_keep_their_order_and_their_distance() -> None:
     # 50 and 52 are too near: the second moves down by what is missing; 99 stays.
-    assert spread([50, 52, 99], gap=10, low=0, high=100) == [50, 60, 99]
+    assert separate_labels([50, 52, 99], gap=10, low=0, high=100) == [50, 60, 99]
     # At the lower edge they are pushed back up.
-    assert spread([98, 99], gap=10, low=0, high=100) == [90, 100]
-    assert spread([], gap=10, low=0, high=100) == []
+    assert separate_labels([98, 99], gap=10, low=0, high=100) == [90, 100]
+    assert separate_labels([], gap=10, low=0, high=100) == []

@@ -18,7 +18,7 @@ from edge_server.observability.report.document import Cell, Code, Paragraph, tab
 from edge_server.observability.report.html_page import html_block
 from edge_server.observability.report.markdown import markdown_block, plain, sparkline
 from edge_server.observability.report.privacy import privacy_section
-from edge_server.observability.report.publish import told
+from edge_server.observability.report.publish import report_value
 from edge_server.observability.report.report import run_document
 from edge_server.observability.report.settings_table import differing
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
@@ -31,7 +31,7 @@ def contents(end: Summary | None = None, *history: RoundRecord, **fields: Any) -
 
 
 def section(run: RunContents, title: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = told(run_document(run))["sections"][title]
+    found: list[dict[str, Any]] = report_value(run_document(run))["sections"][title]
     return found
 
 
@@ -179,7 +179,7 @@ def test_runs_are_compared_under_their_folders_names(tmp_path: Path) -> None:
     assert run_names([runs[0], runs[0]]) == [f"{tmp_path.name}/one"] * 2
     document = runs_document(runs)
     assert ("most accurate", "two, 90.00%") in document.facts.rows
-    said = told(document)["sections"]
+    said = report_value(document)["sections"]
     assert [row["best"] for row in said["Runs"][0]["rows"]] == ["80.00%", "80.00%"]
     assert [block["chart"] for block in said["Curves"]] == [
         "Test accuracy",

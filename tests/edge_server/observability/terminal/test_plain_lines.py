@@ -88,7 +88,7 @@ def test_late_updates_are_counted_with_the_latest() -> None:
 def test_a_run_that_goes_on_does_not_tell_its_rounds_again() -> None:
     lines = list(changes(None, snapshot(history=(record(1), scored(2)))))
     assert [line for line in lines if "closed" in line] == []
-    assert any(line.startswith("going on after round 2 of") for line in lines)
+    assert any(line.startswith("resumed after round 2 of") for line in lines)
 
 
 def test_an_interrupted_run_still_shows_its_rounds() -> None:

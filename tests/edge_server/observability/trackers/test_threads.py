@@ -14,7 +14,7 @@ from edge_server.observability.trackers import registry
 from edge_server.observability.trackers.interface import LAST, RunFacts, scalars
 from edge_server.observability.trackers.registry import make_writer
 from edge_server.observability.trackers.threads import WriterThread, flat, folder_id
-from edge_server.observability.watchers import _writers
+from edge_server.observability.watchers import _trackers
 from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError
 from tests.edge_server.observability.terminal.shown import record, snapshot, summary
@@ -90,16 +90,16 @@ def test_what_fails_is_told_in_one_line_and_the_run_goes_on(tmp_path: Path, capl
     written(broken, tmp_path, moments(1, 2, 3, 4))
     assert broken.rounds == [1, 2]
     (line,) = [
-        one for one in caplog.records if one.levelno == logging.WARNING and "writes no more" in one.message
+        one for one in caplog.records if one.levelno == logging.WARNING and "stopped writing" in one.message
     ]
-    assert line.message == "test writes no more, the run goes on: the tracking server is away"
+    assert line.message == "test stopped writing, the run continues: the tracking server is away"
 
 
 def test_one_that_hangs_is_given_up(tmp_path: Path, caplog) -> None:
     hanging = Hanging()
     try:
         written(hanging, tmp_path, moments(1), patience_s=0.01)
-        assert "test has not written everything after 0.01 s: it is given up" in caplog.messages
+        assert "test has not written everything after 0.01 s; giving up" in caplog.messages
     finally:
         hanging.let_go.set()
 
@@ -158,7 +158,7 @@ def test_an_unknown_writer_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_writer_needs_to_know_where_to() -> None:
-    with pytest.raises(ConfigError, match="say where to"):
+    with pytest.raises(ConfigError, match="name the destination"):
         make_writer("tensorboard")
 
 
@@ -180,6 +180,6 @@ def test_all_that_are_named_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(registry, "WRITERS", {"tensorboard": make})
     words = argparse.Namespace(write=["tensorboard=a", "tensorboard=b"])
-    with _writers(words, tmp_path) as watcher:
+    with _trackers(words, tmp_path) as watcher:
         watcher.show(moments(2)[0])
     assert {target: kept.rounds for target, kept in made.items()} == {"a": [1, 2], "b": [1, 2]}
