@@ -8,6 +8,8 @@ FLOWER := $(VENV)/flower
 PIP_ARGS ?=
 # Where the benchmarks' data lies: MNIST/raw below it.
 DATA_ROOT ?= ../shared/data
+# What users need, and with it what developers need.
+USABLE := $(VENV)/.usable
 INSTALLED := $(VENV)/.installed
 
 # Many tests wait more than they compute: two workers for each of this machine's cores, four at most.
@@ -19,13 +21,14 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo docs reference try-docs test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
 	@echo "make docs     build the documentation as a site, in deploy/docs/_build"
 	@echo "make reference  write the reference pages from the code"
 	@echo "make try-docs  run every command of the guides, and compare what it prints (5 minutes)"
+	@echo "make dist     build the wheel and the source archive, and check them"
 	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
@@ -40,18 +43,23 @@ help:
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches"
 
-$(INSTALLED): pyproject.toml deploy/constraints.txt
+$(USABLE): pyproject.toml deploy/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@echo "installing into $(VENV); with torch this takes a minute or more"
-	@# One of another Python would be left with the packages of both.
+	@# A venv of another Python would keep packages of both.
 	@test "$$($(PYTHON) -V)" = "$$($(BIN)/python -V 2>&1)" || rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		--constraint deploy/constraints.txt --editable '.[server]'
+	@touch $@
+
+$(INSTALLED): $(USABLE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		--constraint deploy/constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)
+demo: $(USABLE)
 	$(BIN)/edge-server demo
 
 test: $(INSTALLED)
@@ -107,6 +115,13 @@ reference: $(INSTALLED)
 
 try-docs: $(INSTALLED)
 	TRY_DOCS=all $(BIN)/python -m pytest tests/deploy/test_pages.py tests/deploy/test_tutorial.py
+
+# Wheel and source archive, checked as the index would.
+dist:
+	$(PYTHON) -m venv $(VENV)/dist
+	$(VENV)/dist/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) build twine
+	$(VENV)/dist/bin/python -m build
+	$(VENV)/dist/bin/twine check --strict dist/*
 
 contents:
 	$(PYTHON) deploy/contents.py

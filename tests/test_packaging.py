@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -35,11 +34,8 @@ def run(*command: object, cwd: Path, timeout: float = 120) -> subprocess.Complet
 
 
 def isolation() -> list[str]:
-    """Build with the setuptools that is here, if it is new enough, so that nothing is fetched."""
-    try:
-        return ["--no-isolation"] if int(version("setuptools").partition(".")[0]) >= 77 else []
-    except PackageNotFoundError:
-        return []
+    """Build with the hatchling that is here, if there is one, so that nothing is fetched."""
+    return ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
 
 
 @pytest.fixture(scope="module")

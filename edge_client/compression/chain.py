@@ -28,6 +28,7 @@ from edge_client.compression.quantization import Fp16, Int8, NumberCodec, draw
 from edge_client.compression.radix_packing import BYTE, in_bytes, per_byte, row_bytes
 from edge_client.compression.sparse import Sparse, TopK, column_type, to_sparse
 from edge_client.compression.zstd import Zstd
+from edge_client.system.plugins import Registry
 from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
@@ -41,13 +42,16 @@ class Delta:
     """What is trained minus what was received: an update is that anyway, and naming it only says so."""
 
 
-CODECS: Mapping[str, Callable[..., Any]] = {
-    "delta": Delta,
-    "top-k": TopK,
-    "fp16": Fp16,
-    "int8": Int8,
-    "zstd": Zstd,
-}
+CODECS: Registry[Callable[..., Any]] = Registry(
+    "codec",
+    {
+        "delta": Delta,
+        "top-k": TopK,
+        "fp16": Fp16,
+        "int8": Int8,
+        "zstd": Zstd,
+    },
+)
 """In the order in which they may be named: what is chosen, how it is written, how that is packed."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.splits import Split, named_part, split_off
 from edge_client.data.validation import checked_images, checked_labels
+from edge_client.system.plugins import Registry
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
@@ -108,17 +109,20 @@ def _named(request: SourceRequest) -> LabelledData:
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
-SOURCES: Mapping[str, tuple[Callable[[SourceRequest], LabelledData], str]] = {
-    "digits": (_digits, ""),
-    "mnist": (_named, ""),
-    "fashionmnist": (_named, ""),
-    "emnist": (_named, ""),
-    "cifar10": (_named, ""),
-    "cifar100": (_named, ""),
-    "folder": (_folder, "PATH"),
-    "npz": (_npz, "PATH"),
-    "python": (_python, "module:function"),
-}
+SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
+    "data-source",
+    {
+        "digits": (_digits, ""),
+        "mnist": (_named, ""),
+        "fashionmnist": (_named, ""),
+        "emnist": (_named, ""),
+        "cifar10": (_named, ""),
+        "cifar100": (_named, ""),
+        "folder": (_folder, "PATH"),
+        "npz": (_npz, "PATH"),
+        "python": (_python, "module:function"),
+    },
+)
 """Each kind of source with what stands behind its colon."""
 
 

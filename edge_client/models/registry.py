@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 
 
@@ -32,42 +33,45 @@ def _stages(first: float, second: float, third: float) -> Mapping[str, float]:
     return {"layer1.*": first, "layer2.*": second, "layer3.*": third}
 
 
-MODELS: dict[str, ModelEntry] = {
-    "two-nn": ModelEntry(
-        factory="edge_client.models.two_nn:two_nn",
-        summary="two 5x5 convolutions and a hidden layer, 1.7M parameters (ATTENDING, table 5)",
-        targets=("conv2",),
-        pictures=True,
-    ),
-    "mlp": ModelEntry(
-        factory="edge_client.models.mlp:mlp",
-        summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
-    ),
-    "cnn": ModelEntry(
-        factory="edge_client.models.cnn:cnn",
-        summary="two convolutions and two hidden layers, 1.8M parameters on CIFAR (McMahan et al. 2017)",
-        pictures=True,
-    ),
-    "resnet56": ModelEntry(
-        factory="edge_client.models.resnet56:resnet56",
-        summary="CIFAR bottleneck ResNet, 0.6M parameters (ATTENDING, table 6; FedML)",
-        targets=("layer*",),
-        # Appendix H: strategies "226", "133", "012" and "120".
-        stage_ratios={
-            0.7: _stages(0.2, 0.2, 0.6),
-            0.5: _stages(0.1, 0.3, 0.3),
-            0.3: _stages(0.0, 0.1, 0.2),
-            0.1: _stages(0.1, 0.2, 0.0),
-        },
-        pictures=True,
-    ),
-    "mobilenet-v2": ModelEntry(
-        factory="edge_client.models.mobilenet_v2:mobilenet_v2",
-        summary="torchvision's MobileNetV2, 2.2M parameters at 10 classes",
-        targets=("features.*",),
-        pictures=True,
-    ),
-}
+MODELS: Registry[ModelEntry] = Registry(
+    "network",
+    {
+        "two-nn": ModelEntry(
+            factory="edge_client.models.two_nn:two_nn",
+            summary="two 5x5 convolutions and a hidden layer, 1.7M parameters (ATTENDING, table 5)",
+            targets=("conv2",),
+            pictures=True,
+        ),
+        "mlp": ModelEntry(
+            factory="edge_client.models.mlp:mlp",
+            summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
+        ),
+        "cnn": ModelEntry(
+            factory="edge_client.models.cnn:cnn",
+            summary="two convolutions and two hidden layers, 1.8M parameters on CIFAR (McMahan et al. 2017)",
+            pictures=True,
+        ),
+        "resnet56": ModelEntry(
+            factory="edge_client.models.resnet56:resnet56",
+            summary="CIFAR bottleneck ResNet, 0.6M parameters (ATTENDING, table 6; FedML)",
+            targets=("layer*",),
+            # Appendix H: strategies "226", "133", "012" and "120".
+            stage_ratios={
+                0.7: _stages(0.2, 0.2, 0.6),
+                0.5: _stages(0.1, 0.3, 0.3),
+                0.3: _stages(0.0, 0.1, 0.2),
+                0.1: _stages(0.1, 0.2, 0.0),
+            },
+            pictures=True,
+        ),
+        "mobilenet-v2": ModelEntry(
+            factory="edge_client.models.mobilenet_v2:mobilenet_v2",
+            summary="torchvision's MobileNetV2, 2.2M parameters at 10 classes",
+            targets=("features.*",),
+            pictures=True,
+        ),
+    },
+)
 
 
 def entry(name: str) -> ModelEntry:

@@ -27,3 +27,8 @@ def read_recipe(name: str) -> dict[str, Any]:
     table = tomllib.loads((resources.files(RECIPES) / f"{name}.toml").read_text())
     table["recipe"]["name"] = name
     return table
+
+
+def recipes() -> dict[str, str]:
+    """{name: summary} of the shipped recipes."""
+    return {name: read_recipe(name)["recipe"]["summary"] for name in recipe_names()}

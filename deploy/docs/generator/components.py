@@ -5,33 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from deploy.docs.generator.markdown import code, page, summary, table
-from edge_client.compression.chain import CODECS
-from edge_client.models.registry import MODELS
-from edge_client.training.objectives.registry import OBJECTIVES
+from deploy.docs.generator.markdown import code, page, table
+from edge_server.config.concepts import CONCEPTS, summary_of
 from edge_server.config.recipe_files import read_recipe, recipe_names
-from edge_server.strategy.aggregation.combiners import COMBINERS
-from edge_server.strategy.aggregation.transforms import TRANSFORMS
-from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
-from edge_server.strategy.pruning.pruners import PRUNERS
-from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
-from edge_server.strategy.selection.schedules import SCHEDULES
-from edge_server.strategy.weighting.registry import WEIGHTINGS
-
-CONCEPTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "fraction": ("The share of devices that a round asks, by round.", SCHEDULES),
-    "selection": ("Which devices a round asks.", SELECTIONS),
-    "ratio": ("The pruning ratio of each device.", RATIOS),
-    "pruner": ("Which channels a device keeps.", PRUNERS),
-    "objectives": ("What local training adds to the loss of the data.", OBJECTIVES),
-    "groups": ("Arrays that travel beside the model.", GROUPS),
-    "uplink, downlink": ("How updates and models are encoded.", CODECS),
-    "transforms": ("What happens to updates before they are combined.", TRANSFORMS),
-    "weighting": ("How much each update counts.", WEIGHTINGS),
-    "combiner": ("How updates become one.", COMBINERS),
-    "server-optimizer": ("How the combined update changes the global model.", SERVER_OPTIMIZERS),
-}
 
 
 def components_page() -> str:
@@ -46,14 +22,11 @@ def components_page() -> str:
         f"## {concept}\n\n{text}\n\n" + table(("component", "what it does"), _rows(known))
         for concept, (text, known) in CONCEPTS.items()
     ]
-    networks = table(
-        ("network", "what it is"), _rows({name: entry.factory for name, entry in MODELS.items()})
-    )
-    return page("Components", intro, *sections, f"## Networks\n\n{networks}")
+    return page("Components", intro, *sections)
 
 
-def _rows(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
-    return [(code(name), summary(thing)) for name, thing in known.items()]
+def _rows(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    return [(code(name), summary_of(thing)) for name, thing in known.items()]
 
 
 def recipes_page() -> str:

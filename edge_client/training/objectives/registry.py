@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from edge_client.system.plugins import Registry
 from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.fedmix import Mix
 from edge_client.training.objectives.fedprox import Prox
@@ -18,15 +19,18 @@ from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
 from schemas.tensors.blobs import Arrays, Groups
 
-OBJECTIVES: Mapping[str, Callable[..., LocalObjective]] = {
-    "attentive": Attentive,
-    "igfl": Igfl,
-    "personal": Personal,
-    "mix": Mix,
-    "prototypes": Prototypes,
-    "prox": Prox,
-    "scaffold": Scaffold,
-}
+OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
+    "objective",
+    {
+        "attentive": Attentive,
+        "igfl": Igfl,
+        "personal": Personal,
+        "mix": Mix,
+        "prototypes": Prototypes,
+        "prox": Prox,
+        "scaffold": Scaffold,
+    },
+)
 
 
 def build_objectives(pieces: Iterable[Component]) -> tuple[LocalObjective, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.krum import krum
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
 from edge_server.strategy.aggregation.trimmed import median, trimmed_mean
@@ -42,13 +43,16 @@ def overlap_mean(*, elsewhere: str = "keep") -> Combiner:
     return mean_over_overlap if elsewhere == "keep" else mean_over_holders
 
 
-COMBINERS: dict[str, Callable[..., Combiner]] = {
-    "mean": mean,
-    "overlap-mean": overlap_mean,
-    "median": median,
-    "trimmed-mean": trimmed_mean,
-    "krum": krum,
-}
+COMBINERS: Registry[Callable[..., Combiner]] = Registry(
+    "combiner",
+    {
+        "mean": mean,
+        "overlap-mean": overlap_mean,
+        "median": median,
+        "trimmed-mean": trimmed_mean,
+        "krum": krum,
+    },
+)
 TRUSTS = {
     "mean": "an update within bounds counts with its full weight, whichever way it points",
     "overlap-mean": "an update within bounds counts with its full weight, whichever way it points",

@@ -8,6 +8,7 @@ from functools import partial
 
 from edge_client.pruning.channel_selection import group_scores
 from edge_client.pruning.update_coordinates import attention_order
+from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.coverage import checked_order, full_coverage
 from edge_server.strategy.aggregation.deltas import ReorderedModelDeltas, RestrictedDeltas, as_deltas
 from edge_server.strategy.aggregation.fednova import NormaliseSteps
@@ -98,12 +99,15 @@ def cover_all(update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
     return replace(update, coverage=full_coverage(around.channel_map))
 
 
-TRANSFORMS: dict[str, Callable[..., Transform]] = {
-    "attention-matching": attention_matching,
-    "discount-staleness": DiscountStaleness,
-    "fill-with-global": fill_with_global,
-    "normalise-steps": NormaliseSteps,
-}
+TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
+    "transform",
+    {
+        "attention-matching": attention_matching,
+        "discount-staleness": DiscountStaleness,
+        "fill-with-global": fill_with_global,
+        "normalise-steps": NormaliseSteps,
+    },
+)
 SCALES = frozenset({"discount-staleness", "normalise-steps"})
 """Those that lengthen or shorten a client's step."""
 COUNTS_STEPS = frozenset({"normalise-steps"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edge_client.system.plugins import Registry
 from edge_server.strategy.groups.control import Control
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.last_step import LastStep
@@ -11,12 +12,15 @@ from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.overlap import Overlap
 from edge_server.strategy.groups.rule import GroupRule
 
-GROUPS: dict[str, Callable[..., GroupRule]] = {
-    "control": Control,
-    "header": Header,
-    "last-step": LastStep,
-    "overlap": Overlap,
-    "mean-data": MeanData,
-}
+GROUPS: Registry[Callable[..., GroupRule]] = Registry(
+    "group",
+    {
+        "control": Control,
+        "header": Header,
+        "last-step": LastStep,
+        "overlap": Overlap,
+        "mean-data": MeanData,
+    },
+)
 TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}
 """What each rule takes on trust from devices, in words (see the contract in `test_liars.py`)."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.tensors.blobs import Array, Arrays, Groups
 
@@ -113,8 +114,11 @@ def _check(learning_rate: float, **betas: float) -> None:
             raise ValueError(f"{name} must be at least 0 and below 1")
 
 
-SERVER_OPTIMIZERS: dict[str, Callable[..., ServerOptimizer]] = {
-    "sgd": Sgd,
-    "momentum": Momentum,
-    "adam": Adam,
-}
+SERVER_OPTIMIZERS: Registry[Callable[..., ServerOptimizer]] = Registry(
+    "server-optimizer",
+    {
+        "sgd": Sgd,
+        "momentum": Momentum,
+        "adam": Adam,
+    },
+)

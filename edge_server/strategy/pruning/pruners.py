@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.channel_selection import group_scores, prefix_spec
+from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
 from edge_server.strategy.pruning.layers import Layers
@@ -100,13 +101,16 @@ def _absolute_sums(weight: Array) -> NDArray[np.float64]:
     return sums
 
 
-PRUNERS: dict[str, Callable[..., Pruner]] = {
-    "attention": Attention,
-    "index": Index,
-    "layers": Layers,
-    "magnitude": Magnitude,
-    "random": Random,
-}
+PRUNERS: Registry[Callable[..., Pruner]] = Registry(
+    "pruner",
+    {
+        "attention": Attention,
+        "index": Index,
+        "layers": Layers,
+        "magnitude": Magnitude,
+        "random": Random,
+    },
+)
 RANKS_CHANNELS = frozenset({"attention"})
 """Those that let devices rank channels once, and from then on cut the last ones of the global model."""
 NEW_EACH_ROUND = frozenset({"magnitude", "random"})

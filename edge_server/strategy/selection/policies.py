@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, row_blocks
 from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
 from edge_server.strategy.explanations import Observed
@@ -157,15 +158,21 @@ class ByTier(RatioPolicy):
         return {client.name: self.ratios[min(client.tier, len(self.ratios)) - 1] for client in clients}
 
 
-SELECTIONS: dict[str, Callable[..., SelectionPolicy]] = {
-    "attention": Attention,
-    "uniform": Uniform,
-}
+SELECTIONS: Registry[Callable[..., SelectionPolicy]] = Registry(
+    "selection",
+    {
+        "attention": Attention,
+        "uniform": Uniform,
+    },
+)
 
-RATIOS: dict[str, Callable[..., RatioPolicy]] = {
-    "bandit": Bandit,
-    "by-tier": ByTier,
-}
+RATIOS: Registry[Callable[..., RatioPolicy]] = Registry(
+    "ratio",
+    {
+        "bandit": Bandit,
+        "by-tier": ByTier,
+    },
+)
 STEADY = frozenset({"by-tier"})
 """Ratio policies whose ratios never change."""
 BLIND = frozenset({"by-tier", "uniform"})

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from edge_client.system.plugins import Registry
+
 Schedule = Callable[[int], float]
 
 
@@ -56,8 +58,11 @@ def intervals(f: int, epochs: int, rng: np.random.Generator) -> tuple[int, ...]:
     return (f,) * fixed + tuple(differences)
 
 
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": constant,
-    "random-intervals": random_intervals,
-    "step-up": step_up,
-}
+SCHEDULES: Registry[Callable[..., Schedule]] = Registry(
+    "schedule",
+    {
+        "constant": constant,
+        "random-intervals": random_intervals,
+        "step-up": step_up,
+    },
+)

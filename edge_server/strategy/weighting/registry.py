@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
 from edge_server.strategy.weighting.fedrad import FedRad
 from edge_server.strategy.weighting.igfl import IgflGlobal, IgflSelf, IgflTime
@@ -39,14 +40,17 @@ class Equal(Weighting[None]):
         return shares
 
 
-WEIGHTINGS: dict[str, Callable[..., AnyWeighting]] = {
-    "equal": Equal,
-    "examples": Examples,
-    "fedrad": FedRad,
-    "igfl-self": IgflSelf,
-    "igfl-global": IgflGlobal,
-    "igfl-time": IgflTime,
-}
+WEIGHTINGS: Registry[Callable[..., AnyWeighting]] = Registry(
+    "weighting",
+    {
+        "equal": Equal,
+        "examples": Examples,
+        "fedrad": FedRad,
+        "igfl-self": IgflSelf,
+        "igfl-global": IgflGlobal,
+        "igfl-time": IgflTime,
+    },
+)
 _SHARE = "a device may count max-examples-factor times as much as the usual one"
 _LIKENESS = "the larger an update is, within bounds, the more it counts"
 TRUSTS = {

@@ -1,0 +1,31 @@
+"""The library: what `import edge_server` offers."""
+
+from __future__ import annotations
+
+import inspect
+
+import edge_server
+from deploy.docs.generator.markdown import page
+
+
+def library_page() -> str:
+    """Every public name of `edge_server`, with its signature and its docstring."""
+    _, _, example = (edge_server.__doc__ or "").partition("\n\n")
+    intro = "The server's package is a library, too. [The notebook](../../examples/library.ipynb) uses it."
+    code = f"```python\n{inspect.cleandoc(example)}\n```"
+    return page("Python", intro, code, *(_section(name) for name in edge_server.__all__))
+
+
+def _section(name: str) -> str:
+    thing = getattr(edge_server, name)
+    parts = [f"## edge_server.{name}", inspect.getdoc(thing) or ""]
+    if inspect.isfunction(thing):
+        parts.insert(1, f"```python\n{name}{inspect.signature(thing)}\n```")
+    else:
+        members = [
+            f"- `{key}`: {inspect.getdoc(value) or ''}"
+            for key, value in vars(thing).items()
+            if isinstance(value, property)
+        ]
+        parts.append("\n".join(members))
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,66 @@
+"""Components that installed packages add: entry points of the groups `edge_federation.CONCEPT`.
+
+A package states, for instance:
+
+    [project.entry-points."edge_federation.weighting"]
+    by-battery = "mypackage.weightings:ByBattery"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T]):
+    """The components of one concept by name: those that ship, then those of installed packages.
+
+    A shipped name cannot be replaced. A plugin is imported when it is looked up; `ConfigError` if that fails.
+    """
+
+    def __init__(self, concept: str, shipped: Mapping[str, T]) -> None:
+        self.concept, self.shipped = concept, shipped
+
+    def __getitem__(self, name: str) -> T:
+        if name in self.shipped:
+            return self.shipped[name]
+        plugin = plugins(self.concept)[name]
+        try:
+            return cast(T, plugin.load())
+        except Exception as error:
+            raise ConfigError(f"{self.concept} '{name}' of {origin(plugin)}: {error!r}") from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shipped or name in plugins(self.concept)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.shipped
+        yield from (name for name in plugins(self.concept) if name not in self.shipped)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def origin(self, name: str) -> str:
+        """The package that adds a component; empty for one that ships."""
+        return "" if name in self.shipped else origin(plugins(self.concept)[name])
+
+
+@lru_cache
+def plugins(concept: str) -> Mapping[str, EntryPoint]:
+    """The entry points of a concept by name, in the order of their names."""
+    from importlib.metadata import entry_points
+
+    return {found.name: found for found in sorted(entry_points(group=f"edge_federation.{concept}"))}
+
+
+def origin(plugin: EntryPoint) -> str:
+    """The package of an entry point, with its version."""
+    return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist is not None else plugin.value

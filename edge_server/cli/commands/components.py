@@ -1,0 +1,58 @@
+"""`edge-server components`: what a strategy may be made of."""
+
+from __future__ import annotations
+
+import argparse
+
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plugins import Registry
+from schemas.errors import ConfigError, nearest
+
+EXAMPLES = """\
+A recipe names one component, or a list of components, per concept: weighting = "fedrad". Packages add
+components by entry points of the group edge_federation.CONCEPT; the column "from" names the package.
+
+  edge-server components weighting
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "components", help="list what a strategy may be made of", examples=EXAMPLES)
+    parser.add_argument("concept", nargs="?", metavar="CONCEPT", help="only these (default: all concepts)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print a line per component."""
+    from edge_server.config.concepts import CONCEPTS
+
+    if args.concept is not None and args.concept not in CONCEPTS:
+        raise ConfigError(f"unknown concept '{args.concept}'{nearest(args.concept, CONCEPTS)}")
+    found = [
+        {
+            "concept": concept,
+            "name": name,
+            "from": registry.origin(name),
+            "summary": _summary(registry, name),
+        }
+        for concept, (_, registry) in CONCEPTS.items()
+        if args.concept in (None, concept)
+        for name in registry
+    ]
+    if args.format == "json":
+        print_json(found)
+        return 0
+    rows = [(row["concept"], row["name"], row["from"] or "-", row["summary"]) for row in found]
+    print_table(("concept", "component", "from", "what it does"), rows)
+    return 0
+
+
+def _summary(registry: Registry[object], name: str) -> str:
+    """What a component does, or why a plugin cannot be used."""
+    from edge_server.config.concepts import summary_of
+
+    try:
+        return summary_of(registry[name])
+    except ConfigError as error:
+        return str(error)
