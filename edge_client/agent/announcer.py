@@ -49,18 +49,15 @@ class Announcer(Service):
         self._name_conflicts = 0
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """Publish the birth of this connection."""
         self._connected = True
         self._contact = server_contact.connected(now)
         self._publish(self._presence.connected(up.session, self._eligibility.verdict))
 
     def disconnected(self, down: LinkDown) -> None:
-        """Without a connection no answer is due."""
         self._connected = False
         self._contact = ServerContact()
 
     def tick(self, now: float, session: Session) -> None:
-        """Ask for an answer where none has come, and warn where none comes."""
         self._contact, commands = server_contact.turn(self._contact, now)
         for command in commands:
             match command:
@@ -78,7 +75,6 @@ class Announcer(Service):
         return False
 
     def handle(self, event: Any) -> None:
-        """Announce changed data."""
         if isinstance(event, DataChanged):
             self._presence.renew(event.data.train)
             self.announce()

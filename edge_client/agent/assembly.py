@@ -50,7 +50,20 @@ def assemble(
     rollout takes the chunks of its own file before the session sees them.
     """
     state_store = StateStore(settings)
-    context = _context(settings, state_store, data, root, reload_if_changed)
+    context = TaskContext(
+        settings.device,
+        state_store.blobs,
+        data,
+        settings.state / "models",
+        model_code=settings.model_code,
+        private=state_store.private,
+        signed_only=settings.trust is not None,
+        checkpoints=state_store.checkpoints,
+        wish=settings.wish,
+        board=root,
+        work=settings.work,
+        reload_if_changed=reload_if_changed,
+    )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
     worker, keeper = Worker(inbox, threads=settings.threads), open_keeper(settings)
     presence = Presence(settings, data.train, lambda: keeper.valid_until if keeper else None)
@@ -80,27 +93,4 @@ def assemble(
             MessageIntake(messenger, runner, policy, monitor, announcer),
             Housekeeping(worker),
         ),
-    )
-
-
-def _context(
-    settings: AgentSettings,
-    state_store: StateStore,
-    data: LocalData,
-    root: Path,
-    reload_if_changed: Callable[[], LocalData | None] | None,
-) -> TaskContext:
-    return TaskContext(
-        settings.device,
-        state_store.blobs,
-        data,
-        settings.state / "models",
-        model_code=settings.model_code,
-        private=state_store.private,
-        signed_only=settings.trust is not None,
-        checkpoints=state_store.checkpoints,
-        wish=settings.wish,
-        board=root,
-        work=settings.work,
-        reload_if_changed=reload_if_changed,
     )

@@ -23,7 +23,6 @@ class CertificateService(Service):
         self._keeper, self._link, self._messenger = keeper, link, messenger
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """The connection uses the certificate that is on disk."""
         self._keeper.connected()
 
     def before_wait(self, session: Session) -> None:
@@ -32,7 +31,6 @@ class CertificateService(Service):
         self._keeper.turn(self._link, time.time(), connected=session.connected, idle=idle)
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        """Take the answer to a request."""
         if not isinstance(topic, EnrolTopic):
             return False
         self._keeper.take(self._messenger.decode(arrived.payload))

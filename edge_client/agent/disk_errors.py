@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from edge_client.agent.session.events import BlobChecked, ChunkLost, Settled
+from edge_client.agent.session.events import BlobChecked, ChunkLost
 from edge_client.storage.blob_store import BlobStore
-from edge_client.storage.private_state import PrivateState
 from edge_client.transport.chunk_transfer import WriteChunk
-from schemas.messages import Update
 from schemas.tensors.chunks import BlobRef
 
 log = logging.getLogger(__name__)
@@ -39,15 +37,3 @@ def forget_others(store: BlobStore, needed: frozenset[str]) -> None:
         store.keep_only(needed)
     except OSError as error:
         log.warning("what is no longer needed cannot be removed: %s", error)
-
-
-def settle(private: PrivateState, settled: Settled) -> None:
-    """Commit the private state of a round whose update was accepted; discard it otherwise."""
-    result = settled.result
-    if not isinstance(result, Update):
-        return
-    finish = private.commit if settled.refusal is None else private.discard
-    try:
-        finish(result.run, result.round, result.attempt)
-    except OSError as error:
-        log.warning("round %d: the private state cannot be saved: %s", result.round, error)

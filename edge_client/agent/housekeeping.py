@@ -22,11 +22,9 @@ class Housekeeping(Service):
         self.warm_up_at = math.inf
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """Schedule the import of torch."""
         self.warm_up_at = now + WARM_UP_AFTER_S
 
     def tick(self, now: float, session: Session) -> None:
-        """Do what is due."""
         if now >= self.warm_up_at:
             self.warm_up_at = math.inf
             self._worker.warm_up()

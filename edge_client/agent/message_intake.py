@@ -39,7 +39,6 @@ class MessageIntake(Service):
         self._eligibility, self._announcer = eligibility, announcer
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        """Handle chunks and messages; the topics of certificates and rollouts are other services'."""
         match topic:
             case DeviceTopic(channel=Channel.DOWN_BLOB):
                 self._runner.step(ChunkArrived(decode_chunk(arrived.payload)))

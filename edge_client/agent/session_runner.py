@@ -94,15 +94,12 @@ class SessionRunner(Service):
             self.step(SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
 
     def disconnected(self, down: LinkDown) -> None:
-        """Pause what needs the connection."""
         self.step(Disconnected())
 
     def tick(self, now: float, session: Session) -> None:
-        """Repeat what is due."""
         self.step(Tick())
 
     def handle(self, event: Any) -> None:
-        """Handle the events of the worker and of transfers."""
         match event:
             case Progress():
                 self._progressed(event)
@@ -112,7 +109,6 @@ class SessionRunner(Service):
                 self.step(event)
 
     def stop(self) -> None:
-        """End transfers and work."""
         self._carrier.stop()
         self._worker.stop(wait_s=2.0)
         self._state_store.close()

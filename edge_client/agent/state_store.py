@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
-from edge_client.agent.disk_errors import forget_others, settle
+from edge_client.agent.disk_errors import forget_others
 from edge_client.agent.session.events import Settled
 from edge_client.agent.session.snapshot import SessionSnapshot, blobs_of
 from edge_client.agent.session.state import Session
@@ -14,6 +15,9 @@ from edge_client.storage.atomic_files import sweep
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
+from schemas.messages import Update
+
+log = logging.getLogger(__name__)
 
 
 class StateStore:
@@ -47,7 +51,14 @@ class StateStore:
 
     def settle(self, settled: Settled) -> None:
         """Commit the private state of a round whose result was accepted; discard it otherwise."""
-        settle(self.private, settled)
+        result = settled.result
+        if not isinstance(result, Update):
+            return
+        finish = self.private.commit if settled.refusal is None else self.private.discard
+        try:
+            finish(result.run, result.round, result.attempt)
+        except OSError as error:
+            log.warning("round %d: the private state cannot be saved: %s", result.round, error)
 
     def make_room(self, session: Session) -> frozenset[str]:
         """Remove all blobs but those of the task and its result; returns the digests of those that remain."""

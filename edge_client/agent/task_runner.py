@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.decoding import decoded
@@ -42,72 +43,41 @@ def do_training(
     `recorder` captures training steps so that repeating them costs little more than their kernels.
     """
     with _received(task, context) as (channel_map, received):
-        return _trained(
+        work, data = context.work or OWN, context.data.as_the_server_says(task)
+        work.check(task)
+        module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
+        job = Job(
             task,
-            context,
-            channel_map,
-            received,
+            task.training,
+            module,
+            data,
+            received=received,
+            kept=in_sub_model(_previous(task, context), task.spec, channel_map),
+            board=context.board,
             on_epoch=on_epoch,
             should_stop=should_stop,
-            sub_models=sub_models,
+            checkpoint=context.checkpoints.of(task, examples=len(data.train))
+            if context.checkpoints
+            else None,
             recorder=recorder,
         )
-
-
-def _trained(
-    task: TrainTask,
-    context: TaskContext,
-    channel_map: ChannelMap,
-    received: Groups,
-    *,
-    on_epoch: Callable[[EpochReport], None],
-    should_stop: Callable[[], bool],
-    sub_models: SubModels | None,
-    recorder: Recorder | None,
-) -> Update:
-    work, data = context.work or OWN, context.data.as_the_server_says(task)
-    work.check(task)
-    module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
-    job = Job(
-        task,
-        task.training,
-        module,
-        data,
-        received=received,
-        kept=_kept(task, context, channel_map),
-        board=context.board,
-        on_epoch=on_epoch,
-        should_stop=should_stop,
-        checkpoint=context.checkpoints.of(task, examples=len(data.train)) if context.checkpoints else None,
-        recorder=recorder,
-    )
-    before = work.evaluate(job)
-    result = work.train(job)
-    # The update is computed from the module and the received file while it is written, to save memory.
-    module.zero_grad(set_to_none=True)
-    delta = trained_since(module, received["model"])
-    answer = Answer(task, channel_map, result.groups)
-    previous = _previous(task, context)
-    sending = encode_answer(answer, delta, task, channel_map, previous)
-    blob = context.store.put_groups(
-        sending.groups, chunk_bytes=context.chunk_bytes, write=sending.chain.write
-    )
-    if context.private is not None:
-        keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
-        context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    after = work.evaluate(job)
-    return Update(
-        federation=task.federation,
-        device=context.device,
-        run=task.run,
-        round=task.round,
-        attempt=task.attempt,
-        blob=blob,
-        spec=answer.spec,
-        metrics=result.metrics.model_copy(
-            update={"received_loss": bounded(before.loss), "accuracy": after.accuracy}
-        ),
-    )
+        before = work.evaluate(job)
+        result = work.train(job)
+        # The update is computed from the module and the received file while it is written, to save memory.
+        module.zero_grad(set_to_none=True)
+        delta = trained_since(module, received["model"])
+        answer = Answer(task, channel_map, result.groups)
+        previous = _previous(task, context)
+        sending = encode_answer(answer, delta, task, channel_map, previous)
+        write = sending.chain.write
+        blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
+        if context.private is not None:
+            keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
+            context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
+        after = work.evaluate(job)
+    losses = {"received_loss": bounded(before.loss), "accuracy": after.accuracy}
+    metrics = result.metrics.model_copy(update=losses)
+    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=metrics)
 
 
 def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
@@ -152,14 +122,13 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
         why=model.why,
         verdict=delivered.verdict,
     )
-    return Delivery(
-        federation=task.federation,
-        device=context.device,
-        run=task.run,
-        round=task.round,
-        attempt=task.attempt,
-        metrics=metrics,
-    )
+    return Delivery(**_identity(task, context), metrics=metrics)
+
+
+def _identity(task: Task, context: TaskContext) -> dict[str, Any]:
+    """The fields that say which result this is."""
+    attempt = {"run": task.run, "round": task.round, "attempt": task.attempt}
+    return {"federation": task.federation, "device": context.device, **attempt}
 
 
 def _given_graph(task: DeliverTask, context: TaskContext) -> Iterator[bytes]:
@@ -186,8 +155,3 @@ def _channel_map(path: Path) -> ChannelMap:
 
 def _previous(task: Task, context: TaskContext) -> Groups:
     return context.private.load(task.run, task.round) if context.private is not None else {}
-
-
-def _kept(task: Task, context: TaskContext, channel_map: ChannelMap) -> Groups:
-    """The private state after the last round, cut to this round's sub-model."""
-    return in_sub_model(_previous(task, context), task.spec, channel_map)

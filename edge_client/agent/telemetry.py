@@ -44,7 +44,6 @@ class WorkTelemetry(Service):
         self._progress: tuple[Task, dict[str, Any]] | None = None
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """Wait a full interval: the birth has just reported the state."""
         self._reported_at = now
 
     def begun(self, task: Task, now: float) -> None:

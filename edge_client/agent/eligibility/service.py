@@ -27,7 +27,6 @@ class EligibilityService(Service):
         self._runner, self._announcer = runner, announcer
 
     def tick(self, now: float, session: Session) -> None:
-        """Check the board when that is due."""
         task = session.task
         at_work = isinstance(task, TrainTask) and session.result is None
         for command in self._monitor.turn(now, at_work=at_work):

@@ -35,24 +35,20 @@ class LazyRollout(Service):
             self._start()
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """Resume."""
         self._connected = True
         if self._runtime is not None:
             self._runtime.connected()
 
     def disconnected(self, down: LinkDown) -> None:
-        """Pause what needs the connection."""
         self._connected = False
         if self._runtime is not None:
             self._runtime.disconnected()
 
     def tick(self, now: float, session: Session) -> None:
-        """Do what is due."""
         if self._runtime is not None:
             self._runtime.tick(training=session.phase is SessionPhase.WORKING)
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        """Take messages about rollouts, and the chunks of the offered file."""
         match topic:
             case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
                 self._start().receive(arrived.payload)
@@ -62,7 +58,6 @@ class LazyRollout(Service):
         return False
 
     def handle(self, event: Any) -> None:
-        """Note the end of a comparison, or other data."""
         match event:
             case ComparisonEnded():
                 self._start().comparison_ended(event)
@@ -72,7 +67,6 @@ class LazyRollout(Service):
                     self._runtime.use_data(data)
 
     def stop(self) -> None:
-        """End a comparison under way."""
         if self._runtime is not None:
             self._runtime.stop()
 

@@ -355,10 +355,10 @@ class Killed(BaseException):
 
 
 def play(state: Path, instants: list[int]) -> Life:
-    """A device and a server that answers all it says, over as many lives as it takes.
+    """A device, restarted as often as needed, and a server that answers all its messages.
 
-    It dies right before the next command that it would carry out once so many are done; `instants` are those
-    of each life. Returns the last life, in which the server has confirmed the update.
+    Each life ends before the command with its number in `instants`. Returns the last life, in which the
+    server has confirmed the update.
     """
     counted: list[Update] = []
     for instant in [*instants, None]:
@@ -381,7 +381,7 @@ def play(state: Path, instants: list[int]) -> Life:
 
 
 def serve(life: Life, state: Path, counted: list[Update]) -> None:
-    """The server offers its task until an update is `counted`, which it confirms whenever it is told."""
+    """The server offers its task until an update is `counted`, which it confirms each time it is sent."""
     life.hand(LinkUp(life.link.first_session, None))
     if not counted:
         life.hear(task())

@@ -36,7 +36,7 @@ def takes_more() -> tuple[np.ndarray, np.ndarray]:
 
 
 def save(path: Path, count: int) -> None:
-    """An archive of so many examples, with a time of its own."""
+    """An archive of this many examples, with its own time."""
     images = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
     np.savez(path, images=images, labels=np.arange(count) % 2)
     os.utime(path, ns=(count, count))

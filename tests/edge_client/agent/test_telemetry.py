@@ -28,7 +28,7 @@ from tests.edge_client.system.hardware.trees import PI, tree
 IDLE = Session(FEDERATION, DEVICE, connected=True)
 FETCHING = replace(IDLE, phase=SessionPhase.FETCHING, task=task())
 WORKING = replace(FETCHING, phase=SessionPhase.WORKING)
-TOLD = replace(WORKING, phase=SessionPhase.REPORTING, result=update())
+REPORTING = replace(WORKING, phase=SessionPhase.REPORTING, result=update())
 
 
 class Reports:
@@ -75,21 +75,21 @@ def telemetry(folder: Path, *, every_s: float = 30.0) -> Reports:
 
 
 def test_an_idle_device_says_every_so_often_that_it_is_there_and_how_its_board_is(tmp_path):
-    words = telemetry(tmp_path)
-    times = [now for now in range(100, 191) if words.turn(IDLE, float(now))]
+    reports = telemetry(tmp_path)
+    times = [now for now in range(100, 191) if reports.turn(IDLE, float(now))]
     assert times == [130, 160, 190]
-    said = words.turn(IDLE, 220.0)
+    said = reports.turn(IDLE, 220.0)
     assert said is not None
     assert (said.phase, said.round, said.epoch) == ("idle", None, None)
     assert (said.board.celsius, said.board.battery) == (61.225, 0.42)
 
 
 def test_it_never_does_where_it_is_told_so_but_speaks_of_its_work(tmp_path):
-    words = telemetry(tmp_path, every_s=0.0)
-    assert [words.turn(one, 1e9 + n) for n, one in enumerate((IDLE, FETCHING, FETCHING, FETCHING))] == [
+    reports = telemetry(tmp_path, every_s=0.0)
+    assert [reports.turn(one, 1e9 + n) for n, one in enumerate((IDLE, FETCHING, FETCHING, FETCHING))] == [
         None
     ] * 4
-    assert words.begun(task(), 2e9).board is not None
+    assert reports.begun(task(), 2e9).board is not None
 
 
 def test_without_a_connection_nothing_is_said(tmp_path):
@@ -97,41 +97,41 @@ def test_without_a_connection_nothing_is_said(tmp_path):
 
 
 def test_a_fetching_or_an_upload_that_lasts_is_said_once_and_a_short_one_not_at_all(tmp_path):
-    words = telemetry(tmp_path)
-    assert words.turn(FETCHING, 101.0) is None
-    assert words.turn(IDLE, 101.9) is None
-    assert words.turn(FETCHING, 103.0) is None
-    said = words.turn(FETCHING, 104.0)
+    reports = telemetry(tmp_path)
+    assert reports.turn(FETCHING, 101.0) is None
+    assert reports.turn(IDLE, 101.9) is None
+    assert reports.turn(FETCHING, 103.0) is None
+    said = reports.turn(FETCHING, 104.0)
     assert (said.phase, said.round) == ("fetching", 1)
-    assert words.turn(FETCHING, 105.0) is None
-    assert words.begun(task(), 106.0).phase == "training"
-    assert words.turn(TOLD, 107.0) is None
-    assert words.turn(TOLD, 108.0).phase == "uploading"
+    assert reports.turn(FETCHING, 105.0) is None
+    assert reports.begun(task(), 106.0).phase == "training"
+    assert reports.turn(REPORTING, 107.0) is None
+    assert reports.turn(REPORTING, 108.0).phase == "uploading"
 
 
 def test_a_model_in_place_is_no_upload(tmp_path):
-    words = telemetry(tmp_path)
-    delivered = replace(TOLD, task=deliver(), result=delivery())
-    assert [words.turn(delivered, now) for now in (101.0, 110.0)] == [None, None]
-    assert words.turn(delivered, 130.0).phase == "exporting"
+    reports = telemetry(tmp_path)
+    delivered = replace(REPORTING, task=deliver(), result=delivery())
+    assert [reports.turn(delivered, now) for now in (101.0, 110.0)] == [None, None]
+    assert reports.turn(delivered, 130.0).phase == "exporting"
 
 
 def test_a_long_epoch_is_spoken_of_with_what_the_last_one_has_shown(tmp_path):
-    words = telemetry(tmp_path)
-    assert words.progressed(Progress(task(), 2, 5, 0.25), 110.0).epoch == 2
-    assert words.progressed(Progress(task(), 3, 5, 0.125), 110.5) is None
-    said = words.turn(WORKING, 140.0)
+    reports = telemetry(tmp_path)
+    assert reports.progressed(Progress(task(), 2, 5, 0.25), 110.0).epoch == 2
+    assert reports.progressed(Progress(task(), 3, 5, 0.125), 110.5) is None
+    said = reports.turn(WORKING, 140.0)
     assert (said.phase, said.epoch, said.epochs, said.loss) == ("training", 3, 5, 0.125)
     # Of the next task nothing is known yet.
-    assert words.turn(replace(WORKING, task=task(2)), 170.0).epoch is None
+    assert reports.turn(replace(WORKING, task=task(2)), 170.0).epoch is None
 
 
 def test_the_board_is_looked_at_once_a_second_at_most(tmp_path):
-    words = telemetry(tmp_path)
-    assert words.begun(task(), 110.0).board.celsius == 61.225
+    reports = telemetry(tmp_path)
+    assert reports.begun(task(), 110.0).board.celsius == 61.225
     tree(tmp_path, {"sys/class/thermal/thermal_zone0/temp": "70000\n"})
-    assert words.begun(task(2), 110.9).board.celsius == 61.225
-    assert words.begun(task(3), 111.0).board.celsius == 70.0
+    assert reports.begun(task(2), 110.9).board.celsius == 61.225
+    assert reports.begun(task(3), 111.0).board.celsius == 70.0
 
 
 def test_the_file_says_how_often_and_nothing_below_never(tmp_path):

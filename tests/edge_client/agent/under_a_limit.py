@@ -42,19 +42,19 @@ def main() -> None:
     data = labelled(np.zeros((256, *SHAPE), np.uint8), np.arange(256) % 10)
     # Whatever libraries and threads reserve once is reserved before the limit.
     train(module, data.subset(range(4)), plan)
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     worker = Worker(inbox)
     _ended(worker, inbox, lambda: None)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + ROOM, resource.RLIM_INFINITY))
-    told["free_mb"] = (memory().free or 0) / 2**20
+    found["free_mb"] = (memory().free or 0) / 2**20
     huge = plan.model_copy(update={"batch_size": 65_536})
-    told["too_large"] = _ended(worker, inbox, lambda: _fit(_normalised(), huge, 20_000))
-    told["by_surprise"] = _ended(worker, inbox, lambda: torch.zeros(2**31))
+    found["too_large"] = _ended(worker, inbox, lambda: _fit(_normalised(), huge, 20_000))
+    found["by_surprise"] = _ended(worker, inbox, lambda: torch.zeros(2**31))
     at_once = _fit(module, plan, len(data))
     train(module, data, plan, micro_batch=at_once)
-    told["in_parts"] = at_once
-    print(json.dumps(told))
+    found["in_parts"] = at_once
+    print(json.dumps(found))
 
 
 def _normalised() -> nn.Module:

@@ -1,4 +1,4 @@
-"""A session that is told its events by hand, and one in each of its phases."""
+"""A session stepped by hand, with an example in each of its phases."""
 
 from __future__ import annotations
 

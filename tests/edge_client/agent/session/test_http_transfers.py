@@ -41,7 +41,7 @@ from tests.edge_client.agent.session.by_hand import (
 
 STORE = "https://store/home/"
 # The blobs of these tests have 2,500 bytes, in three chunks: more than 1,000 go past the broker.
-DEPOT = ObjectStoreTerms(address=STORE, above=1000, resumable=True)
+TERMS = ObjectStoreTerms(address=STORE, above=1000, resumable=True)
 
 
 def offered(
@@ -52,7 +52,7 @@ def offered(
         get={"state": get or f"{STORE}blobs/state?{generation}"},
         put=put or f"{STORE}updates/pi?{generation}",
     )
-    return Received(task(number, depot=DEPOT, addresses=addresses))
+    return Received(task(number, depot=TERMS, addresses=addresses))
 
 
 def fetch(generation: int = 1) -> Fetch:
@@ -81,7 +81,7 @@ def test_a_large_blob_is_fetched_and_not_asked_for():
 
 
 def test_a_small_one_rides_along_as_ever():
-    bare = Received(task(depot=DEPOT, addresses=Addresses()))
+    bare = Received(task(depot=TERMS, addresses=Addresses()))
     assert commands_of(IDLE, bare) == [accepted(), request(STATE, 0, 3)]
 
 
@@ -122,10 +122,10 @@ def test_an_address_that_has_ended_is_tried_again_with_a_fresh_one_only():
 
 
 def test_a_task_that_came_without_addresses_goes_past_the_broker_once_they_come():
-    asking = after(IDLE, Received(task(depot=DEPOT)))
+    asking = after(IDLE, Received(task(depot=TERMS)))
     session, commands = step(after(asking, chunks(STATE_DATA)[0]), offered(), 0.0)
     assert commands == [accepted(), fetch()]
-    # One that was on its way is late: whoever fetches alone writes.
+    # One that was on its way is late: only the current fetch writes.
     assert commands_of(session, chunks(STATE_DATA)[1]) == []
 
 
@@ -158,8 +158,8 @@ def test_a_cut_link_does_not_stop_a_fetch_and_chunks_wait_for_it():
 def test_a_large_update_is_put_there_before_it_is_told():
     assert commands_of(WORKING, WorkDone(update())) == [put()]
     assert commands_of(PUTTING, Tick(), now=RESEND_S + 1) == []
-    told = commands_of(PUTTING, PutEnded(RESULT.digest, done=True))
-    assert [command.message for command in told] == [DEPOSITED]
+    sent = commands_of(PUTTING, PutEnded(RESULT.digest, done=True))
+    assert [command.message for command in sent] == [DEPOSITED]
     assert after(PUTTING, PutEnded(RESULT.digest, done=True)).snapshot.result == DEPOSITED
 
 
@@ -169,8 +169,8 @@ def test_a_task_that_is_repeated_meanwhile_is_accepted_again():
 
 
 def test_an_update_that_cannot_be_put_there_goes_in_chunks():
-    failed, told = step(PUTTING, PutEnded(RESULT.digest), 0.0)
-    assert [command.message for command in told] == [update()]
+    failed, sent = step(PUTTING, PutEnded(RESULT.digest), 0.0)
+    assert [command.message for command in sent] == [update()]
     again = commands_of(failed, offered(generation=2))
     assert [command.message for command in again] == [update()]
 
@@ -182,10 +182,10 @@ def test_a_put_whose_address_has_ended_is_tried_again_with_a_fresh_one_only():
 
 
 def test_a_server_that_does_not_find_it_there_is_given_its_chunks():
-    told = after(PUTTING, PutEnded(RESULT.digest, done=True))
+    reported = after(PUTTING, PutEnded(RESULT.digest, done=True))
     asked = Received(request(RESULT, 0, 2).message)
-    assert commands_of(told, asked) == [SendChunks(RESULT, 0, 2)]
-    assert commands_of(told, ack()) == [Settled(DEPOSITED)]
+    assert commands_of(reported, asked) == [SendChunks(RESULT, 0, 2)]
+    assert commands_of(reported, ack()) == [Settled(DEPOSITED)]
 
 
 def test_a_task_that_is_dropped_ends_what_is_on_its_way():

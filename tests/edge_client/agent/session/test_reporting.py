@@ -1,4 +1,4 @@
-"""A result is told until it is answered, and its blob given when it is asked for."""
+"""A result is repeated until it is answered, and its blob is sent on request."""
 
 from __future__ import annotations
 
