@@ -1,1 +1,1 @@
-"""An algorithm as a frozen record of pieces, one per concept, and the two pure functions that use it."""
+"""An algorithm as a frozen record of components, one per concept, and the pure functions that use it."""

@@ -1,1 +1,1 @@
-"""How updates of unlike sub-models become one."""
+"""Aggregation: from updates of different sub-models to one change of the global model."""

@@ -1,7 +1,7 @@
-"""Adding clients' rows to their weighted sum, a block of them at a time.
+"""Add clients' rows to their weighted sum, one block at a time.
 
-Of each update codes are read, multiplied by their scales and by its weight, and added: a block is small
-enough that all of this happens in the processor's cache.
+The codes of each update are read, multiplied by their scales and its weight, and added: a block is small
+enough for the processor's cache.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class RowAccumulator:
         self._numbers, self._products = np.empty(self.total.size, np.float32), np.empty(self.total.size)
 
     def add(self, update: GlobalUpdate, weight: float) -> Reach:
-        """Add its rows times its weight; returns where in these rows they count."""
-        own, counts = self._cut(update.coverage.reach(self._name))
+        """Add the update's rows times its weight; returns their positions."""
+        own, counts = self._cut(update.coverage.index_set(self._name))
         delta = update.delta
-        if isinstance(delta, SubModelDeltas) and delta.reaches is update.coverage:
+        if isinstance(delta, SubModelDeltas) and delta.coverage is update.coverage:
             coded = delta.coded(self._name, own, counts)
             if coded is not None:
                 self._add(coded.codes, coded.scales, self.total[counts.index], weight)
@@ -39,7 +39,7 @@ class RowAccumulator:
         return counts
 
     def _cut(self, reach: Reach) -> tuple[Places, Reach]:
-        """What of a reach lies in these rows; many updates have the same."""
+        """The part of an index set within these rows, cached because many updates share one."""
         if id(reach) not in self._cuts:
             self._cuts[id(reach)] = (reach, *reach.rows(self._start, self._stop))
         _, own, counts = self._cuts[id(reach)]
@@ -56,7 +56,7 @@ class RowAccumulator:
                 numbers *= scales.reshape(-1, *[1] * (total.ndim - 1))
             values = numbers
         products = self._products[: values.size].reshape(total.shape)
-        # Widened first: numpy multiplies unlike types more slowly than it does both.
+        # Converted first: numpy multiplies mixed dtypes more slowly than it converts and multiplies.
         np.copyto(products, values)
         products *= weight
         total += products

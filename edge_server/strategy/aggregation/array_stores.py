@@ -1,7 +1,7 @@
-"""Where a round puts what its next state holds beside the model: into memory, or into a file without a name.
+"""Stores for the arrays of a run's state other than the model: in memory, or in an unnamed file.
 
-A control variate or an optimizer's moments are as large as the model each. In a file neither the old ones nor
-the new ones are in memory while a round is closed: both are read and written a few rows at a time.
+A control variate and each moment of an optimizer are as large as the model. In a file neither the old nor the
+new ones are in memory while a round is closed: both are read and written a few rows at a time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from schemas.tensors.files import fill
 
 
 class MemoryArrays(dict[str, AnyArray]):
-    """Arrays as they are."""
+    """Arrays in memory."""
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
-        """Rows from `start` on of an array of this kind."""
+        """Write rows from `start` on of an array of this kind."""
         if name not in self:
             dtype, shape = kind
             self[name] = np.empty(shape, dtype)
@@ -34,7 +34,7 @@ class MemoryArrays(dict[str, AnyArray]):
 
 
 class FileArrays(LazyArrays):
-    """Arrays in a file of `folder` that is gone with whoever holds it last, and with the process."""
+    """Arrays in an unnamed file in `folder`, deleted with its last reference or with the process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class FileArrays(LazyArrays):
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
-        """Rows from `start` on of an array of this kind; raises `OSError` where the disk takes no more."""
+        """Write rows from `start` on of an array of this kind; raises `OSError` if the disk is full."""
         dtype, shape = kind
         if name not in self._kinds:
             self._kinds[name], self._begins[name] = kind, self._end
@@ -59,14 +59,14 @@ class FileArrays(LazyArrays):
             offset, data = offset + written, data[written:]
 
     def kind(self, name: str) -> Kind:
-        """As it was put."""
+        """The kind given to `put`."""
         return self._kinds[name]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Read now; raises `OSError` where the file has not all of them."""
+        """Read rows; raises `OSError` if some were never written."""
         dtype, shape = self._kinds[name]
         array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
-        # Several threads may read: no one's place in the file is another's.
+        # Positional reads: several threads may read at once.
         if fill(array, self._file.fileno(), self._offset(name, start)) < array.nbytes:
             raise OSError(f"the rows {start} to {stop} of '{name}' were never put here")
         return array
@@ -84,11 +84,11 @@ class FileArrays(LazyArrays):
 
 ArrayStore = MemoryArrays | FileArrays
 NewArrayStore = Callable[[], ArrayStore]
-"""An empty place for arrays."""
+"""Makes an empty store."""
 
 
 def store_arrays(arrays: Arrays, keep: NewArrayStore) -> ArrayStore:
-    """The same arrays at a place of their own, made and put there a few rows at a time."""
+    """A copy of the arrays in a new store, written a few rows at a time."""
     place = keep()
     for name in arrays:
         kind = kind_of(arrays, name)

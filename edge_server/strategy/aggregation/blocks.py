@@ -1,7 +1,7 @@
-"""Parameters a few rows at a time: a round's results are made block by block, and only when asked for.
+"""Parameters in blocks: a round's results are computed block by block, on demand.
 
-A block is a run of rows along a parameter's first axis, small enough that one of every client fits beside
-the others. How large blocks are changes no bit of any result.
+A block is some adjacent rows along a parameter's first axis, small enough that the blocks of all clients fit
+into memory. The size of blocks changes no bit of any result.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import numpy as np
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, rows_of
 
 NUMBERS = 256 * 1024
-"""Coordinates of a block where each client's is looked at and let go."""
+"""Numbers in a block, if clients are read one at a time."""
 ALL_NUMBERS = 4 * 1024 * 1024
-"""Coordinates that the blocks of all clients have together, where they are needed at once."""
+"""Numbers in the blocks of all clients together, if they are needed at once."""
 SUM_NUMBERS = 1024 * 1024
-"""Coordinates that are summed at once over one client's whole update; of this the last bits depend."""
+"""Numbers summed at once over a client's whole update; the last bits of the sum depend on it."""
 
 
 def share_of_each(clients: int) -> int:
-    """Coordinates of a block where the blocks of so many clients are needed at once."""
+    """Numbers in a block if the blocks of this many clients are needed at once."""
     return max(1, min(NUMBERS, ALL_NUMBERS // max(1, clients)))
 
 
 def row_blocks(
     shape: tuple[int, ...], numbers: int | None = None, start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Rows (start, stop) of about so many numbers each, at least one, that make up an array or these rows.
+    """Split an array, or its rows from `start` to `stop`, into blocks (start, stop) of about `numbers` each.
 
-    A block's unless it is said how many.
+    A block has at least one row; `numbers` defaults to `NUMBERS`.
     """
     stop = (shape[0] if shape else 1) if stop is None else stop
     step = max(1, (numbers or NUMBERS) // max(1, math.prod(shape[1:])))
@@ -42,7 +42,7 @@ def row_blocks(
 def lazy_arrays(
     kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray], numbers: int | None = None
 ) -> ComputedArrays:
-    """Arrays of these kinds, of which `make(name, start, stop)` is asked for blocks, of so many numbers."""
+    """Arrays of these kinds, computed on demand by `make(name, start, stop)` in blocks of `numbers`."""
 
     def rows(name: str, start: int, stop: int) -> AnyArray:
         dtype, shape = kinds[name]
@@ -55,10 +55,10 @@ def lazy_arrays(
 
 
 def select_arrays(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> ComputedArrays:
-    """Those of these names, read when they are asked for."""
+    """The arrays of these names, read on demand."""
     return ComputedArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
 
 
 def as_rows(array: AnyArray) -> AnyArray:
-    """The array itself; a scalar as one row."""
+    """The array; a scalar as one row."""
     return array.reshape(array.shape or (1,))

@@ -1,8 +1,8 @@
 """Combiners: from K updates and their weights to one change of the global model.
 
-What they give is made when it is asked for, a few rows at a time: neither the updates nor the change need be
-in memory whole. The robust ones bound what a faulty or hostile client can do; a client states its own number
-of examples, so none of them lets a weight decide which values count.
+The change is computed on demand, a few rows at a time: neither the updates nor the change need fit into
+memory. Robust combiners bound what a faulty or hostile client can do; as clients report their own numbers of
+examples, no robust combiner lets a weight decide which values count.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Combiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 
 
 def mean() -> Combiner:
-    """The weighted mean over the clients that hold a coordinate; no change where nobody does."""
+    """The weighted mean over the holders of each coordinate; no change where there are none."""
     return mean_over_holders
 
 
 def overlap_mean(*, elsewhere: str = "keep") -> Combiner:
-    """The weighted mean where all clients of the round hold a coordinate.
+    """The weighted mean of the coordinates that all clients of the round hold.
 
     Hermes (Li et al. 2021) averages the intersection of its sub-networks and leaves the rest to each device
-    (objective `personal`). Chosen here: the intersection is that of the round's clients, not of pairs.
-    The method has no global model outside it; one that is tested and handed to newcomers needs values
-    there: `keep` leaves them as they were, which is the method to the letter, and `holders` takes the mean
-    over those that hold a coordinate. Where tiers nest, the global model would never learn anything beyond
-    the weakest under `keep`; under `holders` it is that of `mean`, and only devices keep something personal.
+    (objective `personal`). Chosen here: the intersection is that of the round's clients, not of pairs. The
+    method has no global model outside the intersection; here tests and new devices need values there.
+    `keep` leaves them unchanged, which is the method literally; `holders` takes the mean over the holders.
+    With nested tiers, `keep` never trains the global model beyond the weakest tier; with `holders` it is the
+    model of `mean`, and only devices keep something personal.
     """
     if elsewhere not in ("keep", "holders"):
         raise ValueError(f"elsewhere is 'keep' or 'holders', not '{elsewhere}'")
@@ -57,8 +57,8 @@ TRUSTS = {
     "mean": "an update within bounds counts with its full weight, whichever way it points",
     "overlap-mean": "an update within bounds counts with its full weight, whichever way it points",
 }
-"""What no bound can check and devices are trusted with, in words (see the contract in `test_liars.py`)."""
+"""What each combiner takes on trust from devices, in words (see the contract in `test_liars.py`)."""
 IGNORES_WEIGHTS = frozenset({"median", "trimmed-mean", "krum"})
-"""Those that do not let weights decide which values count."""
+"""Combiners in which weights do not decide which values count."""
 SUMS = frozenset({"mean"})
-"""Those that are a sum over clients, divided by what is known beforehand (differential privacy)."""
+"""Combiners that are a sum over clients, divided by numbers known beforehand (differential privacy)."""

@@ -1,6 +1,6 @@
-"""A client's changes in global coordinates, made a few rows at a time from what it sent.
+"""A client's changes in global coordinates, computed a few rows at a time from what it sent.
 
-Values and where they stand are told apart: a sub-model's own values are never spread over a whole model.
+Values and their positions are kept apart: a sub-model's values are never spread over a whole model.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FLOAT = np.dtype(np.float32)
 
 
 class DeltaRows(NamedTuple):
-    """Rows of a parameter's changes: values, and where in these rows they stand; 0 elsewhere."""
+    """Rows of a parameter's changes: values, and their positions in these rows; 0 elsewhere."""
 
     values: Array
     place: Reach
 
     def within(self, reach: Reach) -> DeltaRows:
-        """Without what `reach` lacks: for it either has all these values, or these are all there are."""
+        """The rows restricted to an index set; either these rows or the index set is whole."""
         if reach.whole or not self.place.whole:
             return self
         return DeltaRows(reach.of(self.values), reach)
 
     def in_runs(self) -> DeltaRows:
-        """The same with zeros in between, so that places are runs: numpy adds to those many times faster."""
+        """The same rows with zeros in between, so that positions are slices, to which numpy adds faster."""
         values, axes = self.values, list(self.place.axes)
         for axis, places in enumerate(axes):
             if isinstance(places, slice):
@@ -53,7 +53,7 @@ class DeltaRows(NamedTuple):
 
 
 class CodedRows(NamedTuple):
-    """Rows as they were sent: codes, what those of each row are to be multiplied by, and where they stand."""
+    """Rows as sent: codes, a scale per row to multiply them by, and their positions."""
 
     codes: AnyArray
     scales: AnyArray
@@ -71,7 +71,7 @@ class Deltas(LazyArrays):
         """Rows `start` to `stop - 1`."""
 
     def moved(self, order: Order) -> Deltas:
-        """The same once channels have been put in this order."""
+        """The changes after channels have been put in this order."""
         raise InvariantError("changes whose channels were moved are not moved again")
 
     def kind(self, name: str) -> Kind:
@@ -79,7 +79,7 @@ class Deltas(LazyArrays):
         return FLOAT, self.channel_map.parameters[name].shape
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """With zeros where there is no change."""
+        """Dense rows, with zeros where there is no change."""
         values, place = self.part(name, start, stop)
         if not place.whole:
             values, held = np.zeros(place.shape, values.dtype), values
@@ -87,7 +87,7 @@ class Deltas(LazyArrays):
         return values if self.kind(name)[1] else values.reshape(())
 
     def __iter__(self) -> Iterator[str]:
-        # In the map's order, whatever order a file has: sums over parameters are then the same to the bit.
+        # In the map's order, whatever a file's order: sums over parameters then agree to the bit.
         return iter(self.channel_map.parameters)
 
     def __len__(self) -> int:
@@ -95,15 +95,15 @@ class Deltas(LazyArrays):
 
 
 class SubModelDeltas(Deltas):
-    """What a client sent, at the places of its sub-model; `InvariantError` for shapes that are not its."""
+    """What a client sent, at the positions of its sub-model; `InvariantError` for shapes that do not fit."""
 
-    def __init__(self, arrays: Arrays, reaches: UpdateCoverage, channel_map: ChannelMap) -> None:
+    def __init__(self, arrays: Arrays, coverage: UpdateCoverage, channel_map: ChannelMap) -> None:
         super().__init__(channel_map)
-        self._arrays, self.reaches = arrays, reaches
+        self._arrays, self.coverage = arrays, coverage
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Only the rows that are needed are read."""
-        reach = self.reaches.reach(name)
+        """Reads only these rows."""
+        reach = self.coverage.index_set(name)
         own, place = reach.rows(start, stop)
         if not place.size:
             return DeltaRows(np.zeros(place.sizes, FLOAT), place)
@@ -111,14 +111,14 @@ class SubModelDeltas(Deltas):
         return DeltaRows(rows_at(self._arrays, name, own).reshape(place.sizes), place)
 
     def coded(self, name: str, own: Places, place: Reach) -> CodedRows | None:
-        """Its rows `own`, which stand at `place`, as they were sent; None if they are no codes or no run."""
+        """The sub-model's rows `own`, which belong at `place`, as sent; None if not codes, or not a slice."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
         if not all(isinstance(places, slice) for places in place.axes):
             return None
         if not self._arrays.is_scaled(name):
             return None
-        self._expect(name, self.reaches.reach(name))
+        self._expect(name, self.coverage.index_set(name))
         return CodedRows(*self._arrays.coded(name, own.start, own.stop), place)
 
     def _expect(self, name: str, reach: Reach) -> None:
@@ -127,12 +127,12 @@ class SubModelDeltas(Deltas):
             raise InvariantError(f"{name!r}: expected shape {reach.sizes}, got {shape}")
 
     def moved(self, order: Order) -> Deltas:
-        """The values stay, their places are others."""
-        return SubModelDeltas(self._arrays, self.reaches.moved(order), self.channel_map)
+        """The same values at other positions."""
+        return SubModelDeltas(self._arrays, self.coverage.moved(order), self.channel_map)
 
 
 class ScaledDeltas(Deltas):
-    """Changes times a number, but for parameters that are `exempt`."""
+    """Changes times a number, except for `exempt` parameters."""
 
     def __init__(
         self, changes: Deltas, factor: float, *, exempt: Callable[[str], bool] = lambda name: False
@@ -141,7 +141,7 @@ class ScaledDeltas(Deltas):
         self._changes, self._factor, self._exempt = changes, factor, exempt
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Scaled now."""
+        """Scaled when read."""
         values, place = self._changes.part(name, start, stop)
         return DeltaRows(values if self._exempt(name) else self._factor * values, place)
 
@@ -151,14 +151,14 @@ class ScaledDeltas(Deltas):
 
 
 class ReorderedModelDeltas(Deltas):
-    """The difference to w of a client's model w + delta, once that has its channels in another order."""
+    """The difference between a client's model w + delta, with its channels reordered, and w."""
 
     def __init__(self, params: Arrays, moved: Deltas, order: Order, channel_map: ChannelMap) -> None:
         super().__init__(channel_map)
         self._params, self._moved, self._order = params, moved, order
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """A difference everywhere: w itself has moved too."""
+        """Whole rows: w itself is reordered, too."""
         param = self._params[name]
         param = param.reshape(param.shape or (1,))
         model = _taken(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
@@ -168,23 +168,25 @@ class ReorderedModelDeltas(Deltas):
 
 
 class RestrictedDeltas(Deltas):
-    """Changes where they count, 0 elsewhere."""
+    """Changes restricted to a coverage, 0 elsewhere."""
 
-    def __init__(self, changes: Deltas, reaches: UpdateCoverage) -> None:
+    def __init__(self, changes: Deltas, coverage: UpdateCoverage) -> None:
         super().__init__(changes.channel_map)
-        self._changes, self._reaches = changes, reaches
+        self._changes, self._coverage = changes, coverage
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Without the rest."""
-        return self._changes.part(name, start, stop).within(self._reaches.reach(name).rows(start, stop)[1])
+        """Restricted when read."""
+        return self._changes.part(name, start, stop).within(
+            self._coverage.index_set(name).rows(start, stop)[1]
+        )
 
     def moved(self, order: Order) -> Deltas:
         """Both move."""
-        return RestrictedDeltas(self._changes.moved(order), self._reaches.moved(order))
+        return RestrictedDeltas(self._changes.moved(order), self._coverage.moved(order))
 
 
 def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
-    """Rows of changes of any kind; of plain arrays these are all there."""
+    """Rows of changes of any kind; plain arrays have whole rows."""
     if isinstance(changes, Deltas):
         return changes.part(name, start, stop)
     values = rows_of(changes, name, start, stop)
@@ -193,7 +195,7 @@ def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
 
 
 def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> Array:
-    """A copy of rows of an array once its positions have been put in another order."""
+    """A copy of rows of an array whose positions have been reordered."""
     taken = array[axes[0][start:stop]] if 0 in axes else array[start:stop].copy()  # type: ignore[index]
     for axis, places in axes.items():
         if axis > 0:
@@ -202,7 +204,7 @@ def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> A
 
 
 def as_deltas(changes: Arrays, channel_map: ChannelMap) -> Deltas:
-    """The changes, which are as they are, or plain arrays of the full shapes."""
+    """The changes as `Deltas`; plain arrays have the full shapes."""
     return (
         changes
         if isinstance(changes, Deltas)

@@ -19,10 +19,10 @@ def krum(
 ) -> Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]:
     """The weighted mean of the `keep` updates closest to their neighbours (1: Krum, more: multi-Krum).
 
-    `byzantine` is f, how many clients may be hostile: a share of the round's below 1, a count from 1 on. The
-    paper's guarantee needs more than 2 f + 2 clients; a smaller round is combined without it. Weights only
-    divide the result among those kept, equally where all are 0. What no kept client holds does not change:
-    with unlike sub-models keep several.
+    `byzantine` is f, the number of clients that may be hostile: a share of the round if below 1, else a
+    count. The paper's guarantee needs more than 2 f + 2 clients; a smaller round is combined without it.
+    Weights apply among the kept updates only, equally if all are 0. Coordinates that no kept client holds do
+    not change: with different sub-models keep several.
     """
     if byzantine < 0 or (byzantine >= 1 and byzantine != int(byzantine)):
         raise ValueError("byzantine must be a share below 1 or a whole number of clients")
@@ -39,7 +39,7 @@ def krum(
 
 
 def krum_scores(updates: Sequence[GlobalUpdate], hostile: int) -> NDArray[np.float64]:
-    """Per client [K], the sum of squared distances to its K - f - 2 nearest others (at least one)."""
+    """Per client [K], the sum of squared distances to its K - f - 2 nearest neighbours (at least one)."""
     count = len(updates)
     squared = squared_distances(updates)
     np.fill_diagonal(squared, np.inf)

@@ -1,4 +1,4 @@
-"""Means of a round's updates over those who hold a coordinate, a few rows at a time."""
+"""Means of a round's updates over the holders of each coordinate, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float]) -> Arrays:
     """Sum of w_k delta_k over sum of w_k, per coordinate, accumulated in double precision.
 
-    Whoever asks for some rows of it goes through those rows of the updates once, one at a time.
+    Each access to some rows reads those rows of every update once.
     """
     updates, weights = list(updates), [np.float64(weight) for weight in weights]
 
@@ -35,7 +35,7 @@ def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float])
 def weighted_sum(
     updates: Sequence[GlobalUpdate], weights: Sequence[float], name: str, start: int, stop: int
 ) -> tuple[Floats, list[Reach]]:
-    """Rows of sum of w_k delta_k where it is covered, and what each update covers of these rows."""
+    """Rows of the sum of w_k delta_k, and what each update covers of these rows."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
     adding, reached = RowAccumulator(name, start, stop, shape), []
     for update, weight in zip(updates, weights, strict=True):
@@ -44,7 +44,7 @@ def weighted_sum(
 
 
 def divide_by_weight(total: Floats, held: Floats) -> Array:
-    """The total over what is held, 0 where that is 0."""
+    """The total over the held weight; 0 where that is 0."""
     if not held.ndim:
         return (total / held if held > 0 else np.zeros_like(total)).astype(np.float32)
     held = np.broadcast_to(held, total.shape)
@@ -52,12 +52,12 @@ def divide_by_weight(total: Floats, held: Floats) -> Array:
 
 
 def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float]) -> Arrays:
-    """`mean_over_holders`, and 0 wherever anyone lacks the coordinate."""
+    """`mean_over_holders`, but 0 at coordinates that some update does not cover."""
     change = mean_over_holders(updates, weights)
     kinds = kinds_of(updates)
 
     def rows(name: str, start: int, stop: int) -> Array:
-        kept = intersection([update.coverage.reach(name) for update in updates]).rows(start, stop)[1]
+        kept = intersection([update.coverage.index_set(name) for update in updates]).rows(start, stop)[1]
         held = blocks.as_rows(rows_of(change, name, start, stop))
         if kept.whole:
             return held
@@ -69,14 +69,14 @@ def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float])
 
 
 def overlap(updates: Sequence[GlobalUpdate]) -> Mapping[str, NDArray[np.bool_]]:
-    """Which coordinates every client of the round holds, as masks of the full shapes P."""
+    """The coordinates that every update of the round covers, as masks of the full shapes P."""
     first, *_ = updates
     return UpdateCoverage(
         first.coverage.channel_map,
-        lambda name: intersection([update.coverage.reach(name) for update in updates]),
+        lambda name: intersection([update.coverage.index_set(name) for update in updates]),
     )
 
 
 def kinds_of(updates: Sequence[GlobalUpdate]) -> dict[str, Kind]:
-    """Of the change that the updates make together."""
+    """Dtype and shape of each parameter of the combined change."""
     return {name: (np.dtype(np.float32), kind_of(updates[0].delta, name)[1]) for name in updates[0].delta}

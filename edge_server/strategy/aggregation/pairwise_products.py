@@ -1,7 +1,7 @@
-"""Products between all pairs of a round's updates, a few rows at a time.
+"""Products of all pairs of a round's updates, a few rows at a time.
 
-Sums run over cells of a fixed size, in order: so their last bits depend neither on how much memory there is
-nor on where the updates lie.
+Sums run over cells of a fixed size, in order: their last bits depend neither on the available memory nor on
+where updates are stored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from schemas.tensors.arrays import kind_of
 
 Floats = NDArray[np.float64]
 CELL_NUMBERS = 4096
-"""Coordinates of a cell, or one row where that is longer."""
+"""Numbers in a cell, or one row if that is longer."""
 
 
 def dot_products(updates: Sequence[GlobalUpdate]) -> Floats:
-    """Of whole update vectors, for every pair, [K, K], in double precision."""
+    """The dot products of all pairs of update vectors, [K, K], in double precision."""
     pairs = np.zeros((len(updates), len(updates)))
     for name in updates[0].delta:
         for _, _, rows in _cells(updates, name, GlobalUpdate.part):
@@ -33,15 +33,15 @@ def dot_products(updates: Sequence[GlobalUpdate]) -> Floats:
 
 
 def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
-    """Per pair, over the coordinates that both hold, divided by the share of all that these are; [K, K].
+    """Squared distances over the coordinates that both hold, divided by their share of all; [K, K].
 
-    So a pair with little in common is not close for that alone; with nothing in common it is infinitely far.
-    Of a and b it is the sum of a^2 and b^2 less 2 a b, over what both hold: three products of matrices.
+    Without that division, pairs with little in common would be close; without common coordinates the
+    distance is infinite. The sum of a^2 + b^2 - 2 a b over common coordinates takes three matrix products.
     """
     count = len(updates)
     total, shared, size = np.zeros((count, count)), np.zeros((count, count)), 0
     for name in updates[0].delta:
-        reaches = [update.held.reach(name) for update in updates]
+        reaches = [update.held.index_set(name) for update in updates]
         distinct, which = _distinct(reaches)
         products = np.zeros((count, count))
         squares, both = np.zeros((count, len(distinct))), np.zeros((len(distinct), len(distinct)))
@@ -63,7 +63,7 @@ def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
 def _cells(
     updates: Sequence[GlobalUpdate], name: str, part: Callable[[GlobalUpdate, str, int, int], DeltaRows]
 ) -> Iterator[tuple[int, int, Floats]]:
-    """Cell by cell of a parameter: its rows (start, stop), and all updates' values there, [K, numbers]."""
+    """A parameter cell by cell: rows (start, stop), and all updates' values there, [K, numbers]."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
     row = math.prod(shape[1:])
     cell = max(1, CELL_NUMBERS // max(1, row))
@@ -71,9 +71,9 @@ def _cells(
     for first in range(0, shape[0], block):
         last = min(first + block, shape[0])
         values = np.zeros((len(updates), last - first, *shape[1:]), np.float32)
-        for one, update in zip(values, updates, strict=True):
+        for row_values, update in zip(values, updates, strict=True):
             found = part(update, name, first, last)
-            one[found.place.index] = found.values
+            row_values[found.place.index] = found.values
         for start in range(first, last, cell):
             stop = min(start + cell, last)
             some = values[:, start - first : stop - first]

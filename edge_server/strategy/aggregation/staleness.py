@@ -1,4 +1,4 @@
-"""What a late update counts: FedBuff (Nguyen et al. 2022, Algorithm 1).
+"""The discount of late updates: FedBuff (Nguyen et al. 2022, Algorithm 1).
 
 Federated Learning with Buffered Asynchronous Aggregation.
 """
@@ -13,13 +13,13 @@ from edge_server.strategy.aggregation.updates import GlobalUpdate, TransformCont
 
 @dataclass(frozen=True)
 class DiscountStaleness:
-    """Scale each update by (1 + s) ** -exponent, where s is how many aggregations its model was behind.
+    """Scale each update by (1 + s) ** -exponent, where s is the number of aggregations since its model.
 
     FedBuff adds up the discounted updates of a buffer of K and divides by K, so a late update shortens the
-    step. Discounts as weights would be divided by their sum, and a buffer in which all are late alike would
-    step as far as a fresh one: so this is a transform, to go with the weighting `equal`, and the mean is the
-    paper's. Coordinates that only some hold are divided by how many hold them. Name it before transforms
-    that move channels: their move is no part of the step. 0.5 is the paper's exponent, 0 leaves all as it is.
+    step. Discounts used as weights would be divided by their sum, and a buffer of equally late updates would
+    step as far as a fresh one; so this is a transform, and with the weighting `equal` the mean is the
+    paper's. A coordinate's sum is divided by its number of holders. Name it before transforms that move
+    channels: the move is no part of the step. 0.5 is the paper's exponent, 0 changes nothing.
     """
 
     exponent: float = 0.5
@@ -29,7 +29,7 @@ class DiscountStaleness:
             raise ValueError("exponent must be at least 0")
 
     def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
-        """The update with its delta discounted; one that is not late passes as it is."""
+        """The update with its delta discounted, if it is late."""
         factor = (1 + update.source.metrics.get("staleness", 0)) ** -self.exponent
         if factor == 1:
             return update

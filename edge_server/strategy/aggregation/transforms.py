@@ -1,4 +1,4 @@
-"""Transforms: what happens to each update, in global coordinates, before updates are combined."""
+"""Transforms: change each update, in global coordinates, before the updates are combined."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def transform_updates(
 def attention_matching(*, rest: str = "moved") -> Transform:
     """Reorder a client's channels by its own attention, most attended first (ATTENDING, eq. 8).
 
-    DESIGN.md section 6, decision 1, on the direction. The client's model w + delta moves as a whole, so the
-    result is again a difference to w. An update without attention scores (from round two on) passes as it is.
+    For the direction see DESIGN.md section 6, decision 1. The client's model w + delta moves as a whole, so
+    the result is again a difference to w. Updates without attention scores (from round two on) do not change.
 
-    `rest` is what stands in the last places, where channels are missing that the client cut away: these
-    as they are in w, `moved` there (the client's whole model then computes what it did before), or what w has
-    there, `in-place` (Algorithm 2, lines 5 and 6, to the letter: some channels of w then stand twice).
+    `rest` fills the last positions, for the channels that the client cut away: with those channels of w,
+    `moved` there (the client's whole model then computes the same as before), or with what w has there,
+    `in-place` (Algorithm 2, lines 5 and 6, literally: some channels of w then occur twice).
     """
     if rest not in ("moved", "in-place"):
         raise ValueError(f"rest is 'moved' or 'in-place', not '{rest}'")
@@ -68,10 +68,10 @@ def attention_matching(*, rest: str = "moved") -> Transform:
 def match_attention(
     update: GlobalUpdate, around: TransformContext, *, in_place: bool = False
 ) -> GlobalUpdate:
-    """Move the channels of one update into the places of their rank.
+    """Move the channels of an update to the positions of their rank.
 
-    An update that was trained before the model's channels were ranked, but comes after (a slow device where
-    rounds are buffered), moves alone: the model itself has its order already.
+    If the model's channels were ranked after this update was trained (a slow device in buffered rounds),
+    only the update moves: the model has its order already.
     """
     channel_map = around.channel_map
     scores = update.source.groups.get("attention")
@@ -87,9 +87,9 @@ def match_attention(
 
 
 def fill_with_global() -> Transform:
-    """Take what a client does not hold from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
+    """Fill coordinates that a client lacks from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
 
-    Coordinates that are not held then count as trained to no change, at the client's full weight.
+    They then count as trained without change, at the client's full weight.
     """
     return cover_all
 
@@ -109,8 +109,8 @@ TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
     },
 )
 SCALES = frozenset({"discount-staleness", "normalise-steps"})
-"""Those that lengthen or shorten a client's step."""
+"""Transforms that scale a client's step."""
 COUNTS_STEPS = frozenset({"normalise-steps"})
-"""Those that go by how often a gradient counts in local SGD; their option `momentum` is the local one."""
+"""Transforms that use how often a gradient counts in local SGD; their `momentum` is the local one."""
 MOVES_CHANNELS = frozenset({"attention-matching"})
-"""Those that move channels to other places, which is no part of a client's step."""
+"""Transforms that reorder channels, which is no part of a client's step."""

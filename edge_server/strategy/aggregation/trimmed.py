@@ -1,4 +1,4 @@
-"""Combiners that sort each coordinate's values and leave the outer ones out.
+"""Combiners that sort each coordinate's values and drop the outer ones.
 
 `median` and `trimmed-mean`: Yin et al. 2018, Byzantine-Robust Distributed Learning, definitions 1 and 2.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +18,19 @@ from schemas.tensors.blobs import Array, Arrays
 
 Counts = NDArray[np.int64]
 Cut = Callable[[Counts], Counts]
-"""How many values go on each side, by the number of holders."""
+"""From the number of holders to the number of values dropped on each side."""
+RobustCombiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 
 
-def median() -> Callable[[Sequence[GlobalUpdate], Any], Arrays]:
-    """The median of each coordinate over the clients that hold it; weights are not looked at."""
+def median() -> RobustCombiner:
+    """The median of each coordinate over its holders; weights are ignored."""
     return lambda updates, weights: _middle(updates, lambda holders: np.maximum(holders - 1, 0) // 2)
 
 
-def trimmed_mean(*, trim: float = 0.1) -> Callable[[Sequence[GlobalUpdate], Any], Arrays]:
-    """The mean of each coordinate over its n holders, but for the floor(trim * n) largest and smallest.
+def trimmed_mean(*, trim: float = 0.1) -> RobustCombiner:
+    """The mean of each coordinate over its n holders without the floor(trim * n) largest and smallest.
 
-    Weights are not looked at. With fewer than 1 / trim holders nothing is trimmed.
+    Weights are ignored. With fewer than 1 / trim holders nothing is trimmed.
     """
     if not 0 <= trim < 0.5:
         raise ValueError("trim must be at least 0 and below 0.5")
@@ -40,7 +40,7 @@ def trimmed_mean(*, trim: float = 0.1) -> Callable[[Sequence[GlobalUpdate], Any]
 
 
 def _middle(updates: Sequence[GlobalUpdate], cut: Cut) -> Arrays:
-    """The plain mean of each coordinate's sorted values without the first and the last `cut(holders [P])`."""
+    """The mean of each coordinate's sorted values without the first and the last `cut(holders [P])`."""
 
     def rows(name: str, start: int, stop: int) -> Array:
         return _middle_of(updates, cut, name, start, stop)
@@ -50,7 +50,7 @@ def _middle(updates: Sequence[GlobalUpdate], cut: Cut) -> Arrays:
 
 def _middle_of(updates: Sequence[GlobalUpdate], cut: Cut, name: str, start: int, stop: int) -> Array:
     values, holders = _columns(updates, name, start, stop)
-    values.sort(axis=0)  # what is not held goes last
+    values.sort(axis=0)  # coordinates that are not held come last
     first = cut(holders)
     last = holders - first
     total = np.zeros(values.shape[1:])
@@ -62,8 +62,8 @@ def _middle_of(updates: Sequence[GlobalUpdate], cut: Cut, name: str, start: int,
 
 
 def _columns(updates: Sequence[GlobalUpdate], name: str, start: int, stop: int) -> tuple[Array, Counts]:
-    """Rows of every update [K, rows, ...], infinite where it does not cover; how many cover each place."""
-    reaches = [update.coverage.reach(name).rows(start, stop)[1] for update in updates]
+    """Rows of every update [K, rows, ...], infinite where it does not cover; holders per coordinate."""
+    reaches = [update.coverage.index_set(name).rows(start, stop)[1] for update in updates]
     values = np.full((len(updates), *reaches[0].shape), np.inf, np.float32)
     for row, update, reach in zip(values, updates, reaches, strict=True):
         part = update.part(name, start, stop).within(reach)

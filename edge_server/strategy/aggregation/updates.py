@@ -1,4 +1,4 @@
-"""One client's update in global coordinates: what aggregation works on."""
+"""A client's update as it was sent, and in global coordinates, on which aggregation works."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from schemas.tensors.blobs import Arrays, Groups
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """An update as it came in, in the coordinates of its sub-model; `groups["model"]` is w_k - w.
+    """An update as received, in the coordinates of its sub-model; `groups["model"]` is w_k - w.
 
-    `metrics` is what the device measured (`TrainingMetrics`, without what it does not know), and `staleness`:
-    how many aggregations behind the model was that it trained (0 where rounds are synchronous); and `ratio`:
-    the pruning ratio of its task.
+    `metrics` holds the device's measurements (`TrainingMetrics`, without unknown values), `staleness`
+    (aggregations since the model that it trained; 0 in synchronous rounds), and `ratio` (the pruning ratio
+    of its task).
     """
 
     client: str
@@ -34,12 +34,11 @@ class ClientUpdate:
 
 @dataclass(frozen=True)
 class GlobalUpdate:
-    """An update in global coordinates, per parameter: its `delta`, and which coordinates the client holds.
+    """An update in global coordinates, of the full shapes P, computed from the sent arrays on demand.
 
-    All have the full shape P, and are made of the sent arrays when they are asked for, whole or some rows.
     `held` are the coordinates that the client trained, `coverage` those that count in the mean (a transform
-    may widen it); `delta` is zero, or a transform's value, where not held. `order` says where the client's
-    channels were moved to, if they were (place i has channel `order[g][i]`).
+    may widen it); elsewhere `delta` is zero, or a transform's value. `order` is the new order of the client's
+    channels, if they were moved: position i has channel `order[g][i]`.
     """
 
     source: ClientUpdate
@@ -53,19 +52,19 @@ class GlobalUpdate:
         return delta_rows(self.delta, name, start, stop)
 
     def covered(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Rows of the delta, where they count."""
-        return self.part(name, start, stop).within(self.coverage.reach(name).rows(start, stop)[1])
+        """Rows of the delta, restricted to the coverage."""
+        return self.part(name, start, stop).within(self.coverage.index_set(name).rows(start, stop)[1])
 
     def trained(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Rows of the delta, where the client holds them."""
-        return self.part(name, start, stop).within(self.held.reach(name).rows(start, stop)[1])
+        """Rows of the delta, restricted to the coordinates that the client holds."""
+        return self.part(name, start, stop).within(self.held.index_set(name).rows(start, stop)[1])
 
 
 @dataclass(frozen=True, eq=False)
 class TransformContext:
-    """What a transform may know beside the update: the model w, the channel map, the round's updates as sent.
+    """What a transform may use besides the update: the model w, the channel map, the round's updates as sent.
 
-    `ordered` says whether the channels of w were ranked before this round.
+    `ordered`: the channels of w were ranked before this round.
     """
 
     params: Arrays
@@ -75,9 +74,9 @@ class TransformContext:
 
 
 class RoundUpdates(Sequence[GlobalUpdate]):
-    """A round's updates in global coordinates, each made when it is first asked for.
+    """A round's updates in global coordinates, each made on first access.
 
-    None holds arrays of its own, so a round of a thousand devices needs the memory of a few rows of each.
+    They hold no arrays of their own, so a round of a thousand devices needs memory for a few rows of each.
     """
 
     def __init__(self, sources: Sequence[ClientUpdate], make: Callable[[ClientUpdate], GlobalUpdate]) -> None:
@@ -106,34 +105,34 @@ class RoundUpdates(Sequence[GlobalUpdate]):
 
 
 def is_statistic(name: str) -> bool:
-    """Whether a parameter is a normalisation's running statistic: measured, not trained.
+    """Whether a parameter is a normalisation's running statistic, which is measured, not trained.
 
-    Scaled or carried on by momentum, a variance may fall below 0: statistics are only ever averaged.
+    Statistics are only averaged: scaling or momentum could push a variance below 0.
     """
     return name.rpartition(".")[2] in ("running_mean", "running_var")
 
 
 def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
-    """The updates as sent, without putting any into global coordinates."""
+    """The updates as sent, without converting any to global coordinates."""
     return updates.sources if isinstance(updates, RoundUpdates) else [update.source for update in updates]
 
 
 class HeldCoordinates:
-    """What sub-models hold of a model: found once for all whose sub-models are prefixes of one size."""
+    """The coordinates that sub-models hold, computed once for all prefix sub-models of one size."""
 
     def __init__(self, channel_map: ChannelMap) -> None:
         self.channel_map = channel_map
         self._known: dict[Any, UpdateCoverage] = {}
 
     def held(self, names: Set[str], spec: SubModelSpec) -> UpdateCoverage:
-        """Of a sub-model whose parameters of these names were sent; `InvariantError` if it does not fit."""
-        # Lists of channels differ from client to client, and would be kept for nothing.
+        """The coordinates of a sub-model of which these parameters were sent; `InvariantError` if invalid."""
+        # Lists of channels differ from client to client, so caching them is useless.
         if not all(isinstance(kept, int) for kept in spec.kept.values()):
             return _held(names, spec, self.channel_map)
         key = (frozenset(names), *sorted(spec.kept.items()))
         if key not in self._known:
             found = _held(names, spec, self.channel_map)
-            self._known[key] = UpdateCoverage(self.channel_map, cache(found.reach))
+            self._known[key] = UpdateCoverage(self.channel_map, cache(found.index_set))
         return self._known[key]
 
 
@@ -142,8 +141,8 @@ def to_global(
 ) -> GlobalUpdate:
     """An update in the coordinates of the full model; layers not returned are not held.
 
-    `holdings` spares finding again what others hold too. `InvariantError` for names or a sub-model that do
-    not fit the map; shapes are looked at as they are read.
+    `holdings` caches the coordinates of equal sub-models. Raises `InvariantError` for names or a sub-model
+    that do not fit the map; shapes are checked when they are read.
     """
     arrays = update.groups["model"]
     if odd := sorted(set(arrays) - channel_map.parameters.keys()):
@@ -155,9 +154,9 @@ def to_global(
 def group_to_global(
     update: GlobalUpdate, group: str, channel_map: ChannelMap
 ) -> tuple[Arrays, UpdateCoverage]:
-    """A group that came beside the model, in global coordinates and in the order that the update was given.
+    """A group sent with the model, in global coordinates and in the update's order of channels.
 
-    Only arrays that bear a parameter's name; none where the client sent none.
+    Only arrays named after a parameter; none if the client sent none.
     """
     sent = update.source.groups.get(group, {})
     named = {name: layout for name, layout in channel_map.parameters.items() if name in sent}

@@ -1,1 +1,1 @@
-"""How the aggregated update changes the global model."""
+"""Server optimizers: how the aggregated change moves the global model."""

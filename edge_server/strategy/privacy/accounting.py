@@ -54,14 +54,14 @@ def _known_cohorts(releases: tuple[Release, ...], delta: float, *, reach: float)
     """Epsilon without random selection; one client moves a sum by `reach` times the clip."""
     from dp_accounting import get_epsilon_gaussian  # type: ignore[import-untyped]
 
-    precision = sum(one.rounds * (reach / one.noise_multiplier) ** 2 for one in releases)
+    precision = sum(release.rounds * (reach / release.noise_multiplier) ** 2 for release in releases)
     return float(get_epsilon_gaussian(1 / math.sqrt(precision), delta))
 
 
 def _drawn_cohorts(releases: tuple[Release, ...], delta: float) -> float:
     from dp_accounting import rdp
 
-    divergence = sum(one.rounds * _divergence(*one[:3]) for one in releases)
+    divergence = sum(release.rounds * _divergence(*release[:3]) for release in releases)
     spent, _ = rdp.compute_epsilon(_accountant().orders, divergence, delta)
     return float(spent)
 

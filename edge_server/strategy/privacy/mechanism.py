@@ -217,7 +217,7 @@ def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Hol
         return weighted_sum(finite, shares, name, start, stop)[0]
 
     def came(name: str, start: int, stop: int) -> NDArray[np.float64]:
-        reached = [update.coverage.reach(name).rows(start, stop)[1] for update in updates]
+        reached = [update.coverage.index_set(name).rows(start, stop)[1] for update in updates]
         return sum_weights(reached, [1.0] * len(reached))
 
     kinds = {name: (np.dtype(np.float64), kind[1]) for name, kind in kinds_of(updates).items()}

@@ -1,1 +1,1 @@
-"""Which channels a device keeps."""
+"""Pruners: which channels a device keeps."""

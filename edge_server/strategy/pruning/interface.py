@@ -1,7 +1,7 @@
-"""The shape of a pruner: which channels a device's sub-model keeps, given how many of each group it may keep.
+"""The interface of a pruner: which channels a device's sub-model keeps, given a ratio per channel group.
 
-A pruner is asked once per device and round. It answers with the sub-model to send, and, where the device
-itself shall choose (ATTENDING's first round), with what it needs for that.
+A pruner is called once per device and round. It returns the sub-model to send and, if the device itself
+chooses channels (ATTENDING's first round), what it needs for that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from schemas.values import PersonalPruning
 class Cut:
     """A device's sub-model for one round.
 
-    `personal`: the device cuts it further when it is done; without `train` it only looks at its data.
+    `personal`: the device prunes it further after training; without `train` it only evaluates its data.
     `returned`: the layers whose parameters the device sends back (None: all).
     """
 
@@ -39,10 +39,10 @@ Ratios = Mapping[str, float]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a pruner may go by beside the ratios.
+    """What a pruner may use besides the ratios.
 
-    `ordered`: whether channels are ranked yet. `params`: the global model. `seed` is the round's, `client`
-    whom the sub-model is for.
+    `ordered`: channels are ranked. `params`: the global model. `seed` is the round's, `client` the device
+    that gets the sub-model.
     """
 
     ordered: bool = False
@@ -59,12 +59,12 @@ class Pruner(Protocol):
         ...
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
-        """The sub-model that a tier is tested with and gets at the end; the leading channels by default."""
+        """The sub-model with which a tier is tested and that it gets at the end; by default the prefix."""
         return prefix_spec(ratios, channel_map)
 
 
 def best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubModelSpec:
-    """The best channels of every group, by number; a group that stays whole is not named."""
+    """The best channels of every group, in ascending order; whole groups are omitted."""
     kept = {}
     for name, ratio in ratios.items():
         group = channel_map.groups[name]
@@ -76,7 +76,7 @@ def best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubMod
 
 
 def random_spec(ratios: Ratios, channel_map: ChannelMap, seed: int) -> SubModelSpec:
-    """The beginning of a random order of channels per group: smaller specs of a seed lie within larger."""
+    """The first channels of a random order per group: with one seed, smaller specs lie within larger."""
     random = np.random.default_rng(seed)
     drawn = {name: random.random(channel_map.groups[name].channels) for name in sorted(ratios)}
     return best_spec(drawn, ratios, channel_map)

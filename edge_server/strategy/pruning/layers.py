@@ -15,7 +15,7 @@ from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios
 from schemas.submodel import ChannelMap
 
 Unit = tuple[str, ...]
-"""A layer and the normalisations that follow it, by name."""
+"""The names of a layer and of the normalisations that follow it."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Layers(Pruner):
     """Train a sub-model, send back `layers` of its layers, drawn per client and round, and the final one.
 
     The paper keeps the layers L_i of a client dense and prunes the others; here a device's tier bounds all
-    its layers alike, since it cannot train more, and L_i decides only what is sent back. A returned layer is
-    all its parameters; a normalisation goes with the layer before it, running statistics included, because
-    one says little without the other. `channels` is the paper's ordered dropout (`index`) or its uniform one
-    (`random`, the same order of channels for all in a round).
+    its layers equally, since it cannot train more, and L_i decides only what is sent back. A layer is sent
+    back with all its parameters, and with the normalisation that follows, running statistics included:
+    neither is of use without the other. `channels` is the paper's ordered dropout (`index`) or its uniform
+    dropout (`random`, the same order of channels for all devices in a round).
     """
 
     layers: int = 3
@@ -39,14 +39,14 @@ class Layers(Pruner):
             raise ValueError(f"channels is 'index' or 'random', not '{self.channels}'")
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The tier's channels, and the names of the layers to send back in the network's order."""
+        """The tier's channels, and the layers to send back, in the network's order."""
         nested = self.channels == "index"
         spec = prefix_spec(ratios, channel_map) if nested else random_spec(ratios, channel_map, evidence.seed)
         return Cut(spec, returned=returned_layers(channel_map, self.layers, evidence.seed, evidence.client))
 
 
 def returned_layers(channel_map: ChannelMap, count: int, seed: int, client: str) -> Unit:
-    """`count` units drawn by `seed` and `client`, and the last unit; all where there are not so many."""
+    """The layers of `count` units drawn by `seed` and `client`, and of the last unit."""
     *others, final = units(channel_map)
     digest = hashlib.sha256(client.encode()).digest()
     random = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
@@ -56,10 +56,10 @@ def returned_layers(channel_map: ChannelMap, count: int, seed: int, client: str)
 
 
 def units(channel_map: ChannelMap) -> list[Unit]:
-    """The network's layers in the order in which it registers them, normalisations with the layer before.
+    """The network's layers in order of registration, normalisations with the layer before them.
 
-    A layer is what stands before the last dot of a parameter's name. Without any weight of two or more axes
-    it counts as a normalisation; one with nothing before it stands alone.
+    A layer's name is a parameter's name up to the last dot. A layer without a weight of two or more axes
+    counts as a normalisation; the first layer is never one.
     """
     axes: dict[str, int] = {}
     for name, layout in channel_map.parameters.items():

@@ -1,4 +1,4 @@
-"""The pruners: by place, by magnitude, at random, by attention, and layer by layer."""
+"""The pruners by name: by index, by magnitude, at random, by attention, and layer by layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["PRUNERS", "Cut", "Evidence", "Pruner"]
 
 @dataclass(frozen=True)
 class Index(Pruner):
-    """Keep the leading channels, as they are numbered (nested sub-models; HeteroFL, Diao et al. 2021)."""
+    """Keep the leading channels (nested sub-models; HeteroFL, Diao et al. 2021)."""
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """A prefix per group."""
@@ -32,13 +32,13 @@ class Index(Pruner):
 
 @dataclass(frozen=True)
 class Magnitude(Pruner):
-    """Keep the channels whose weights are largest by L1 norm (Li et al. 2017), ranked anew each round.
+    """Keep the channels with the largest L1 norms of weights (Li et al. 2017), ranked again each round.
 
     A group of coupled layers is ranked by the mean of its layers' norms, as with attention.
     """
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The channels of largest norm; the leading ones where weights are equal or not known."""
+        """The channels of largest norm; the leading ones if norms are equal or unknown."""
         return Cut(self.tier(ratios, channel_map, params=evidence.params))
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
@@ -49,14 +49,14 @@ class Magnitude(Pruner):
 
 @dataclass(frozen=True)
 class Random(Pruner):
-    """Keep random channels, drawn anew each round (federated dropout, Caldas et al. 2018; FedDrop).
+    """Keep random channels, drawn each round (federated dropout, Caldas et al. 2018; FedDrop).
 
-    One order of channels is drawn per round and group, and a device keeps as many of its first as its
-    ratio allows: equal ratios give one sub-model in a round, smaller ones lie within larger ones.
+    One order of channels is drawn per round and group, and a device keeps its first channels: equal ratios
+    give the same sub-model in a round, and smaller sub-models are contained in larger ones.
     """
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The beginning of the round's random order."""
+        """The first channels in the round's random order."""
         return Cut(random_spec(ratios, channel_map, evidence.seed))
 
 
@@ -77,7 +77,7 @@ class Attention(Pruner):
             raise ValueError(f"first-round is 'train' or 'score-only', not '{self.first_round}'")
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The whole network and an order to prune it, or a prefix once channels are ranked."""
+        """The whole network and the ratios to prune it by, or a prefix once channels are ranked."""
         if evidence.ordered or not ratios:
             return Cut(prefix_spec(ratios, channel_map))
         layers = tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
@@ -94,7 +94,7 @@ def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[st
 
 
 def _absolute_sums(weight: Array) -> NDArray[np.float64]:
-    """Of each row [C]; a block at a time, for a large layer has no room for a copy beside it."""
+    """The sum of each row [C], in blocks: a copy of a large layer would not fit into memory."""
     sums = np.empty(len(weight))
     for start, stop in row_blocks(weight.shape):
         sums[start:stop] = np.abs(weight[start:stop]).reshape(stop - start, -1).sum(axis=1, dtype=np.float64)
@@ -112,8 +112,8 @@ PRUNERS: Registry[Callable[..., Pruner]] = Registry(
     },
 )
 RANKS_CHANNELS = frozenset({"attention"})
-"""Those that let devices rank channels once, and from then on cut the last ones of the global model."""
+"""Pruners in which devices rank channels once; later rounds cut the last channels of the global model."""
 NEW_EACH_ROUND = frozenset({"magnitude", "random"})
-"""Those that give a device other channels in every round."""
+"""Pruners that give a device different channels in every round."""
 PER_CLIENT = frozenset({"layers"})
-"""Those that give devices of one ratio unlike parts of the network."""
+"""Pruners that give devices of one ratio different parts of the network."""

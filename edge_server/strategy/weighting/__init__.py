@@ -1,1 +1,1 @@
-"""How much each update counts."""
+"""Weightings: how much each update counts."""

@@ -251,7 +251,7 @@ def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch)
         total += np.float64(weight) * one.delta["hidden.weight"]
     for sent_as in (coded, numbers_sent):
         change = mean_over_holders(sent_as, weights)
-        held = sum_weights([one.coverage.reach("hidden.weight") for one in sent_as], weights)
+        held = sum_weights([one.coverage.index_set("hidden.weight") for one in sent_as], weights)
         assert (change["hidden.weight"] == (total / held).astype(np.float32)).all()
 
 
