@@ -106,8 +106,8 @@ class Jobs:
         """Go back to the model before the last closed round."""
         self._begin(lambda: JobDone(self._coordinator.rollback.undo(command)))
 
-    def mend(self, digest: str, tasks: Sequence[Task]) -> None:
-        """Make a blob anew that may be damaged."""
+    def repair(self, digest: str, tasks: Sequence[Task]) -> None:
+        """Make a blob again that may be damaged."""
         self._begin(lambda: JobDone(BlobsLost(self._coordinator.repair.repair([digest], tasks))))
 
     def publish(self, refs: Iterable[BlobRef]) -> None:

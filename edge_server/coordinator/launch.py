@@ -80,7 +80,7 @@ def serve(
             config, run, folder, resume=resume, signer=signer, object_store=depot, first=first
         )
         say(coordinator.notices)
-        server = Server(config, run, address, coordinator, WatcherGroup(watcher, beside), recovered)
+        server = Server(address, coordinator, WatcherGroup(watcher, beside), recovered)
         look_for_strangers(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()

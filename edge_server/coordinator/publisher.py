@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -10,11 +11,15 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.mqtt_client import Link
 from edge_server.observability.counters import RunCounters
 from edge_server.rounds.events import Publish, SendChunks
+from edge_server.rounds.rate_limit import RateLimit
 from schemas.messages import Message, encode_message
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
 from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic
 
 log = logging.getLogger(__name__)
+
+MOST_STRANGERS, WINDOW_S = 500, 10.0
+"""The most messages to devices that are not in the fleet, per window of seconds."""
 
 
 class Outgoing:
@@ -31,6 +36,7 @@ class Outgoing:
         self._federation, self._link, self._store, self._tally = federation, link, store, tally
         self._unreadable = unreadable
         self._announced: Message | None = None
+        self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
 
     def announce(self, message: Message, present: Iterable[str] = ()) -> None:
         """Tell all, now and whenever they come; these devices are `present`."""
@@ -49,6 +55,14 @@ class Outgoing:
         payload = encode_message(message)
         self._tally.sent(device, len(payload))
         self._link.publish(self._topic(device, Channel.DOWN), payload)
+
+    def send_to_stranger(self, device: str, message: Message) -> None:
+        """Tell a device that is not in the fleet; beyond a rate the message is dropped.
+
+        Anyone may invent names of devices.
+        """
+        if self._strangers.allows(time.monotonic()):
+            self.send(device, message)
 
     def send_chunks(self, command: SendChunks) -> None:
         """Send one device what it has asked for."""

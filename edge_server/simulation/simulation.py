@@ -13,16 +13,16 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edge_client.system.logging.context import about
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.coordinator.round_rules import make_rules
-from edge_server.observability.durations import PhaseClock
-from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.observability.views import make_snapshot, make_summary, make_workload
+from edge_server.observability.snapshot import Watcher
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.closing import report_findings
 from edge_server.rounds.events import (
@@ -65,9 +65,7 @@ from edge_server.simulation.events import (
     WorkEnds,
 )
 from edge_server.simulation.round_checkpoint import Boundary, write_boundary
-from edge_server.storage.event_list.notes import round_closed, run_ended
 from edge_server.storage.records import Summary
-from schemas.errors import EdgeError
 from schemas.messages import (
     BlobRequest,
     Death,
@@ -92,8 +90,6 @@ class Simulation:
 
     def __init__(
         self,
-        config: Config,
-        run: str,
         devices: Mapping[str, DeviceEdge],
         around: Surroundings,
         coordinator: Coordinator,
@@ -104,11 +100,10 @@ class Simulation:
         reputations: Reputations | None = None,
         undone: tuple[Undone, ...] = (),
     ) -> None:
-        self._config, self._coordinator, self._watcher = config, coordinator, watcher
-        self._devices, self._around, self._folder = devices, around, folder
-        self._export = export
+        self._coordinator, self._devices, self._around = coordinator, devices, around
+        self._folder, self._export = folder, export
         self._timeline, self._tally = around.timeline, around.tally
-        self._phases = PhaseClock()
+        config, run = coordinator.context.config, coordinator.context.run
         about(federation=config.federation.name, run=run)
         # Nobody here makes up names: all the devices of the file are let in.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
@@ -126,18 +121,25 @@ class Simulation:
         self._seen: set[str] = set()
         self._end: EndRun | None = None
         self._stopping = False
-        self._began = time.monotonic()
         # Seconds since 1970 at virtual time 0.
         self._epoch = time.time()
-        self._next_show = 0.0
         self._first_round = 1
+        self._reporter = RunReporter(
+            coordinator,
+            watcher,
+            around.tally,
+            self._look,
+            clock=lambda: self._epoch + self._timeline.now,
+            every_s=SHOW_S,
+            share=SHOW_SHARE,
+        )
 
     def run(self, boundary: Boundary | None = None) -> Summary:
         """Go on from a boundary, or from the start, until the run is over."""
         self._or_break(lambda: self._begin(boundary))
         while self._end is None:
             self._or_break(self._turn)
-        return self._finish(self._end)
+        return self._reporter.finish(self._end, partial(self._exported, self._end), logged=True)
 
     def stop(self) -> None:
         """End the run soon; may be called from a signal handler."""
@@ -163,7 +165,7 @@ class Simulation:
             self._timeline.post(0.0, LinkTurns(name))
 
     def _turn(self) -> None:
-        self._show_now_and_then()
+        self._reporter.show_if_due()
         # A round that is aggregated is closed and its checkpoint written before the run may end.
         if self._stopping and self._federation.phase is not Phase.CLOSING:
             self._step(StopRequested())
@@ -211,7 +213,7 @@ class Simulation:
         outcome = None
         while job is not None and outcome is None and not self._stopping:
             outcome = self._around.engine.result(job, timeout_s=WAIT_S)
-            self._show_now_and_then()
+            self._reporter.show_if_due()
         if outcome is not None:
             device.work_ends(outcome)
 
@@ -228,7 +230,7 @@ class Simulation:
     def _step(self, event: Event) -> None:
         now = self._timeline.now
         self._federation, commands = rounds.step(self._federation, event, now)
-        self._phases.at(self._federation.phase, now)
+        self._reporter.phases.at(self._federation.phase, now)
         about(round=self._federation.round)
         for command in commands:
             if not (isinstance(event, Tick) and self._is_repeat(command)):
@@ -282,7 +284,7 @@ class Simulation:
             case RollBack():
                 self._timeline.post(now, ServerHears(self._coordinator.rollback.undo(command)))
             case Note():
-                self._note(command)
+                self._reporter.note(command)
             case RecordStrike(device, number, why):
                 self._coordinator.strike(device, number, why)
             case RecordDelivery(delivery):
@@ -291,13 +293,6 @@ class Simulation:
                 self._end = command
             case _:
                 raise AssertionError(f"not in a simulation: {command}")
-
-    def _note(self, note: Note) -> None:
-        """Log, count and list it, in virtual time."""
-        level = logging.INFO if note.routine else logging.WARNING
-        about_it = {"what": note.what, "device": note.device, "reason": note.reason}
-        log.log(level, "%s", self._tally.noted(note), extra=about_it)
-        self._coordinator.storage.events.record(note.event(self._epoch + self._timeline.now))
 
     def _send(self, device: DeviceEdge, message: Message) -> None:
         assert isinstance(message, FromServer)
@@ -335,9 +330,8 @@ class Simulation:
             figures = RoundFigures(uplink, downlink, seconds, virtual_time_s=now)
             record = self._coordinator.aggregator.close(command, figures)
         self._tally.begin_round()
-        self._tally.closed(record)
-        self._note(round_closed(record))
-        self._watcher.show(self._snapshot())
+        self._reporter.closed(record)
+        self._reporter.show()
         self._timeline.post(now + self._latency_s, ServerHears(closed_event(record)))
 
     def _closed(self, closed: RoundClosed) -> None:
@@ -385,36 +379,10 @@ class Simulation:
         self._step(RoundClosed(boundary.round, diverged))
 
     # --- what is seen ---
-    def _show_now_and_then(self) -> None:
-        began = time.monotonic()
-        if began >= self._next_show:
-            self._watcher.show(self._snapshot())
-            now = time.monotonic()
-            self._next_show = now + max(SHOW_S, (now - began) / SHOW_SHARE)
-
-    def _snapshot(self, summary: Summary | None = None) -> Snapshot:
-        now = self._timeline.now
-        shown = make_snapshot(
-            self._federation,
-            self._tally,
-            tier=self._coordinator.tiering.tier,
-            ratios=self._config.tiers.levels,
-            now=now,
-            began=0.0,
-            no_link="",
-            tested_on=self._coordinator.context.testing.tested_on,
-            load=make_workload(
-                self._federation,
-                self._tally,
-                self._config,
-                phases=self._phases,
-                work=self._coordinator.context.durations,
-                inbox=len(self._timeline),
-            ),
-            summary=summary,
-        )
-        elapsed = time.monotonic() - self._began
-        return replace(shown, elapsed_s=elapsed, virtual_s=now, left_s=self._left_s(elapsed))
+    def _look(self) -> Moment:
+        now, elapsed = self._timeline.now, time.monotonic() - self._reporter.began
+        simulated = {"elapsed_s": elapsed, "virtual_s": now, "left_s": self._left_s(elapsed)}
+        return Moment(self._federation, now, queues={"inbox": len(self._timeline)}, simulated=simulated)
 
     def _left_s(self, elapsed: float) -> float | None:
         """By the rounds that this process has closed."""
@@ -422,29 +390,9 @@ class Simulation:
         left = self._federation.rules.rounds - len(self._tally.history)
         return elapsed / done * left if done > 0 else None
 
-    # --- the end ---
-    def _finish(self, end: EndRun) -> Summary:
-        exported: Mapping[int, Path] = {}
-        try:
-            if end.outcome == "finished" and self._export:
-                exported = self._coordinator.exporter.export_tiers()
-        except (EdgeError, OSError) as error:
-            end = EndRun("failed", f"the tiers' models: {error}")
-        self._note(run_ended(end))
-        summary = make_summary(
-            self._federation,
-            self._tally,
-            end,
-            config=self._config,
-            tier=self._coordinator.tiering.tier,
-            parameters=self._coordinator.model.network.parameters,
-            onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
-            duration_s=time.monotonic() - self._began,
-            started_from=self._coordinator.model.started_from,
-        )
-        self._coordinator.finish(summary)
-        self._watcher.show(self._snapshot(summary))
-        return summary
+    def _exported(self, end: EndRun) -> Mapping[int, Path]:
+        wanted = end.outcome == "finished" and self._export
+        return self._coordinator.exporter.export_tiers() if wanted else {}
 
 
 def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:

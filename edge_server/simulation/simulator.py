@@ -17,7 +17,7 @@ from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation, model_spec, read_source
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.initial_model import find_start
+from edge_server.coordinator.initial_model import Start, find_start
 from edge_server.coordinator.launch import say, stopped_by_signals
 from edge_server.coordinator.network_check import check_network
 from edge_server.coordinator.privacy_session import repeatable_secret
@@ -69,22 +69,13 @@ def simulate(
     population = make_population(config, data.labels)
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
     write_provenance(folder.path)
-    run = f"{config.federation.name[:40]}-seed-{config.federation.seed}"
     timeline: Timeline[Happening] = Timeline()
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     boundary = restore(folder, tally) if resume else None
     before = _before(folder, boundary) if boundary else Before()
-    coordinator = assemble(
-        config,
-        run,
-        folder,
-        resumable=config.clients.mode == "rounds",
-        resume=_resumption(boundary, before) if boundary else None,
-        durable=False,
-        secret=repeatable_secret(config.federation.seed),
-        broadcasts=False,
-        first=find_start(config, registries, folder) if resume and boundary is None else first,
-    )
+    if resume and boundary is None:
+        first = find_start(config, registries, folder)
+    coordinator = _assemble(config, folder, boundary, before, first)
     say(coordinator.notices)
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, names)
@@ -96,21 +87,14 @@ def simulate(
             config.model.name,
             config.simulation.device,
         )
-        # The workers have it all; from here on only its shape is wanted.
+        # The workers have the data; from here on only its shape is wanted.
         data = data.subset(())
         with contextlib.closing(begin_engine(setup)) as engine:
+            blobs = BlobStore(setup.blobs, durable=False)
             around = Surroundings(
-                config.federation.name,
-                timeline,
-                engine,
-                BlobStore(setup.blobs, durable=False),
-                setup.clients,
-                tally,
-                _macs(coordinator),
+                config.federation.name, timeline, engine, blobs, setup.clients, tally, _macs(coordinator)
             )
             simulation = Simulation(
-                config,
-                run,
                 _edges(config, population, data, around),
                 around,
                 coordinator,
@@ -124,6 +108,23 @@ def simulate(
                 summary = simulation.run(boundary)
     write_report(folder.path)
     return summary
+
+
+def _assemble(
+    config: Config, folder: RunFolder, boundary: Boundary | None, before: Before, first: Start | None
+) -> Coordinator:
+    """The coordinator of a simulation, resumed at the boundary if there is one."""
+    return assemble(
+        config,
+        f"{config.federation.name[:40]}-seed-{config.federation.seed}",
+        folder,
+        resumable=config.clients.mode == "rounds",
+        resume=_resumption(boundary, before) if boundary else None,
+        durable=False,
+        secret=repeatable_secret(config.federation.seed),
+        broadcasts=False,
+        first=first,
+    )
 
 
 def as_simulated(config: Config) -> Config:

@@ -1,6 +1,6 @@
 """A coordinator that plans one round of the same bytes for all, and takes whatever is what its digest says.
 
-What a server does beside that, links, sessions, stores, disk and depot, is the real one's.
+The rest of the server (connection, sessions, disk and object store) is the real one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.config.config import Config
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
@@ -36,11 +37,15 @@ from tests.benchmarks.light_devices import FEDERATION
 class LightCoordinator:
     """Gives every device the same blob, and takes whatever is what its digest says."""
 
-    def __init__(self, folder: Path, model: bytes, depot: Depot | None) -> None:
+    def __init__(self, config: Config, folder: Path, model: bytes, depot: Depot | None) -> None:
         self.store, self.depot = BlobStore(folder / "blobs"), depot
         self.signer = ManifestSigner(FEDERATION, "run-1")
         self.context = SimpleNamespace(
-            durations=Durations(), classes=ClassList(), testing=SimpleNamespace(tested_on="")
+            config=config,
+            run="run-1",
+            durations=Durations(),
+            classes=ClassList(),
+            testing=SimpleNamespace(tested_on=""),
         )
         self.storage = SimpleNamespace(
             folder=SimpleNamespace(blobs=self.store.directory),

@@ -70,8 +70,8 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
         opened_depot(config.blobs, folder / "depot") as depot,
         _devices(broker.url, folder, names),
     ):
-        coordinator: Any = LightCoordinator(folder / "server", generator.bytes(size), depot)
-        server = Server(config, "run-1", parse_address(broker.url), coordinator, Nobody())
+        coordinator: Any = LightCoordinator(config, folder / "server", generator.bytes(size), depot)
+        server = Server(parse_address(broker.url), coordinator, Nobody())
         limit = threading.Timer(DEADLINE_S, server.stop)
         limit.start()
         try:

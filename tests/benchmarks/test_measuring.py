@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator import jobs, server
+from edge_server.config.load import load_config
+from edge_server.coordinator import jobs, reporter, round_driver, server
 from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
 from tests.benchmarks.figure import Figure, remarks
@@ -35,13 +36,13 @@ def test_a_light_coordinator_has_all_that_a_server_asks_of_one(tmp_path: Path) -
     """In rounds of training: with `deliver = "none"` nothing is delivered."""
     asked = {
         word
-        for module in (jobs, server)
+        for module in (jobs, server, round_driver, reporter)
         for word in re.findall(
             r"(?<!edge_server\.)\b_?coordinator\.([a-z_.]+[a-z_])", inspect.getsource(module)
         )
     }
     assert {"planner.plan", "checker.check_all", "aggregator.close", "context.durations.timed"} <= asked
-    light = LightCoordinator(tmp_path, b"model", None)
+    light = LightCoordinator(load_config("fedavg", []), tmp_path, b"model", None)
     for path in asked - {"storage.journal.delivered"}:
         attrgetter(path)(light)
 

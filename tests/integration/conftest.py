@@ -89,7 +89,7 @@ class Run:
         self.watched = Watched()
         self.folder = RunFolder.create(folder, config)
         coordinator = assemble(config, "run-1", self.folder, object_store=depot)
-        self.server = Server(config, "run-1", address, coordinator, self.watched)
+        self.server = Server(address, coordinator, self.watched)
         self.summary: Summary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)

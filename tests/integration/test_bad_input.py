@@ -121,7 +121,7 @@ def test_what_is_not_a_message_is_answered_with_the_reason(
     refusal = rogue.expect(Refusal)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == reason
-    assert run.server._tally.refusals["mallory", reason] == 1
+    assert run.server._reporter.counters.refusals["mallory", reason] == 1
 
 
 def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
@@ -159,7 +159,7 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
         gone = Death(federation="test", device="mallory", session=1)
         rogue.send(encode_message(gone), "mallory/up/birth")
         summary = run.finished()
-    record = run.server._tally.history[0]
+    record = run.server._reporter.counters.history[0]
     assert summary.outcome == "finished"
     assert len(record.completed) == 2
     assert [(one.device, one.reason) for one in record.rejected] == [("mallory", "wrong-shape")]

@@ -136,7 +136,7 @@ def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
     lost = device_name(0)
     assert summary.outcome == "finished"
     assert summary.rounds == 2
-    history = run.server._tally.history
+    history = run.server._reporter.counters.history
     assert history[0].dropped == (lost,)
     assert lost not in history[1].selected
 
@@ -154,7 +154,7 @@ def test_a_device_that_comes_back_takes_part_again(
         finally:
             end_device(back)
     assert summary.outcome == "finished"
-    assert all(len(record.completed) == 3 for record in run.server._tally.history)
+    assert all(len(record.completed) == 3 for record in run.server._reporter.counters.history)
 
 
 def test_a_broker_restart_is_survived(
@@ -201,4 +201,4 @@ def test_a_broker_that_takes_only_small_packets_is_enough(
         run = Run(config, address, tmp_path / "run")
         request.addfinalizer(run.stop)
         assert run.finished().outcome == "finished"
-    assert len(run.server._tally.history[0].completed) == 3
+    assert len(run.server._reporter.counters.history[0].completed) == 3

@@ -59,8 +59,8 @@ def test_a_run_starts_and_ends_with_its_devices_whoever_else_is_made_up(
     with devices(config, address, tmp_path / "devices") as ends:
         assert run.finished().outcome == "finished"
         assert {end.result(timeout=30) for end in ends} == {"finished"}
-    (record,) = run.server._tally.history
-    assert set(record.selected) == set(record.completed) == set(run.server._federation.fleet.devices)
+    (record,) = run.server._reporter.counters.history
+    assert set(record.selected) == set(record.completed) == set(run.server._driver.federation.fleet.devices)
     assert len(record.selected) == 2
     # Lines of two kinds at most: what is unknown is refused, and newcomers are passed over.
     assert 0 < len(written.getvalue().splitlines()) <= 2 * (MOST_DEVICES + 2)

@@ -139,7 +139,7 @@ class Life:
             return plan(command, **options)
 
         coordinator.planner.plan = planned  # type: ignore[method-assign]
-        self.server = Server(config, run, address, coordinator, self.watched, recovered)
+        self.server = Server(address, coordinator, self.watched, recovered)
         self.ended: Any = None
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()

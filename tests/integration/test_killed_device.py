@@ -210,7 +210,7 @@ def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
     log = (tmp_path / "second.log").read_text()
     assert ("round 1: train" in log, "round 2: train" in log) == (False, True)
     assert PrivateState(tmp_path / "state/private").load("run-1", 2).keys() == {"own-control"}
-    assert [record.completed for record in run.server._tally.history] == [(DEVICE,), (DEVICE,)]
+    assert [record.completed for record in run.server._reporter.counters.history] == [(DEVICE,), (DEVICE,)]
 
 
 def test_killed_in_mid_training_it_goes_on_after_the_last_finished_epoch(

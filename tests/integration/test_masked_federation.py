@@ -44,12 +44,12 @@ def test_a_device_that_dies_after_the_masks_are_agreed_is_made_up_for(
         run.watched.until(lambda _: _stage(run) is Stage.MASKING)
         os.kill(processes[0].pid, signal.SIGKILL)
         summary = run.finished()
-    (record,) = run.server._tally.history
+    (record,) = run.server._reporter.counters.history
     assert summary.outcome == "finished"
     assert record.dropped == (lost,)
     assert set(record.completed) == set(record.selected) - {lost}
 
 
 def _stage(run: Run) -> Stage | None:
-    masking = run.server._federation.masking
+    masking = run.server._driver.federation.masking
     return None if masking is None else masking.stage

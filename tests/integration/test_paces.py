@@ -119,9 +119,9 @@ def finished(run: Run, ends: list[Future[str | None]]) -> list[RoundRecord]:
     assert [end.result(timeout=30) for end in ends] == ["finished"] * len(TIERS)
     assert summary.outcome == "finished"
     assert {device.device for device in summary.devices} == TIERS.keys()
-    delivered = run.server._config.federation.deliver != "none"
+    delivered = run.server._coordinator.context.config.federation.deliver != "none"
     assert all((device.onnx_accuracy is not None) == delivered for device in summary.devices)
-    history = run.server._tally.history
+    history = run.server._reporter.counters.history
     assert sum(record.uplink_bytes for record in history) <= summary.uplink_bytes
     assert sum(record.downlink_bytes for record in history) <= summary.downlink_bytes
     return history
@@ -203,7 +203,7 @@ def test_scaffold_sends_its_controls_along_and_each_process_keeps_its_own(
         summary = run.finished()
         assert [process.wait(timeout=30) for process in processes] == [0] * 3
     assert summary.outcome == "finished"
-    for record in run.server._tally.history:
+    for record in run.server._reporter.counters.history:
         assert len(record.completed) == 3
         # A model and as large a control: up from three devices, down once for all, and to whoever was late.
         assert 6 * MLP_BYTES < record.uplink_bytes < 6.2 * MLP_BYTES

@@ -55,9 +55,9 @@ def test_a_run_ends_well_on_a_broker_of_small_packets(tmp_path: Path, broker, li
         summary = run.finished()
         assert {end.result(timeout=30) for end in ends} == {"finished"}
     assert summary.outcome == "finished"
-    assert len(run.server._tally.deliveries) == 2
-    assert run.server._fits == chunk_bytes
-    assert not any("abandoned" in note for note in run.server._tally.notes)
+    assert len(run.server._reporter.counters.deliveries) == 2
+    assert run.server._connection.chunk_bytes == chunk_bytes
+    assert not any("abandoned" in note for note in run.server._reporter.counters.notes)
 
 
 def test_below_16_kb_server_and_device_say_what_to_change(

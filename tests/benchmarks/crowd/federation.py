@@ -61,9 +61,9 @@ class Told(Server):
                 "rejected": [one.reason for one in record.rejected],
                 "downlink": record.downlink_bytes,
                 "uplink": record.uplink_bytes,
-                "devices": len(self._federation.fleet.alive()),
+                "devices": len(self._driver.federation.fleet.alive()),
             }
-            say(**told, **_figures(self._address.port))
+            say(**told, **_figures(self._connection.address.port))
 
 
 def say(**what: Any) -> None:

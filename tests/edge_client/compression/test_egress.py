@@ -101,7 +101,7 @@ def test_a_round_of_mixed_tiers_costs_one_model(
 ) -> None:
     sent, run = egress(link, broker, tmp_path, config(**words))
     assert model <= sent <= 1.03 * model + CHUNK_BYTES
-    first, second = run.server._tally.history
+    first, second = run.server._reporter.counters.history
     assert model <= first.downlink_bytes <= sent
     # Nobody has trained: round two begins from what all devices hold.
     assert second.downlink_bytes < 0.01 * model
@@ -127,7 +127,7 @@ def test_what_follows_a_packed_model_costs_what_has_changed(
     codecs = '["delta", {name="int8", levels=7}, "zstd"]'
     sent, run = egress(link, broker, tmp_path, config(**{"strategy.downlink": codecs}))
     assert sent < 0.42 * FLOATS
-    first, second = run.server._tally.history
+    first, second = run.server._reporter.counters.history
     assert first.downlink_bytes > 0.2 * FLOATS
     # Devices lack what the first frame has left of the exact model, by chance any part of a step: 15 codes.
     assert second.downlink_bytes < 0.15 * FLOATS

@@ -190,5 +190,5 @@ class Unseen:
 def test_a_server_without_a_broker_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
     config = load_config("median", ("data.source=digits", "model.name=mlp", "deliver=false"))
     coordinator = assemble(config, "run-1", RunFolder.create(tmp_path / "run", config))
-    one = Server(config, "run-1", NOWHERE, coordinator, Unseen())
+    one = Server(NOWHERE, coordinator, Unseen())
     assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]

@@ -63,12 +63,12 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         config = load_config("median", WORDS)
         self.coordinator = assemble(config, "run-1", RunFolder.create(folder, config))
-        self.server = Server(config, "run-1", parse_address("mqtt://127.0.0.1:1"), self.coordinator, Unseen())
+        self.server = Server(parse_address("mqtt://127.0.0.1:1"), self.coordinator, Unseen())
         self.sent: list[Any] = []
-        self.server._link.publish = self._publish  # type: ignore[method-assign]
-        self.server._link.echo = self._come_back  # type: ignore[method-assign]
+        self.server._connection.link.publish = self._publish  # type: ignore[method-assign]
+        self.server._connection.link.echo = self._come_back  # type: ignore[method-assign]
         self.server._handle(LinkUp(1, None))
-        self.server._step(Started())
+        self.server._driver.step(Started())
         self.blobs: dict[str, bytes] = {}
         self.says(Birth(federation="federation", device="pi", session=1, data=CARD))
         self.task = self.until(Task)
@@ -180,7 +180,7 @@ def test_an_update_is_refused_for_the_first_thing_that_is_wrong(tmp_path: Path, 
         refusal = refused(desk, wrong)
         assert refusal.reason == reason
         assert detail in refusal.detail
-        assert desk.server._tally.refusals["pi", reason] == 1
+        assert desk.server._reporter.counters.refusals["pi", reason] == 1
     finally:
         desk.close()
 

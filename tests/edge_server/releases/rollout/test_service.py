@@ -49,7 +49,7 @@ class FakeLink:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
-    monkeypatch.setattr("edge_server.releases.rollout.service.Link", FakeLink)
+    monkeypatch.setattr("edge_server.transport.broker_connection.Link", FakeLink)
     journal = RolloutJournal(Registry(tmp_path / "registry"))
     rollout = Rollout("r-1", VERSION, FEDERATION, RULES.model_copy(update={"gather_s": 0.0}), FILES)
     journal.begin(rollout)
@@ -80,18 +80,18 @@ def hear(
 def test_a_device_that_is_born_is_offered_the_model_and_served_its_chunks(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
-    ((topic, payload),) = service._link.published
+    ((topic, payload),) = service._connection.link.published
     assert topic == "fed/v1/home/devices/pi/down/rollout"
     offer = decode_message(payload)
     assert (offer.kind, offer.blob) == ("model-offer", FILES[1].ref)
     request = {"federation": FEDERATION, "device": "pi", "digest": offer.blob.digest, "first": 1, "count": 64}
     hear(service, BlobRequest(**request))
     # 300,000 bytes in chunks of 262,144: the second and last has the rest, behind a header of 20 bytes.
-    assert [len(frame) for frame in service._link.frames] == [20 + 300_000 - 262_144]
+    assert [len(frame) for frame in service._connection.link.frames] == [20 + 300_000 - 262_144]
 
 
 def test_its_connection_is_its_own(service) -> None:
-    assert service._link.named["client_id"] == "home-rollout"
+    assert service._connection.link.named["client_id"] == "home-rollout"
 
 
 def test_a_broker_for_small_packets_gets_small_chunks(service) -> None:
@@ -144,4 +144,4 @@ def test_a_digest_that_is_not_of_its_tier_gets_nothing(service) -> None:
     hear(service, birth("pi"), channel=Channel.BIRTH)
     other = digest_of(b"another file of the registry")
     hear(service, BlobRequest(federation=FEDERATION, device="pi", digest=other, first=0, count=1))
-    assert service._link.frames == []
+    assert service._connection.link.frames == []

@@ -145,7 +145,7 @@ def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_
             used = log.until("pi-old: connecting again, with the new certificate")
         summary = run.finished()
     assert summary.outcome == "finished"
-    (record,) = run.server._tally.history
+    (record,) = run.server._reporter.counters.history
     assert (record.completed, record.dropped) == (("pi-new", "pi-old"), ())
     assert serial(old) != first
     assert came < log.until("pi-old: round 1: update accepted") < used

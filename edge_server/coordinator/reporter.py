@@ -1,0 +1,153 @@
+"""What is shown and kept of a run, real or simulated: counts, notes, snapshots and the summary."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.observability.counters import RunCounters
+from edge_server.observability.durations import PhaseClock
+from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.observability.views import make_snapshot, make_summary, make_workload
+from edge_server.rounds.events import EndRun, Note
+from edge_server.rounds.state import Federation
+from edge_server.storage.event_list.notes import round_closed, run_ended
+from edge_server.storage.records import RoundRecord, Summary
+from schemas.errors import EdgeError, PeerError
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The run now: the state of its rounds, `now` and `began` in seconds of one clock, lengths of queues.
+
+    `trouble` is what is wrong with the connection; `simulated` are fields of the snapshot that a simulation
+    has of its own.
+    """
+
+    federation: Federation
+    now: float
+    began: float = 0.0
+    trouble: str = ""
+    queues: Mapping[str, int] = field(default_factory=dict)
+    simulated: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunReporter:
+    """Reports one run to its `watcher`, its event list and its log.
+
+    `look` returns the run as it is; `clock` returns seconds since 1970, real or simulated. Snapshots are at
+    least `every_s` seconds apart and take at most the `share` of the time.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        watcher: Watcher,
+        counters: RunCounters,
+        look: Callable[[], Moment],
+        *,
+        clock: Callable[[], float] = time.time,
+        every_s: float = 0.0,
+        share: float,
+    ) -> None:
+        self._coordinator, self._watcher, self._look, self._clock = coordinator, watcher, look, clock
+        self.counters, self.phases = counters, PhaseClock()
+        self.began = time.monotonic()
+        self._every_s, self._share = every_s, share
+        self._next_snapshot = 0.0
+
+    def note(self, note: Note) -> None:
+        """Log, count and list a note."""
+        level = logging.INFO if note.routine else logging.WARNING
+        extra = {"what": note.what, "device": note.device, "reason": note.reason}
+        log.log(level, "%s", self.counters.noted(note), extra=extra)
+        self.list(note)
+
+    def list(self, note: Note) -> None:
+        """Add a note to the event list alone."""
+        self._coordinator.storage.events.record(note.event(self._clock()))
+
+    def ignored(self, error: PeerError, device: str | None = None) -> None:
+        """Log, count and list a message that was ignored; `device` is None where its sender is unknown."""
+        self.counters.refused(device, error.reason)
+        self.list(Note("message ignored", device, Reason(error.reason), str(error)))
+        extra = {"reason": error.reason} | ({} if device is None else {"device": device})
+        sender = "" if device is None else f"{device}: "
+        log.warning("%signored (%s): %s", sender, error.reason, error, extra=extra)
+
+    def closed(self, record: RoundRecord) -> None:
+        """Report a closed round."""
+        self.counters.closed(record)
+        self.note(round_closed(record))
+
+    def show_if_due(self) -> None:
+        """Show a snapshot unless the last one is too recent."""
+        began = time.monotonic()
+        if began >= self._next_snapshot:
+            self.show()
+            now = time.monotonic()
+            self._next_snapshot = now + max(self._every_s, (now - began) / self._share)
+
+    def show(self, summary: Summary | None = None) -> None:
+        """Show the watcher the run as it is; the last snapshot has its `summary`."""
+        self._watcher.show(self._snapshot(summary))
+
+    def finish(
+        self, end: EndRun, export: Callable[[], Mapping[int, Path]], *, logged: bool = False
+    ) -> Summary:
+        """Write and show the summary of a run that is over; `export` returns the tiers' files.
+
+        The end is listed, and also `logged` if asked for.
+        """
+        exported: Mapping[int, Path] = {}
+        try:
+            exported = export()
+        except (EdgeError, OSError) as error:
+            end = EndRun("failed", f"the tiers' models: {error}")
+        (self.note if logged else self.list)(run_ended(end))
+        summary = make_summary(
+            self._look().federation,
+            self.counters,
+            end,
+            config=self._coordinator.context.config,
+            tier=self._coordinator.tiering.tier,
+            parameters=self._coordinator.model.network.parameters,
+            onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
+            duration_s=time.monotonic() - self.began,
+            started_from=self._coordinator.model.started_from,
+        )
+        self._coordinator.finish(summary)
+        self.show(summary)
+        return summary
+
+    def _snapshot(self, summary: Summary | None) -> Snapshot:
+        moment, context = self._look(), self._coordinator.context
+        load = make_workload(
+            moment.federation,
+            self.counters,
+            context.config,
+            phases=self.phases,
+            work=context.durations,
+            **moment.queues,
+        )
+        shown = make_snapshot(
+            moment.federation,
+            self.counters,
+            tier=self._coordinator.tiering.tier,
+            ratios=context.config.tiers.levels,
+            now=moment.now,
+            began=moment.began,
+            no_link=moment.trouble,
+            tested_on=context.testing.tested_on,
+            load=load,
+            summary=summary,
+        )
+        return replace(shown, **moment.simulated)

@@ -1,0 +1,245 @@
+"""Driving the round machine: each event is applied to it, and each command that it returns is carried out."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import replace
+
+from edge_client.system.logging.context import about
+from edge_client.transport.chunk_transfer import WriteChunk
+from edge_server.coordinator.blob_repair import open_tasks
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
+from edge_server.coordinator.publisher import Outgoing
+from edge_server.coordinator.reporter import RunReporter
+from edge_server.coordinator.round_record import RoundFigures
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.rounds import machine as rounds
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import (
+    Announce,
+    BlobsLost,
+    CheckUpdate,
+    CloseRound,
+    Command,
+    EndRun,
+    Event,
+    Note,
+    NotInObjectStore,
+    PlanRound,
+    Publish,
+    RecordDelivery,
+    RecordStrike,
+    RepairBlob,
+    RollBack,
+    Send,
+    SendChunks,
+    ServerFailed,
+    WriteUpdateChunk,
+)
+from edge_server.rounds.newcomers import Newcomers
+from edge_server.rounds.state import Federation, Phase, is_over
+from edge_server.storage.recovery import Recovered
+from edge_server.transport.broker_connection import BrokerConnection
+from schemas.messages import Message, Refusal, Task, TrainTask
+from schemas.tensors.chunks import CHUNK_SIZES
+
+log = logging.getLogger(__name__)
+
+
+class RoundDriver:
+    """Holds the state of the rounds, and carries out what it calls for.
+
+    Chunks of updates are written here unless receivers write them (`writes_chunks`). A planning waits until
+    the size of the chunks that the broker passes on is known.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        coordinator: Coordinator,
+        connection: BrokerConnection,
+        jobs: Jobs,
+        outgoing: Outgoing,
+        reporter: RunReporter,
+        *,
+        writes_chunks: bool,
+    ) -> None:
+        self.federation = federation
+        self.end: EndRun | None = None
+        self._coordinator, self._connection, self._jobs = coordinator, connection, jobs
+        self._outgoing, self._reporter, self._writes_chunks = outgoing, reporter, writes_chunks
+        self._fitted: int | None = None
+        self._waiting: list[PlanRound] = []
+        self._repairing: set[str] = set()
+
+    def take_over(self, recovered: Recovered) -> None:
+        """Continue the run that an earlier process left."""
+        self.federation = _doubting(replace(recovered.federation, classes=self.federation.classes))
+        self._reporter.counters.restore(recovered.traffic, recovered.history)
+        for delivery in recovered.deliveries:
+            self._reporter.counters.delivered(delivery)
+        self.federation = self._coordinator.repair.repair_all(self.federation)
+        tasks = [participant.assignment.task for participant in self.federation.at_work]
+        self._jobs.publish([ref for task in tasks for ref in task.blobs.values()])
+        if self.federation.phase is Phase.DELIVERING and is_over(self.federation):
+            self._jobs.export_tiers()
+        detail = f"with round {self.federation.round}, which was cut off"
+        self._reporter.note(Note("going on", detail=detail, kind=EventKind.ROUND))
+
+    def step(self, event: Event) -> None:
+        """Apply an event, and carry out the commands that follow from it."""
+        now = time.monotonic()
+        self.federation, commands = rounds.step(self.federation, event, now)
+        self._reporter.phases.at(self.federation.phase, now)
+        about(round=self.federation.round)
+        for command in commands:
+            self.do(command)
+
+    def do(self, command: Command) -> None:
+        """Carry out a command."""
+        match command:
+            case Send(device, message, to_sign):
+                signed = self._coordinator.signer.sign_message(message, to_sign)
+                self.tell(device, self._addressed(device, signed))
+            case Announce(message):
+                self._outgoing.announce(message, self.federation.fleet.present())
+            case SendChunks():
+                self._outgoing.send_chunks(command)
+            case Publish():
+                self._outgoing.publish(command)
+            case WriteUpdateChunk(_, WriteChunk(ref, index, data, crc)):
+                if self._writes_chunks:
+                    self._coordinator.storage.store.write_chunk(ref, index, data, crc)
+            case PlanRound():
+                self._plan(command)
+            case CheckUpdate(_, update) if update.deposited:
+                self._jobs.collect(command)
+            case CheckUpdate():
+                self._check(command)
+            case CloseRound():
+                self._close(command)
+            case RepairBlob(digest):
+                self._repair(digest)
+            case RollBack():
+                self._jobs.roll_back(command)
+            case Note():
+                self._reporter.note(command)
+            case RecordStrike(device, number, why):
+                self._coordinator.strike(device, number, why)
+            case RecordDelivery(delivery):
+                self._coordinator.storage.journal.delivered(delivery)
+                self._reporter.counters.delivered(delivery)
+            case EndRun():
+                self.end = command
+                if command.outcome == "finished":
+                    self._jobs.export_tiers()
+
+    def job_ended(self, event: JobDone | Collected | ChecksDone | JobFailed) -> None:
+        """Apply the result of a job."""
+        match event:
+            case JobDone(done, record):
+                if record is not None:
+                    self._reporter.closed(record)
+                self.step(done)
+                if isinstance(done, BlobsLost):
+                    self._repairing.clear()
+            case Collected(command, True):
+                stored = self._reporter.counters.indirect.stored
+                stored[command.device] += command.update.blob.size
+                self._check(command)
+            case Collected(CheckUpdate(device, update), False, have):
+                self.step(NotInObjectStore(device, update.blob.digest, have))
+            case ChecksDone(events):
+                for checked in events:
+                    self.step(checked)
+            case JobFailed(error):
+                log.error("the run cannot go on", exc_info=error)
+                self.step(ServerFailed(f"{type(error).__name__}: {error}"))
+
+    def fit(self) -> None:
+        """Cut blobs and messages to the size that the broker passes on, once known; begin the plannings."""
+        found = self._connection.chunk_bytes
+        if found is None:
+            return
+        if found != self._fitted:
+            self._fitted = found
+            self._connection.link.fit(found)
+            self._note_size(found)
+        waiting, self._waiting = self._waiting, []
+        for command in waiting:
+            self._jobs.plan(command, found)
+
+    def knows(self, device: str) -> bool:
+        """Whether a device of this name is in the fleet."""
+        return device in self.federation.fleet.devices
+
+    def tell(self, device: str, message: Message) -> None:
+        """Send a device a message; few refusals go to devices that are not in the fleet."""
+        if isinstance(message, Refusal) and not self.knows(device):
+            self._outgoing.send_to_stranger(device, message)
+        else:
+            self._outgoing.send(device, message)
+
+    def _note_size(self, chunk_bytes: int) -> None:
+        size = f"{chunk_bytes // 1024} kB"
+        if chunk_bytes == CHUNK_SIZES[0]:
+            tried = "" if self._connection.echo.measured else ", not tried"
+            log.info("blobs travel in chunks of %s%s", size, tried)
+            return
+        detail = f"the broker passes on no larger packets; models travel in chunks of {size}, which is slower"
+        self._reporter.note(Note("small packets:", detail=detail))
+
+    def _plan(self, command: PlanRound) -> None:
+        # In buffered mode rounds overlap: a round's figures are those from closing to closing.
+        if command.wanted is None or command.attempt == 1:
+            self._reporter.counters.begin_round()
+        self._waiting.append(command)
+        self.fit()
+        if command.deliver and is_over(self.federation):
+            self._jobs.export_tiers()
+
+    def _check(self, command: CheckUpdate) -> None:
+        """Have an update checked, if its device still takes part in the round."""
+        participant = self.federation.participants.get(command.device)
+        task = participant.assignment.task if participant is not None else None
+        if isinstance(task, TrainTask):
+            self._jobs.check(command, task)
+
+    def _close(self, command: CloseRound) -> None:
+        counters = self._reporter.counters
+        uplink, downlink, seconds = counters.round_figures()
+        counters.begin_round()
+        figures = RoundFigures(uplink, downlink, seconds, traffic=counters.traffic())
+        self._jobs.close_round(command, figures)
+
+    def _repair(self, digest: str) -> None:
+        """Check a blob that a device could not use, unless a check is under way."""
+        if digest not in self._repairing:
+            self._repairing.add(digest)
+            self._jobs.repair(digest, open_tasks(self.federation))
+
+    def _addressed(self, device: str, message: Message) -> Message:
+        """A task with fresh addresses in the object store, where there is one."""
+        remote = self._coordinator.storage.object_store
+        participant = self.federation.participants.get(device)
+        if remote is None or participant is None or not isinstance(message, Task):
+            return message
+        return remote.addressed(message, device, participant.assignment.max_bytes)
+
+
+def new_federation(coordinator: Coordinator) -> Federation:
+    """The rounds of a run before its first event."""
+    context = coordinator.context
+    config = context.config
+    return _doubting(
+        Federation(config.federation.name, context.run, make_rules(config), classes=context.classes)
+    )
+
+
+def _doubting(federation: Federation) -> Federation:
+    """The federation with a fresh secret: new devices must answer, as a broker may let anyone in."""
+    fleet = replace(federation.fleet, newcomers=Newcomers(secrets.token_hex(16)))
+    return replace(federation, fleet=fleet)

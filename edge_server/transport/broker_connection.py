@@ -1,0 +1,80 @@
+"""The connection of a server's process to the broker, and what the broker lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.echo_test import Echo
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
+from schemas.errors import PeerError
+from schemas.topics import DeviceTopic, echo_topic, parse_topic
+from schemas.values import Reason
+
+LONGEST_DELAY_S = 2.0
+"""Longest pause between two attempts to connect: there is one server, so it may try often."""
+
+
+class BrokerConnection:
+    """One MQTT connection with its echo test; `role` names the client and its echo topic."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        inbox: Inbox,
+        *,
+        federation: str,
+        role: Literal["server", "rollout"],
+        filters: Iterable[str],
+    ) -> None:
+        echo = echo_topic(federation, role)
+        self.address, self.session = address, 0
+        self.trouble = f"connecting to {address}"
+        self.link = Link(
+            address,
+            inbox,
+            client_id=f"{federation}-{role}",
+            filters=(*filters, echo),
+            longest_delay_s=LONGEST_DELAY_S,
+        )
+        self.echo = Echo(echo, lambda payload: self.link.echo(echo, payload))
+
+    @property
+    def chunk_bytes(self) -> int | None:
+        """The largest chunks that the broker passes on; None until the echo test has found out."""
+        return self.echo.found
+
+    def receive(self, event: LinkEvent, now: float) -> tuple[DeviceTopic, bytes] | None:
+        """Handle an event of the link; returns the topic and payload of a device's message, else None.
+
+        Raises `PeerError` for a message on any other topic.
+        """
+        match event:
+            case Arrived(topic, payload):
+                return None if self.echo.hears(topic, payload, now) else (_device_topic(topic), payload)
+            case LinkUp(session):
+                self.trouble, self.session = "", session
+                self.link.handle(event)
+                self.echo.connected(event, now)
+            case LinkDown(reason):
+                self.trouble = f"no connection to {self.address}: {reason}; trying again"
+                self.echo.cut()
+                self.link.handle(event)
+            case _:
+                self.link.handle(event)
+        return None
+
+
+def _device_topic(topic: str) -> DeviceTopic:
+    parsed = parse_topic(topic)
+    if not isinstance(parsed, DeviceTopic):
+        raise PeerError(f"nothing is expected on {topic}")
+    return parsed
+
+
+def check_sender(topic: DeviceTopic, *, kind: str, device: str) -> None:
+    """Raise `PeerError` unless a message that names this `device` came on that device's topic."""
+    if device != topic.device:
+        detail = f"'{kind}' of {device} on the topic of {topic.device}"
+        raise PeerError(detail, reason=Reason.WRONG_SENDER)
