@@ -58,37 +58,37 @@ class Announcer(Service):
         self._contact = ServerContact()
 
     def tick(self, now: float, session: Session) -> None:
-        self._contact, commands = server_contact.turn(self._contact, now)
+        self._contact, commands = server_contact.tick(self._contact, now)
         for command in commands:
             match command:
                 case server_contact.Ask():
-                    self._messenger.publish(Channel.UP, self._presence.question())
-                case server_contact.SayBirth():
+                    self._messenger.publish(Channel.UP, self._presence.probe())
+                case server_contact.RepeatBirth():
                     self.announce()
-                case server_contact.NobodyAnswers(seconds):
+                case server_contact.WarnNoAnswer(seconds):
                     log.warning(NO_ANSWER, seconds, self._settings.federation, self._settings.address)
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         """Note that a server answers: a retained message may be of one that is gone."""
         if not arrived.retained:
-            self._contact = server_contact.heard(self._contact)
+            self._contact = server_contact.answered(self._contact)
         return False
 
     def handle(self, event: Any) -> None:
         if isinstance(event, DataChanged):
-            self._presence.renew(event.data.train)
+            self._presence.describe(event.data.train)
             self.announce()
 
     def announce(self) -> None:
         """Publish the birth again, with the current data and eligibility."""
         if self._connected:
-            self._publish(self._presence.standing(self._eligibility.verdict))
+            self._publish(self._presence.birth(self._eligibility.verdict))
 
     def refused(self, refusal: Refusal) -> None:
         """The server rejects the birth: repeat it later; raises `ConfigError` if the name is taken."""
         if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
             now, chance = time.monotonic(), random.random()
-            self._contact = server_contact.turned_away(self._contact, now, chance)
+            self._contact = server_contact.rejected(self._contact, now, chance)
         if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
             self._name_conflicts += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)

@@ -39,7 +39,7 @@ class DataChoice:
     seed: int = 0
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """The source, and the share if there are several."""
         return self.source if self.count == 1 else f"{self.source} (share {self.index + 1}/{self.count})"
 
@@ -62,7 +62,9 @@ class LocalSource:
         self._log("")
         if len(mine) and len(np.unique(mine.labels)) == 1:
             name = mine.class_names[int(mine.labels[0])]
-            log.warning("%s: all %d examples are of one class, '%s'", self._choice.in_words, len(mine), name)
+            log.warning(
+                "%s: all %d examples are of one class, '%s'", self._choice.description, len(mine), name
+            )
         return self._data
 
     def reload_if_changed(self) -> LocalData | None:
@@ -129,5 +131,5 @@ class LocalSource:
         train, held = len(self._data.train), len(self._data.held_out)
         log.info(
             "%s: %s%d examples, %d trained on, %d held out",
-            *(self._choice.in_words, prefix, train + held, train, held),
+            *(self._choice.description, prefix, train + held, train, held),
         )

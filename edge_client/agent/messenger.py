@@ -30,9 +30,9 @@ class Messenger:
             read = partial(store.read_frame, ref, index)
             self._link.send_chunk((ref.digest, index), self._topic(Channel.UP_BLOB), read)
 
-    def subscribe(self, layers: Iterable[int]) -> None:
+    def subscribe(self, numbers: Iterable[int]) -> None:
         """Subscribe to exactly these shared topics."""
-        self._link.listen(frozenset(str(SharedTopic(self._federation, number)) for number in layers))
+        self._link.listen(frozenset(str(SharedTopic(self._federation, number)) for number in numbers))
 
     def limit_chunks(self, chunk_bytes: int) -> None:
         """Send larger messages in parts of this many bytes."""

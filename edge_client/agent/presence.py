@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict
-from edge_client.agent.server_contact import NOBODYS
+from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
 from edge_client.storage.session_number import note_session
@@ -43,9 +43,9 @@ class Presence:
         self.session = 0
         self.instance = secrets.token_hex(8)
         self._origin = ""
-        self.renew(train)
+        self.describe(train)
 
-    def renew(self, train: LabelledData) -> None:
+    def describe(self, train: LabelledData) -> None:
         """Describe this data in later births."""
         self._card = card_of(train, source=self._settings.source)
 
@@ -66,9 +66,9 @@ class Presence:
         """The birth of a new connection with this number."""
         self.session, self._origin = session, origin(self._settings.address)
         note_session(self._sessions, session)
-        return self.standing(verdict)
+        return self.birth(verdict)
 
-    def standing(self, verdict: EligibilityVerdict) -> Birth:
+    def birth(self, verdict: EligibilityVerdict) -> Birth:
         """The birth for this verdict; class names that do not fit into the message are left out."""
         birth = self._birth(verdict, self._card)
         if len(birth.model_dump_json()) <= Birth.max_bytes:
@@ -89,12 +89,12 @@ class Presence:
             certificate_until=self._certificate_until(),
         )
 
-    def question(self) -> BlobRequest:
+    def probe(self) -> BlobRequest:
         """A request that any server answers at once: for a blob that does not exist."""
         return BlobRequest(
             federation=self._settings.federation,
             device=self._settings.device,
-            digest=NOBODYS,
+            digest=UNKNOWN_DIGEST,
             first=0,
             count=1,
         )

@@ -14,7 +14,7 @@ ASK_AFTER_S, ASK_EVERY_S = 3.0, 10.0
 SAY_AFTER_S = 10.0
 AGAIN_AFTER_S = (5.0, 15.0)
 """A rejected birth is repeated after a random number of seconds in this range."""
-NOBODYS = "0" * 64
+UNKNOWN_DIGEST = "0" * 64
 """A digest that no blob has."""
 
 
@@ -24,18 +24,18 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class SayBirth:
+class RepeatBirth:
     """Command: publish the birth again."""
 
 
 @dataclass(frozen=True)
-class NobodyAnswers:
+class WarnNoAnswer:
     """Command: warn the user that no server has answered for this many seconds."""
 
     seconds: float
 
 
-Command = Ask | SayBirth | NobodyAnswers
+Command = Ask | RepeatBirth | WarnNoAnswer
 
 
 @dataclass(frozen=True)
@@ -49,33 +49,31 @@ class ServerContact:
 
 
 def connected(now: float) -> ServerContact:
-    """The state after connecting."""
     return ServerContact(now, ask_at=now + ASK_AFTER_S, say_at=now + SAY_AFTER_S)
 
 
-def heard(contact: ServerContact) -> ServerContact:
-    """A server has answered."""
+def answered(contact: ServerContact) -> ServerContact:
     if math.isinf(contact.ask_at) and math.isinf(contact.say_at):
         return contact
     return replace(contact, ask_at=math.inf, say_at=math.inf)
 
 
-def turned_away(contact: ServerContact, now: float, chance: float) -> ServerContact:
+def rejected(contact: ServerContact, now: float, chance: float) -> ServerContact:
     """A server has rejected the birth; `chance`, from 0 to 1, picks the time of the next."""
     first, last = AGAIN_AFTER_S
     return replace(contact, birth_at=now + first + chance * (last - first))
 
 
-def turn(contact: ServerContact, now: float) -> tuple[ServerContact, list[Command]]:
+def tick(contact: ServerContact, now: float) -> tuple[ServerContact, list[Command]]:
     """Return what is due: requests, and ever rarer warnings, until a server answers."""
     commands: list[Command] = []
     if now >= contact.birth_at:
-        contact, commands = replace(contact, birth_at=math.inf), [SayBirth()]
+        contact, commands = replace(contact, birth_at=math.inf), [RepeatBirth()]
     if now >= contact.ask_at:
         contact = replace(contact, ask_at=now + ASK_EVERY_S)
         commands.append(Ask())
     if now >= contact.say_at:
         silent = now - contact.since
         contact = replace(contact, say_at=contact.since + 6 * silent)
-        commands.append(NobodyAnswers(silent))
+        commands.append(WarnNoAnswer(silent))
     return contact, commands

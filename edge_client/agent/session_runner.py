@@ -172,7 +172,6 @@ class SessionRunner(Service):
                 self.outcome = end.outcome
 
     def send_chunks(self, command: SendChunks) -> None:
-        """Queue the chunks."""
         last = min(command.first + command.count, command.ref.chunks)
         self._messenger.publish_chunks(self._state_store.blobs, command.ref, range(command.first, last))
 

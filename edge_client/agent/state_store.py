@@ -42,7 +42,6 @@ class StateStore:
         return snapshot
 
     def remember(self, session: Session) -> None:
-        """Save what a later process must know."""
         if self._remembered is not None and session.recalls_as(self._remembered):
             return
         self._remembered = session

@@ -126,7 +126,6 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
 
 
 def _identity(task: Task, context: TaskContext) -> dict[str, Any]:
-    """The fields that say which result this is."""
     attempt = {"run": task.run, "round": task.round, "attempt": task.attempt}
     return {"federation": task.federation, "device": context.device, **attempt}
 

@@ -46,7 +46,7 @@ class DataChanged:
 class Worker:
     """Does one task at a time; `stop` ends it within a batch and drops its result.
 
-    From `hold` to `go_on` training waits before its next batch, whatever the task.
+    From `hold` to `resume` training waits before its next batch, whatever the task.
     """
 
     def __init__(self, inbox: Inbox, *, threads: int | None = None) -> None:
@@ -90,11 +90,9 @@ class Worker:
             self._thread.join(wait_s)
 
     def hold(self) -> None:
-        """Pause training."""
         self._held = True
 
-    def go_on(self) -> None:
-        """Resume training."""
+    def resume(self) -> None:
         with self._changed:
             self._held = False
             self._changed.notify_all()

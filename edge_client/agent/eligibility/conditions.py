@@ -27,7 +27,6 @@ class Conditions:
 
 
 def conditions(*, cores: int, root: Path = ROOT) -> Conditions:
-    """Read the board's current conditions."""
     supply, busy, squeeze, link = power(root), load(root), pressure("memory", root), connection(root)
     clock = time.localtime()
     return Conditions(

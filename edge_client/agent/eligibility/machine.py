@@ -22,7 +22,6 @@ class EligibilityState:
 
     @property
     def may_train(self) -> bool:
-        """Whether training is allowed now."""
         return self.verdict.eligibility is Eligibility.TRAIN
 
 

@@ -31,10 +31,9 @@ class EligibilityMonitor:
 
     @property
     def verdict(self) -> EligibilityVerdict:
-        """The latest verdict."""
         return self.state.verdict
 
-    def turn(self, now: float, *, at_work: bool) -> list[Command]:
+    def check(self, now: float, *, at_work: bool) -> list[Command]:
         """Read the board if that is due at `now`, in seconds; returns what to do."""
         if self._asks_nothing or now < self._next:
             return []

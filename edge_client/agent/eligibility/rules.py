@@ -42,7 +42,6 @@ class Rules(Settings):
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether the device may always train."""
         return self == Rules(
             metered=self.metered, check_every_s=self.check_every_s, give_back_after_s=self.give_back_after_s
         )

@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 
 class EligibilityService(Service):
-    """Executes what the eligibility monitor commands."""
-
     def __init__(
         self, monitor: EligibilityMonitor, worker: Worker, runner: SessionRunner, announcer: Announcer
     ) -> None:
@@ -29,12 +27,12 @@ class EligibilityService(Service):
     def tick(self, now: float, session: Session) -> None:
         task = session.task
         at_work = isinstance(task, TrainTask) and session.result is None
-        for command in self._monitor.turn(now, at_work=at_work):
+        for command in self._monitor.check(now, at_work=at_work):
             match command:
                 case Hold():
                     self._worker.hold()
                 case Resume():
-                    self._worker.go_on()
+                    self._worker.resume()
                 case GiveBack(detail):
                     log.warning("the task is given back: %s", detail)
                     self._runner.step(GivenBack(detail))

@@ -27,7 +27,6 @@ class EligibilityVerdict:
 
     @property
     def detail(self) -> str:
-        """The reasons, joined."""
         return "; ".join((self.why or {}).values())
 
 

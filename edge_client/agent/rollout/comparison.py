@@ -53,11 +53,9 @@ class ComparisonRunner:
         work.start()
 
     def use_data(self, data: LocalData) -> None:
-        """Compare on this data from now on."""
         self._data = data
 
     def forget(self) -> None:
-        """Remove the copy of the examples."""
         self._examples.unlink(missing_ok=True)
 
     def stop(self) -> None:

@@ -63,7 +63,7 @@ def _verdict(context: TaskContext, now: Served | None, terms: TrialTerms | None)
     if terms is None:
         return DeliveryVerdict(served=True, why=FORCED, earlier=now.model.version)
     found = _compare(context, now, terms)
-    return judged(found, judge_comparison(found, terms), earlier=now.model.version, data=context.data)
+    return make_verdict(found, judge_comparison(found, terms), earlier=now.model.version, data=context.data)
 
 
 def _compare(context: TaskContext, now: Served, terms: TrialTerms) -> Comparison:
@@ -76,7 +76,7 @@ def _compare(context: TaskContext, now: Served, terms: TrialTerms) -> Comparison
         comparisons.forget()
 
 
-def judged(
+def make_verdict(
     found: Comparison, objection: Objection | None, *, earlier: str, data: LocalData
 ) -> DeliveryVerdict:
     """The verdict that follows from a comparison and the objection to the new model."""

@@ -76,12 +76,10 @@ class RolloutRuntime:
         self._trials = TrialState(settings.federation, settings.device)
 
     def connected(self) -> None:
-        """Resume."""
         self._step(Connected())
         self._restore()
 
     def disconnected(self) -> None:
-        """Pause what needs the connection."""
         self._step(Disconnected())
 
     def tick(self, *, training: bool) -> None:
@@ -108,7 +106,6 @@ class RolloutRuntime:
             self._publish(self._slots.withdrawn(message))
 
     def use_data(self, data: LocalData) -> None:
-        """Compare on this data from now on."""
         self._comparisons.use_data(data)
 
     def take_chunk(self, chunk: Chunk) -> bool:
@@ -120,7 +117,6 @@ class RolloutRuntime:
         return True
 
     def comparison_ended(self, event: ComparisonEnded) -> None:
-        """Pass the result of a comparison to the trial."""
         rollout = event.command.offer.rollout
         if isinstance(event.command, Compare):
             self._step(Compared(rollout, event.comparison))
@@ -129,7 +125,6 @@ class RolloutRuntime:
         self._step(Rechecked(rollout, event.comparison, self._slots.serving(), before, after))
 
     def stop(self) -> None:
-        """End a comparison under way."""
         self._comparisons.stop()
 
     def _restore(self) -> None:

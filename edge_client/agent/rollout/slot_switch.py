@@ -28,7 +28,6 @@ class ServingSlots:
         self._slots, self._store = Slots(state / "serving"), store
 
     def serving(self) -> str | None:
-        """The digest of the model in use."""
         now = self._slots.current()
         return None if now is None else now.model.digest
 
@@ -38,7 +37,6 @@ class ServingSlots:
         return None if now is None else now.model.exported
 
     def before_the_switch(self, offer: ModelOffer) -> ModelPair:
-        """The model in use and the fetched one."""
         now = self._slots.current()
         return ModelPair(None if now is None else now.path, self._store.path(offer.blob.digest), self._made)
 
@@ -85,7 +83,6 @@ class ServingSlots:
         return Switched()
 
     def forget(self) -> None:
-        """Remove the variant of an offered file."""
         self._made.unlink(missing_ok=True)
 
     def go_back(self, digest: str) -> RolledBack:

@@ -47,7 +47,6 @@ class Trial(Frozen):
         return self.stage in FINAL and not self.going_back
 
     def at(self, stage: Stage, **more: Any) -> Trial:
-        """The trial one stage further."""
         return self.model_copy(update={"stage": stage, **more})
 
 
@@ -69,7 +68,6 @@ class TrialState:
     watch_until: float = 0.0
 
     def with_trial(self, trial: Trial, **more: Any) -> TrialState:
-        """The state with another trial."""
         return replace(self, trial=trial, **more)
 
 
@@ -77,7 +75,6 @@ Step = tuple[TrialState, list[Command]]
 
 
 def report(trials: TrialState) -> Command:
-    """A report of the trial's stage."""
     trial = trials.trial
     assert trial is not None
     return SendRolloutMessage(

@@ -35,7 +35,6 @@ class TrialFile:
         return trial
 
     def save(self, trial: Trial | None) -> None:
-        """Write the trial if it has changed."""
         if trial is None or trial == self._last:
             return
         write_synced(self._path, trial.model_dump_json().encode())

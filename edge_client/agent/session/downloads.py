@@ -89,7 +89,6 @@ def accept_chunk(session: Session, chunk: Chunk, now: float) -> tuple[Receiving 
 
 
 def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:
-    """Mark a chunk that could not be stored as missing."""
     receiving = session.receiving.get(digest)
     return (
         session if receiving is None else _with_receiving(session, chunk_transfer.lost(receiving, index, now))

@@ -27,7 +27,6 @@ def work_done(session: Session, result: Result, now: float) -> Step:
 
 
 def work_failed(session: Session, event: WorkFailed, now: float) -> Step:
-    """Send a refusal as the result."""
     why = {"reason": event.reason, "detail": event.detail[:500]}
     reply = task_reply(session, event.task, accepted=False, **why)
     return work_done(session, reply, now)

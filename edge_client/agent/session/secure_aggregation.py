@@ -14,7 +14,6 @@ from schemas.values import Reason
 
 
 def entropy_drawn(session: Session, task: TrainTask, entropy: bytes, now: float) -> Step:
-    """Make keys from the randomness and join the cohort."""
     current = session.task
     if not isinstance(current, TrainTask) or not session.is_at(task.run, task.attempt):
         return session, []

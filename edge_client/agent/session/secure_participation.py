@@ -128,5 +128,4 @@ def masked_rounds(participation: SecureParticipation) -> Mapping[str, int]:
 
 
 def without_task(participation: SecureParticipation) -> SecureParticipation:
-    """The state without the task at hand."""
     return replace(participation, membership=None, trained=None)

@@ -46,7 +46,6 @@ class SessionSnapshot(Frozen):
         return self
 
     def blobs(self) -> frozenset[str]:
-        """Digests of the blobs of the task and of its result."""
         return frozenset(ref.digest for ref in blobs_of(self.task, self.result))
 
 

@@ -22,8 +22,6 @@ MAX_LISTENS = 256
 
 
 class SessionPhase(StrEnum):
-    """Where the device is in its task."""
-
     IDLE = "idle"
     FETCHING = "fetching"
     WORKING = "working"
@@ -63,7 +61,6 @@ class Session:
     transfers: Bypass = field(default_factory=Bypass)
 
     def is_at(self, run: str | None, attempt: int | None) -> bool:
-        """Whether the task at hand is this attempt of this run."""
         return self.task is not None and (self.task.run, self.task.attempt) == (run, attempt)
 
     def has_all_of(self, ref: BlobRef) -> bool:

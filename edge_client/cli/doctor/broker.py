@@ -16,7 +16,7 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client.agent.server_contact import NOBODYS
+from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.packet_size import LEAST_PACKET, MARGIN
@@ -170,7 +170,7 @@ def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterat
 
 def _heard(probe: Probe, federation: str, device: str) -> Finding:
     """Whether a running server hears the device and is heard."""
-    request = BlobRequest(federation=federation, device=device, digest=NOBODYS, first=0, count=1)
+    request = BlobRequest(federation=federation, device=device, digest=UNKNOWN_DIGEST, first=0, count=1)
     probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
     down = str(DeviceTopic(federation, device, Channel.DOWN))
     topic = probe.wait("message", ANSWER_S)

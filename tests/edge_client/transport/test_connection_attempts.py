@@ -13,9 +13,9 @@ from edge_client.agent.server_contact import (
     ASK_AFTER_S,
     SAY_AFTER_S,
     Ask,
-    NobodyAnswers,
-    SayBirth,
+    RepeatBirth,
     ServerContact,
+    WarnNoAnswer,
 )
 from edge_client.cli.main import main
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
@@ -88,15 +88,15 @@ def told(until: int, state: ServerContact, *, heard_at: int | None = None) -> li
     done: list[tuple[int, object]] = []
     for now in range(until):
         if now == heard_at:
-            state = server_contact.heard(state)
-        state, commands = server_contact.turn(state, float(now))
+            state = server_contact.answered(state)
+        state, commands = server_contact.tick(state, float(now))
         done += [(now, one) for one in commands]
     return done
 
 
 def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
     done = told(3000, server_contact.connected(0.0))
-    assert [(at, one.seconds) for at, one in done if isinstance(one, NobodyAnswers)] == [
+    assert [(at, one.seconds) for at, one in done if isinstance(one, WarnNoAnswer)] == [
         (10, 10.0),
         (60, 60.0),
         (360, 360.0),
@@ -112,8 +112,8 @@ def test_an_answer_ends_the_questions() -> None:
 
 @pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
 def test_a_birth_that_was_not_taken_is_said_once_more(chance: float, at: float) -> None:
-    state = server_contact.turned_away(server_contact.heard(server_contact.connected(0.0)), 0.0, chance)
-    assert told(60, state) == [(int(at), SayBirth())]
+    state = server_contact.rejected(server_contact.answered(server_contact.connected(0.0)), 0.0, chance)
+    assert told(60, state) == [(int(at), RepeatBirth())]
 
 
 def run_words(address: BrokerAddress, folder: Path, files: TlsFiles | None = None) -> list[str]:

@@ -34,7 +34,7 @@ class HeldWorker(StillWorker):
     def hold(self) -> None:
         self.held = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.held = False
 
 

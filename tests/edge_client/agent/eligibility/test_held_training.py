@@ -65,7 +65,7 @@ def test_it_waits_within_a_batch_and_goes_on_at_that_batch_to_the_same_bits():
     thread = trained(module, worker, threading.Event())
     assert waits.wait(PATIENCE_S)
     assert layer.batches == 3
-    worker.go_on()
+    worker.resume()
     thread.join(PATIENCE_S)
     # 80 examples in batches of 8, twice.
     assert layer.batches == 20
