@@ -24,13 +24,15 @@ class SignaturePolicy:
         self._federation, self._device = federation, device
         self._models = state / "models"
         self._key = key
-        self._gate = None if key is None else TaskGate(key, federation, device, state / "newest-task.json")
+        self._verifier = (
+            None if key is None else TaskGate(key, federation, device, state / "newest-task.json")
+        )
         installed_model.repair(self._models)
 
     def check(self, message: AnyMessage) -> None:
         """Raises `PeerError` for a task or a model's manifest that the trusted key has not signed."""
-        if isinstance(message, Task) and self._gate is not None:
-            self._gate.admit(message)
+        if isinstance(message, Task) and self._verifier is not None:
+            self._verifier.admit(message)
         if isinstance(message, Acknowledgement) and message.manifest is not None:
             self._take_signature(message.manifest)
 

@@ -170,7 +170,7 @@ def test_killed_while_it_fetches_it_asks_for_the_chunks_that_are_missing(tmp_pat
     first.receive(1)
     second = Life(tmp_path)
     assert second.phase is SessionPhase.FETCHING
-    assert [(one.first, one.count) for one in second.said(BlobRequest)] == [(0, 1), (2, 1)]
+    assert [(request.first, request.count) for request in second.said(BlobRequest)] == [(0, 1), (2, 1)]
     second.hear(task(deadline_s=100.0))
     assert len(second.said(BlobRequest)) == 2
     second.receive(0, 2)
@@ -218,7 +218,7 @@ def test_what_a_power_cut_took_of_its_blobs_is_fetched_and_made_again(tmp_path):
     BlobStore(tmp_path / "blobs").path(STATE.digest).write_bytes(b"")
     third = Life(tmp_path)
     assert third.phase is SessionPhase.FETCHING
-    assert [(one.first, one.count) for one in third.said(BlobRequest)] == [(0, 3)]
+    assert [(request.first, request.count) for request in third.said(BlobRequest)] == [(0, 3)]
 
 
 def test_killed_again_before_it_was_connected_it_has_forgotten_nothing(tmp_path):
@@ -239,8 +239,8 @@ def test_what_belongs_to_older_tasks_goes_at_the_start_and_cached_blobs_stay(tmp
     cached = store.put(b"a channel map")
     store.write_chunk(RESULT, 0, RESULT_DATA[:CHUNK])
     older = task(attempt=7)
-    for one in (task(), older):
-        epochs.of(one, examples=1).save(dict)
+    for saved in (task(), older):
+        epochs.of(saved, examples=1).save(dict)
     (tmp_path / "models").mkdir()
     left = tmp_path / "models" / ".model.onnx.4711.part"
     left.write_bytes(b"half a model")
@@ -310,7 +310,7 @@ def test_fetching_waits_for_room_on_the_disk(tmp_path, monkeypatch, caplog):
     asked = len(life.said(BlobRequest))
     now[0] += MAX_PATIENCE_S + 1
     life.hand(object())
-    assert [(one.first, one.count) for one in life.said(BlobRequest)[asked:]] == [(1, 2)]
+    assert [(request.first, request.count) for request in life.said(BlobRequest)[asked:]] == [(1, 2)]
     life.receive(1, 2)
     assert life.started == [task()]
 
@@ -409,7 +409,7 @@ def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, f
 def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(tmp_path):
     life = Life(tmp_path)
     worker: Any = life.agent._runner._worker
-    (chores,) = [one for one in life.agent._services if isinstance(one, Housekeeping)]
+    (chores,) = [service for service in life.agent._services if isinstance(service, Housekeeping)]
     due = chores.warm_up_at
     chores.tick(due - 1.0, life.session)
     assert worker.warmed_up == 0

@@ -86,9 +86,9 @@ def test_an_idle_device_says_every_so_often_that_it_is_there_and_how_its_board_i
 
 def test_it_never_does_where_it_is_told_so_but_speaks_of_its_work(tmp_path):
     reports = telemetry(tmp_path, every_s=0.0)
-    assert [reports.turn(one, 1e9 + n) for n, one in enumerate((IDLE, FETCHING, FETCHING, FETCHING))] == [
-        None
-    ] * 4
+    assert [
+        reports.turn(session, 1e9 + n) for n, session in enumerate((IDLE, FETCHING, FETCHING, FETCHING))
+    ] == [None] * 4
     assert reports.begun(task(), 2e9).board is not None
 
 

@@ -66,7 +66,7 @@ class OnBoard(Life):
         self.look()
 
     def look(self) -> None:
-        (rules,) = [one for one in self.agent._services if isinstance(one, EligibilityService)]
+        (rules,) = [service for service in self.agent._services if isinstance(service, EligibilityService)]
         rules.tick(1e9 + len(self.link.published), self.session)
 
     def work(self) -> None:
@@ -93,7 +93,7 @@ def test_heat_holds_the_training_that_is_under_way_and_the_server_hears_why(tmp_
     device.warm(64_000)
     assert not device.worker.held
     assert device.said(Birth)[-1].eligibility is Eligibility.TRAIN
-    assert {one.session for one in device.said(Birth)} == {device.said(Birth)[0].session}
+    assert {birth.session for birth in device.said(Birth)} == {device.said(Birth)[0].session}
 
 
 def test_a_task_that_waits_for_too_long_is_given_back_and_the_next_is_declined(tmp_path):
@@ -101,7 +101,7 @@ def test_a_task_that_waits_for_too_long_is_given_back_and_the_next_is_declined(t
     device.work()
     device.warm(75_000)
     assert (device.phase, device.worker.stopped) == (SessionPhase.IDLE, 1)
-    (given_back,) = [one for one in device.said(TaskReply) if not one.accepted]
+    (given_back,) = [reply for reply in device.said(TaskReply) if not reply.accepted]
     assert (given_back.reason, given_back.round) == (Reason.INELIGIBLE, 1)
     device.hear(task(2))
     assert (device.phase, device.said(TaskReply)[-1].reason) == (SessionPhase.IDLE, Reason.INELIGIBLE)
@@ -117,7 +117,7 @@ def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, c
     with caplog.at_level(logging.WARNING):
         device.look()
         device.look()
-    (line,) = [one for one in caplog.messages if "max-temperature-c" in one]
+    (line,) = [message for message in caplog.messages if "max-temperature-c" in message]
     assert "does not tell" in line
     assert not device.worker.held
     assert device.phase is SessionPhase.WORKING

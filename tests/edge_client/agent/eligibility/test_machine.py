@@ -34,7 +34,7 @@ class Stepped:
 
 
 def kinds(commands: list[Command]) -> list[type]:
-    return [type(one) for one in commands]
+    return [type(command) for command in commands]
 
 
 def test_as_long_as_the_rules_are_kept_nothing_is_to_be_done():

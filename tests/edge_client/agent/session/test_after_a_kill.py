@@ -1,4 +1,4 @@
-"""What a new process goes on with that finds the memory of a killed one."""
+"""A new process resumes from the snapshot of a killed one."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_of_a_task_that_is_settled_nothing_is_remembered(phase):
 
 def test_the_end_of_a_run_is_understood_that_an_earlier_process_took_part_in():
     session, _ = back(SETTLED)
-    assert [type(one) for one in step(session, end(), 0.0)[1]] == [RunEnded]
+    assert [type(command) for command in step(session, end(), 0.0)[1]] == [RunEnded]
     assert step(Session(FEDERATION, DEVICE), end(), 0.0)[1] == []
 
 

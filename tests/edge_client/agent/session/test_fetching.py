@@ -104,7 +104,7 @@ def test_work_begins_when_the_last_blob_is_sound():
     both, commands = step(both, BlobChecked(NEXT.digest, True), 0.0)
     assert (both.phase, commands) == (SessionPhase.FETCHING, [])
     both, commands = step(both, BlobChecked(STATE.digest, True), 0.0)
-    assert (both.phase, [type(one) for one in commands]) == (SessionPhase.WORKING, [StartWork])
+    assert (both.phase, [type(command) for command in commands]) == (SessionPhase.WORKING, [StartWork])
     assert both.held == {STATE.digest, NEXT.digest}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge_client.agent.session.events import (
+    BlobsDiscarded,
+    ChunkBytesLimited,
     Received,
     SendChunks,
     SendMessage,
@@ -18,6 +20,7 @@ from edge_client.agent.session.machine import RESEND_S, SessionPhase, step
 from schemas.messages import BlobRequest, Refusal, TaskReply
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
+    CHUNK,
     DEVICE,
     FAILED,
     FEDERATION,
@@ -141,3 +144,17 @@ def test_no_other_blob_is_ever_given_away(phase, digest):
     asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=digest, first=0, count=1)
     answer = Refusal(federation=FEDERATION, device=DEVICE, reason=Reason.UNKNOWN_BLOB, digest=digest)
     assert step(PHASES[phase], Received(asked), 0.0) == (PHASES[phase], [SendMessage(answer)])
+
+
+def test_a_waiting_result_is_offered_in_chunks_that_fit_the_limit():
+    session, commands = step(REPORTING, ChunkBytesLimited(CHUNK // 2), 0.0)
+    assert (session.result.blob.chunk_bytes, commands) == (CHUNK // 2, [])
+    assert step(REPORTING, ChunkBytesLimited(CHUNK), 0.0) == (REPORTING, [])
+    assert step(WORKING, ChunkBytesLimited(1), 0.0) == (WORKING, [])
+
+
+def test_a_discarded_blob_is_fetched_again_with_the_next_task():
+    session, commands = step(SETTLED, BlobsDiscarded(frozenset()), 0.0)
+    assert (session.held, commands) == (frozenset(), [])
+    assert after(SETTLED, Received(task(2))).phase is SessionPhase.WORKING
+    assert after(session, Received(task(2))).phase is SessionPhase.FETCHING
