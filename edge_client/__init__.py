@@ -1,4 +1,4 @@
-"""What runs on a board: agent, models, attention, pruning, training, export, inference."""
+"""The device runtime, and the library that device and server share."""
 
 from edge_client.system.schemas_package import claim_schemas
 

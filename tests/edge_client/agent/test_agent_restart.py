@@ -1,4 +1,4 @@
-"""An agent on the state folder of one that was killed; the network is a stand-in, the disk is not."""
+"""An agent resumes from the state folder of a killed one; the network is faked, the disk is real."""
 
 from __future__ import annotations
 

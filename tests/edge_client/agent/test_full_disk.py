@@ -1,4 +1,4 @@
-"""A disk that is full: the task fails with its reason, and what lay there before is whole."""
+"""A full disk: the task fails with its reason, and existing files stay intact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that grows is looked at again before each task; what was held out stays held out."""
+"""Data that grows is read again before each task; held-out examples stay held out."""
 
 from __future__ import annotations
 

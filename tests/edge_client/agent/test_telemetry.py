@@ -1,4 +1,4 @@
-"""What a device says of its work and of its board, and how often."""
+"""What a device reports about its work and its board, and how often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole agent on a board made of files: it is held, goes on, gives its task back, and declines the next."""
+"""An agent on a board made of files: it is held, resumes, gives its task back and declines the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is held: training waits within a batch, goes on there, and ends when it is stopped."""
+"""A held worker: training waits within a batch, resumes there, and ends when it is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held, given back, going on: what a device does about its owner's rules as time passes."""
+"""The eligibility machine over time: held, resumed, given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule of an owner: what breaks it, what that leads to, what it takes until it is kept again."""
+"""Each eligibility rule: what breaks it, the verdict that follows, the margin until it is kept again."""
 
 from __future__ import annotations
 

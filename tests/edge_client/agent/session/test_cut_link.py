@@ -1,4 +1,4 @@
-"""A link that is cut and comes back, and messages that are for others."""
+"""A connection that is lost and comes back, and messages for other devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's session where large blobs go past the broker: every way there, and every way back to chunks."""
+"""A session that uses an object store: every way to it, and every way back to chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device remembers of its task over a kill, and what it does with a memory that is none."""
+"""The snapshot that survives a kill, and snapshots that are invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that ends, and answers that come, when the session is past them."""
+"""Work that ends, and answers that arrive, too late for the session."""
 
 from __future__ import annotations
 
