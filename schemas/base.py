@@ -1,4 +1,4 @@
-"""The base of every value in the contract: frozen, and strict about unknown fields."""
+"""Base classes of the contract's values: frozen, and strict about unknown fields."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pydantic.alias_generators import to_snake
 
 
 class Frozen(BaseModel):
-    """A value: unknown fields are refused, non-finite numbers too, and nothing changes after it is made.
+    """An immutable value that refuses unknown fields and non-finite numbers.
 
-    A class is described to pydantic when its first value is made. Fields whose defaults are values have them
-    from `model_construct`, so that this is not at import.
+    Pydantic builds a class's validator when its first value is made, not at import. Defaults that are values
+    are therefore made with `model_construct`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def kebab(name: str) -> str:
-    """`local_epochs` as it is written in TOML: `local-epochs`."""
+    """The TOML spelling of a field name: `local_epochs` becomes `local-epochs`."""
     return to_snake(name).replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""One root error and three kinds of blame: the peer's, the user's, our own."""
+"""One root error and three kinds by who is to blame: the peer, the user, this program."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 
 class EdgeError(Exception):
-    """Root of every error that this project raises on purpose."""
+    """Root of all errors that this project raises deliberately."""
 
 
 class PeerError(EdgeError):
-    """What someone else sent is wrong: log it with their id, count it, answer it, go on.
+    """A peer sent something invalid: log its id, count the error, answer it, continue.
 
-    `reason` is one of `schemas.values.Reason`'s values, so that it can travel back.
+    `reason` is a value of `schemas.values.Reason` and is sent back to the peer.
     """
 
     def __init__(self, message: str, *, reason: str = "malformed") -> None:
@@ -25,15 +25,15 @@ class ConfigError(EdgeError):
 
 
 class InvariantError(EdgeError):
-    """This program broke its own rule: stop rather than go on with wrong state."""
+    """This program violated its own invariant: stop rather than continue with invalid state."""
 
 
 LIKE, ALIKE = 0.6, 0.75
-"""Similarity that two words need with the same first letter, and without."""
+"""Least similarity of a suggestion that shares the first letter or contains the word, and of any other."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)`, or a list of the choices when none is near."""
+    """Return ` (did you mean 'x'?)`, or a list of the choices if none is similar."""
     known = sorted(choices)
     match = near(word, known)
     if match is not None:
@@ -42,18 +42,18 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 
 def near(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that `word` is most likely a slip of; None where no choice is near enough."""
-    # Imported late: whoever makes no mistake has no use for it.
+    """The choice most similar to `word`; None if none is similar enough."""
+    # Imported here: only a mistyped word needs it.
     from difflib import SequenceMatcher
 
     found: tuple[float, str] = (0.0, "")
     for choice in sorted(choices):
-        likeness = SequenceMatcher(None, choice, word).ratio()
+        similarity = SequenceMatcher(None, choice, word).ratio()
         enough = LIKE if choice[:1] == word[:1] or _contains(choice, word) else ALIKE
-        if likeness >= enough and likeness > found[0]:
-            found = likeness, choice
+        if similarity >= enough and similarity > found[0]:
+            found = similarity, choice
     return found[1] or None
 
 
-def _contains(one: str, other: str) -> bool:
-    return min(len(one), len(other)) > 2 and (one in other or other in one)
+def _contains(left: str, right: str) -> bool:
+    return min(len(left), len(right)) > 2 and (left in right or right in left)

@@ -1,4 +1,4 @@
-"""JSON Schemas of the contract, so that any language can speak it."""
+"""JSON Schemas of the contract, for implementations in other languages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES: dict[str, type[Frozen]] = {
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """Return `{name: JSON Schema}` of every message and of the values that travel in blobs and files."""
+    """Return `{name: JSON Schema}` of every message and of the values in blobs and files."""
     return {
         name: model.model_json_schema(by_alias=False)
         for name, model in sorted({**MESSAGES, **VALUES}.items())

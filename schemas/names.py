@@ -1,4 +1,4 @@
-"""Names that travel in topics and file paths: a narrow alphabet keeps both safe."""
+"""Names used in topics and file paths, with an alphabet that is safe in both."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _NAME = re.compile(NAME_PATTERN)
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""A federation or a device: 1 to 64 letters, digits, dots, dashes and underscores; no topic separator."""
+"""A federation or a device: 1 to 64 letters, digits, dots, dashes and underscores."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A sha256 in lower-case hex."""
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may stand in a topic as a federation or a device."""
+    """Whether `text` is a valid name of a federation or a device."""
     return _NAME.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""A federation's algorithm as data: which piece stands for each concept, with its arguments."""
+"""A federation's algorithm as data: one component per concept, with its options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 
 
 class Component(Frozen):
-    """A registered piece by name, with keyword arguments: `"uniform"` or `{name = "prox", mu = 0.1}`."""
+    """A registered component by name, with options: `"uniform"` or `{name = "prox", mu = 0.1}`."""
 
     name: str
     options: Mapping[str, Option] = {}
@@ -30,10 +30,10 @@ class Component(Frozen):
 
 
 class StrategySpec(Settings):
-    """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer).
+    """One component per concept.
 
-    `uplink` are the codecs of updates on their way up, `downlink` those of models on their way down (`delta`,
-    `fp16` or `int8`, `zstd`, in that order): none where it is empty, the usual ones where it is not stated.
+    `uplink` are the codecs of updates, `downlink` those of models (`delta`, `fp16` or `int8`, `zstd`, in this
+    order). An empty tuple means no codec, None the default codecs.
     """
 
     fraction: Component | None = None
@@ -63,9 +63,9 @@ class TrainingSettings(Settings):
 
 
 class TrainingPlan(TrainingSettings):
-    """One round's local training: with `seed` it is repeatable; `objectives` go over the plain loss.
+    """One device's local training in one round, repeatable by its `seed`.
 
-    `participants` is how many devices were asked to train in the round.
+    `objectives` are added to the plain loss. `participants` devices were asked to train in the round.
     """
 
     seed: int = 0

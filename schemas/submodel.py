@@ -1,4 +1,4 @@
-"""Which channels a sub-model keeps (SubModelSpec) and where each channel lives (ChannelMap)."""
+"""Which channels a sub-model keeps (`SubModelSpec`), and where they are in arrays (`ChannelMap`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Kept = PositiveInt | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(mi
 
 
 class Segment(Frozen):
-    """A run of positions along one axis of one parameter.
+    """Consecutive positions along one axis of one parameter.
 
-    `channels` channels of `group`, each `repeat` positions wide (a flatten of 7x7 maps gives 49);
-    no group: positions that are never cut, such as an image's colours or the classes.
+    They are the `channels` channels of `group`, each `repeat` positions wide (49 for flattened 7x7 maps).
+    Without a group they are never pruned: an image's colours, or the classes.
     """
 
     channels: PositiveInt
@@ -31,7 +31,7 @@ class Segment(Frozen):
 
 
 class ParameterLayout(Frozen):
-    """Shape of one full parameter, and the segments of each axis that follows a channel group."""
+    """Shape of one full parameter, and the segments of each axis that has prunable channels."""
 
     shape: tuple[Annotated[int, Field(ge=0)], ...]
     axes: Mapping[int, tuple[Segment, ...]] = {}
@@ -47,10 +47,10 @@ class ParameterLayout(Frozen):
 
 
 class ChannelGroup(Frozen):
-    """Channels that are cut together: one decision per channel, however many layers it reaches.
+    """Channels that are pruned together in all layers that they connect.
 
-    `layers` are the modules whose output carries these channels; `multiple` is the size of the blocks
-    that must stay whole (channels per group of a group normalisation; 1 elsewhere).
+    `layers` are the modules whose output has these channels. Channels are kept in blocks of `multiple` (the
+    channels per group of a group normalisation; 1 elsewhere).
     """
 
     channels: PositiveInt
@@ -59,7 +59,7 @@ class ChannelGroup(Frozen):
 
 
 class ChannelMap(Frozen):
-    """Where every channel of a network lives: the one thing needed to cut arrays without model code."""
+    """Where every channel of a network is in its parameters: enough to slice arrays without model code."""
 
     groups: Mapping[str, ChannelGroup]
     parameters: Mapping[str, ParameterLayout]
@@ -78,10 +78,10 @@ class ChannelMap(Frozen):
 
 
 class SubModelSpec(Frozen):
-    """The channels that a sub-model keeps, per channel group.
+    """The channels that a sub-model keeps, by channel group.
 
-    A number keeps that many leading channels (a prefix); a list keeps those indices, in that order;
-    a group that is not named is kept whole. The full model is `SubModelSpec()`.
+    A number keeps that many leading channels; a list keeps these indices, in this order; a group that is not
+    named is kept whole. `SubModelSpec()` is the full model.
     """
 
     kept: Mapping[str, Kept] = {}
@@ -104,10 +104,10 @@ class SubModelSpec(Frozen):
         return tuple(range(kept)) if isinstance(kept, int) else kept
 
     def fits(self, channel_map: ChannelMap) -> bool:
-        """Whether every group that is named exists and has the channels that are kept."""
+        """Whether every named group exists and has the kept channels."""
         return all(
             group in channel_map.groups
-            # A prefix is not spelled out: whoever sent it may have named any number.
+            # Compared without listing a prefix: a peer may have sent any number.
             and (kept if isinstance(kept, int) else max(kept) + 1) <= channel_map.groups[group].channels
             for group, kept in self.kept.items()
         )

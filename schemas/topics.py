@@ -1,19 +1,19 @@
 """The topic tree, `fed/v1/{federation}/...`, as values.
 
-    all/state                       retained announcement, server to every device
-    layers/{n}                      chunk frames, server to every device that needs them (QoS 0)
-    devices/{device}/up/birth       retained birth, or death by last will
-    devices/{device}/up/control     JSON, device to server        (down/control: server to device)
-    devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
-    devices/{device}/up/rollout     JSON, device to whoever rolls a model out (down/rollout: to the device)
-    devices/{device}/predict/request  what `edge-client serve` is asked (predict/answer: what it says)
-    server/echo                     what the server says to itself (rollout/echo: what a rollout does)
-    devices/{device}/echo           what a device's `doctor` says to itself
-    enrol/{who}/request             JSON, to the authority: a certificate, please (enrol/{who}/answer)
+    all/state                         retained announcement, server to all devices
+    layers/{n}                        chunk frames, server to all devices that need them (QoS 0)
+    devices/{device}/up/birth         retained birth, or death by last will
+    devices/{device}/up/control       JSON, device to server (down/control: server to device)
+    devices/{device}/up/blob          chunk frames, device to server (down/blob: server to device)
+    devices/{device}/up/rollout       JSON, device to rollout service (down/rollout: back)
+    devices/{device}/predict/request  requests to `edge-client serve` (predict/answer: its answers)
+    server/echo                       the server to itself (rollout/echo: a rollout service to itself)
+    devices/{device}/echo             a device's `doctor` to itself
+    enrol/{who}/request               JSON, certificate requests to the authority (enrol/{who}/answer)
 
-A device reads `all/#` and its own `down/#` and writes its own `up/#`; of `layers/` it reads what its task
-names, while it fetches that. No two filters of one client overlap. `who` is the device, for its next
-certificate, or the id of an enrolment code, for its first.
+A device subscribes to `all/#`, to its own `down/#` and, while it fetches, to the `layers/` that its task
+names; it publishes to its own `up/#`. No two filters of one client overlap. `who` is a device that renews its
+certificate, or the id of an enrolment code.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from schemas.names import is_name
 ROOT = "fed/v1"
 MAX_SHARED_TOPIC = 99_999
 MAX_KNOWN_TOPICS = 16_384
-"""So many are read once and not with every message: three of each of five thousand devices."""
+"""Topics whose parsed form is cached: three for each of 5,000 devices."""
 CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"
-"""The id of an enrolment code: never a device's name, which cannot begin so."""
+"""The id of an enrolment code; the tilde keeps it apart from device names."""
 _CODE_ID = re.compile(CODE_ID_PATTERN.replace("$", r"\Z"))
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,4})\Z")
 
 
 class Channel(StrEnum):
-    """What a device's topic carries, and in which direction."""
+    """The part of a device topic that names content and direction."""
 
     BIRTH = "up/birth"
     UP = "up/control"
@@ -63,10 +63,10 @@ class DeviceTopic:
 
 @dataclass(frozen=True)
 class PredictTopic:
-    """Where a device's `edge-client serve` is asked, and where it answers; nobody in a federation reads it.
+    """Requests to a device's `edge-client serve` and its answers; the federation itself does not use them.
 
-    On a broker with certificates the server may ask. A service beside its device's agent has a name and a
-    certificate of its own: two connections with one certificate throw each other off.
+    On a broker with certificates the server may publish requests. The service needs another name and
+    certificate than its device's agent: a broker drops the older of two connections with one certificate.
     """
 
     federation: str
@@ -89,7 +89,7 @@ class StateTopic:
 
 @dataclass(frozen=True)
 class SharedTopic:
-    """Where blobs that several devices need are published once; which, a task says."""
+    """A topic on which blobs for several devices are published once; tasks name its number."""
 
     federation: str
     number: int
@@ -100,7 +100,7 @@ class SharedTopic:
 
 @dataclass(frozen=True)
 class EnrolTopic:
-    """Where a certificate is asked for, by a device or with an enrolment code, and where the answer comes."""
+    """Certificate requests, by a device or with an enrolment code, and the answers to them."""
 
     federation: str
     who: str
@@ -111,22 +111,22 @@ class EnrolTopic:
 
     @property
     def within(self) -> str:
-        """The topic as it is called behind the broker's enrolment listener, which adds the rest."""
+        """The topic as clients of the broker's enrolment listener see it; the listener adds the prefix."""
         return f"{self.who}/{self.part}"
 
 
 def echo_topic(federation: str, who: Literal["server", "rollout"]) -> str:
-    """Where this program publishes to itself, to see which sizes of messages come back."""
+    """The topic on which a program publishes to itself, to test which message sizes the broker accepts."""
     return f"{ROOT}/{federation}/{who}/echo"
 
 
 def enrolment_root(federation: str) -> str:
-    """The prefix that the broker's enrolment listener puts before all topics."""
+    """The prefix that the broker's enrolment listener adds to all topics."""
     return f"{ROOT}/{federation}/enrol/"
 
 
 def authority_filters(federation: str) -> tuple[str, ...]:
-    """What the authority, which answers requests for certificates, subscribes to."""
+    """Subscriptions of the authority that issues certificates."""
     return (f"{enrolment_root(federation)}+/request",)
 
 
@@ -136,36 +136,36 @@ def is_code_id(text: str) -> bool:
 
 
 def device_filters(federation: str, device: str) -> tuple[str, ...]:
-    """What a device subscribes to."""
+    """Permanent subscriptions of a device."""
     return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/devices/{device}/down/#")
 
 
 def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
-    """What the server subscribes to; without `blobs`, which its receivers take, all but those."""
+    """Subscriptions of the server; without `blobs` if receivers take them."""
     if blobs:
         return (f"{ROOT}/{federation}/devices/+/up/#",)
     return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
 
 
 def rollout_filters(federation: str) -> tuple[str, ...]:
-    """What a rollout subscribes to: who is there, and what they say of the model that they were offered."""
+    """Subscriptions of a rollout: births, and reports on the offered model."""
     return tuple(
         f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP_ROLLOUT)
     )
 
 
 def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
-    """What the server's receivers share: each message goes to one of them.
+    """The shared subscription of the server's receivers: each message goes to one of them.
 
-    Where access rules only keep messages from whoever may not read them, as Mosquitto's, a stranger in the
-    `group` would let its share of them vanish: its name must be known to nobody else.
+    The name of the `group` must be secret: Mosquitto's access rules let any client subscribe, so a foreign
+    client in the group would be handed, and lose, its share of the messages.
     """
     return (f"$share/{group}/{ROOT}/{federation}/devices/+/{Channel.UP_BLOB}",)
 
 
 @lru_cache(maxsize=MAX_KNOWN_TOPICS)
 def parse_topic(topic: str) -> DeviceTopic | StateTopic | SharedTopic | EnrolTopic:
-    """Read a topic; raises `PeerError` when it is none of this protocol."""
+    """Parse a topic; raises `PeerError` if it is not one of this protocol."""
     parts = topic.split("/")
     if parts[:2] == ROOT.split("/") and len(parts) > 3 and is_name(parts[2]):
         federation, rest = parts[2], parts[3:]

@@ -1,4 +1,4 @@
-"""What messages are made of: reason codes, profiles, what to build, what was measured; with bounds."""
+"""Values in messages, with their bounds: reason codes, device profiles, model and data, measurements."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
 Instance = Annotated[str, Field(max_length=64)]
-"""Which process of a device is meant: of a restarted one it is another."""
+"""Identifies a device's process; a restarted process has another one."""
 Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
-"""A certificate, or a request for one, as text."""
+"""A certificate or a certificate request."""
 RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 Attempt = Annotated[int, Field(ge=1)]
-"""Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
+"""Number of a planning within a run; a round may be planned more than once."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
-"""A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
+"""A mean over examples; values beyond these bounds have diverged and are sent as null."""
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["fp32", "fp16", "int8"]
-"""What an ONNX file computes with: as trained, 16-bit floats, or 8-bit integers."""
+"""Number format of an ONNX file: as trained, 16-bit floats, or 8-bit integers."""
 
 
 class Reason(StrEnum):
-    """Why something was refused: stable codes that every program may switch on."""
+    """Why something was refused: stable codes for programs."""
 
     MALFORMED = "malformed"
     OVERSIZED = "oversized"
@@ -63,7 +63,7 @@ class Reason(StrEnum):
 
 
 class Eligibility(StrEnum):
-    """What its owner's rules let a device do now: train, wait with it for a while, or nothing but serve."""
+    """What the owner's rules allow a device now: to train, to wait with training, or to serve models only."""
 
     TRAIN = "train"
     PAUSE = "pause"
@@ -74,15 +74,15 @@ Bytes = Annotated[int, Field(ge=0, le=10**15)]
 
 
 TRAINING_PASSES = 3
-"""What a training step costs, in forward passes (Kaplan et al. 2020, section 2.1; Baydin et al. 2018, section
+"""Cost of a training step in forward passes (Kaplan et al. 2020, section 2.1; Baydin et al. 2018, section
 3.2: at most four)."""
 
 
 class MeasuredSpeed(Frozen):
-    """What a device has measured on a reference block; what could not be measured is left out.
+    """A device's speed on a reference block; None where it could not be measured.
 
-    `training_macs_per_s` counts a step as `TRAINING_PASSES` forward passes. `resident_bytes` is what a
-    process holds that can train, before it has anything to train.
+    `training_macs_per_s` counts a training step as `TRAINING_PASSES` forward passes. `resident_bytes` is the
+    memory of a process that is ready to train, without a model.
     """
 
     training_macs_per_s: float | None = Field(default=None, gt=0, le=1e18)
@@ -91,10 +91,10 @@ class MeasuredSpeed(Frozen):
 
 
 class BoardState(Frozen):
-    """How a board is just now; what cannot be read is left out.
+    """Current readings of a board; None where they cannot be read.
 
-    `memory_bytes` is what the device's process holds, `memory_free_bytes` what it could still take, `load`
-    the system's mean of the last minute per core.
+    `memory_bytes` is the memory of the device's process, `memory_free_bytes` what it could still allocate,
+    `load` the system's one-minute load average per core.
     """
 
     celsius: float | None = Field(default=None, ge=-100, le=300)
@@ -105,11 +105,10 @@ class BoardState(Frozen):
 
 
 class CapabilityProfile(Frozen):
-    """What a device can do, and how it was when it said so. `tier` 1 is the weakest; absent: let the server
-    decide.
+    """A device's capabilities, and its state when it reported them; unknown values are None.
 
-    `memory_bytes` is what there is for the device's process at most, `memory_free_bytes` what it could still
-    take. What is not known is left out.
+    `memory_bytes` is the most that the device's process may use, `memory_free_bytes` what it could still
+    allocate. `tier` 1 is the weakest; without a tier the server assigns one.
     """
 
     machine: Text = ""
@@ -133,14 +132,14 @@ class CapabilityProfile(Frozen):
 
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]
 MAX_CLASS_NAMES = 200
-"""So many a birth may state; a federation may have more, which its file or its server's data name."""
+"""Class names in one birth; a federation with more names them in its file or its test data."""
 
 
 class DataCard(Frozen):
-    """What a device says of its data: never the data, nor how its classes are spread.
+    """A device's description of its data, without the data or the distribution of its classes.
 
-    The classes of `named` data have names of their own: `class_names`, unless they do not fit. All other
-    labels are indices into the federation's list.
+    `named` data has its own `class_names`, sent unless they do not fit. All other labels are indices into the
+    federation's list.
     """
 
     source: Text
@@ -152,7 +151,7 @@ class DataCard(Frozen):
 
 
 class ModelSpec(Frozen):
-    """Which network to build: a name of `edge_client.models` or `package.module:factory`."""
+    """The network to build: a name in `edge_client.models`, or `package.module:factory`."""
 
     name: Text
     input_shape: tuple[Annotated[int, Field(ge=1, le=65_536)], ...]
@@ -160,7 +159,7 @@ class ModelSpec(Frozen):
 
 
 class Preprocessing(Frozen):
-    """How pixels become inputs: `(pixels / scale - mean) / std`, per colour channel."""
+    """From pixels to inputs: `(pixels / scale - mean) / std`, per colour channel."""
 
     scale: float = Field(default=255.0, gt=0)
     mean: tuple[float, ...] = (0.0,)
@@ -169,15 +168,15 @@ class Preprocessing(Frozen):
 
 
 class PersonalPruning(Frozen):
-    """The client shall choose its own channels after training: `ratios` per group, ranked by attention."""
+    """The device prunes `ratios` of each channel group itself, after training, by attention."""
 
     ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
 
 
 class TrainingMetrics(Frozen):
-    """What local training measured. Losses are means per example.
+    """Measurements of local training. Losses are means per example.
 
-    On local held-out data: `received_loss` of the model that came, `accuracy` of the one that was trained.
+    On local held-out data: `received_loss` of the received model, `accuracy` of the trained one.
     """
 
     examples: Count
@@ -190,10 +189,10 @@ class TrainingMetrics(Frozen):
 
 
 class DeliveryVerdict(Frozen):
-    """Whether a device serves the model that it was delivered, or goes on with the `earlier` one, and why.
+    """Whether a device serves the delivered model, or keeps the `earlier` one, and why.
 
-    `accuracy` is the new file's and `earlier_accuracy` that of the model in use before, both on the same
-    `examples` of the device; left out where they were not compared.
+    `accuracy` (new file) and `earlier_accuracy` (model in use before) are measured on the same `examples` of
+    the device; None if they were not compared.
     """
 
     served: bool
@@ -205,11 +204,11 @@ class DeliveryVerdict(Frozen):
 
 
 class DeliveryMetrics(Frozen):
-    """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes.
+    """A device's measurements of its exported model. Times in milliseconds per image, sizes in bytes.
 
-    `torch_accuracy` and `onnx_accuracy` are of the network as trained; `onnx_bytes`, `onnx_sha256` and
-    `latency_ms` are of the file that the device made of it, which is that `variant` with `variant_accuracy`.
-    The `verdict` says whether the device serves that file; a device that says none does.
+    `torch_accuracy` and `onnx_accuracy` are of the network as trained. `onnx_bytes`, `onnx_sha256`,
+    `latency_ms` and `variant_accuracy` are of the file in use, a `variant` of it. Without a `verdict` the
+    device serves that file.
     """
 
     parameters: Count

@@ -71,7 +71,7 @@ class Aggregator:
     def _review(self, command: CloseRound) -> Reviewed:
         """Compare the updates with each other, and refuse outliers."""
         sent = self._sent(command)
-        refused = self._checker.outliers(sent)
+        refused = self._checker.find_outliers(sent)
         accepted = {name: update for name, update in sent.items() if name not in refused}
         updates = self._updates(accepted, command.staleness)
         believed = self._context.strategy.claims.believed(updates, known_examples(self._model.state))
@@ -98,7 +98,7 @@ class Aggregator:
                 self._storage.store.path(update.blob.digest),
                 unpacked=self._storage.unpacked,
                 staleness=staleness.get(device, 0),
-                ratio=self._checker.taken_ratio(update),
+                ratio=self._checker.take_ratio(update),
             )
             for device, update in sent.items()
         ]
@@ -180,7 +180,7 @@ class Aggregator:
             refused=[reviewed.sent[name] for name in reviewed.refused],
         )
         if reviewed.refused:
-            self._checker.guard.began_anew(self._storage.examined())
+            self._checker.history.reset(self._storage.examined())
 
     def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
         """What the round has shown; None for rounds that are not observed."""

@@ -34,12 +34,12 @@ class BlobRepair:
 
         def make_again(damaged: frozenset[str]) -> None:
             if damaged & self._publisher.digests:
-                self._publisher.begin_anew()
+                self._publisher.reset()
             needed = [task for task in tasks if any(ref.digest in damaged for ref in task.blobs.values())]
             # Sub-models of one planning share blobs, so all of its tasks are needed.
             attempts = {task.attempt for task in needed}
             planned = [task for task in tasks if task.attempt in attempts]
-            self._assigning.make_again(
+            self._assigning.restore_blobs(
                 planned, self._model.state, tiers=lambda: self._model.tier_specs().values()
             )
             self._draw_graphs(needed)

@@ -54,7 +54,7 @@ class Planner:
         """
         self._name_classes(command.classes)
         command = self._with_believed_births(command)
-        described = self._assigning.described(chunk_bytes)
+        described = self._assigning.store_channel_map(chunk_bytes)
         self._storage.forget_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
         choices: RoundChoices | None = None
@@ -70,12 +70,12 @@ class Planner:
             if ended := self._context.privacy.over_budget(self._model.state):
                 return RoundPlanned(command.attempt, {}, ended=ended)
             jobs = self._kept_private(jobs, command)
-        assignments = self._assigning.assignments(
+        assignments = self._assigning.assign(
             command,
             jobs,
             self._model.state,
             state_sha256=self._model.sha256,
-            described=described,
+            channel_map=described,
             tiers=lambda: self._model.tier_specs().values(),
             graphs=self._graphs(jobs.values(), chunk_bytes) if command.deliver else {},
         )
@@ -99,7 +99,7 @@ class Planner:
             self._journaled = names
         if names and names != self._context.testing.classes:
             self._context.testing.agree(names)
-            self._assigning.describe(self._context.testing.preprocessing)
+            self._assigning.set_preprocessing(self._context.testing.preprocessing)
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with each device's claims cut to what may count."""

@@ -48,7 +48,7 @@ class Rollback:
         undone = GivenUp(command.undone, command.attempt, sha256, out, command.why)
         storage.journal.undone(undone, strike_rows(command, out))
         self._model.go_back(older, undone)
-        self._publisher.begin_anew()
+        self._publisher.reset()
         # In this order: a model that is in its place again has its state next to it.
         durable = self._model.context.durable
         folder.save_checkpoint(self._model.state, durable=durable)

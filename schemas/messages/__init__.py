@@ -1,7 +1,6 @@
-"""Every control message of the protocol, and the one way in and out of bytes.
+"""Every control message of the protocol, and the functions that encode and decode them.
 
-Messages are JSON objects with a `kind`; tensors never travel in them, only blob references. The kinds stand
-by what they are about in `schemas.messages`.
+Messages are JSON objects with a `kind`. They contain references to blobs, never tensors.
 """
 
 from __future__ import annotations
@@ -102,9 +101,9 @@ FromServer = (
     | UnmaskRequest
 )
 IdentityMessage = CertificateRequest | IssuedCertificate
-"""Between a device and the authority, on topics of their own."""
+"""Between a device and the certificate authority, on their own topics."""
 RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
-"""Between a device and whoever rolls a model out, on topics of their own; blobs are asked for there too."""
+"""Between a device and a rollout service, on their own topics, as are its blob requests."""
 AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage
 
 MESSAGES: dict[str, type[Message]] = {
@@ -137,7 +136,7 @@ MESSAGES: dict[str, type[Message]] = {
 
 
 def encode_message(message: Message) -> bytes:
-    """Encode a message as JSON; raises `PeerError` when it is larger than its kind may be."""
+    """Encode a message as JSON; raises `PeerError` if it is larger than its kind allows."""
     payload = message.model_dump_json().encode()
     if len(payload) > message.max_bytes:
         raise PeerError(
@@ -147,7 +146,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessage:
-    """Decode a message; raises `PeerError` with its reason for whatever is not exactly one."""
+    """Decode a message; raises `PeerError` with a reason if it is not valid."""
     if len(payload) > MAX_MESSAGE_BYTES:
         raise PeerError(
             f"message of {len(payload)} bytes exceeds {MAX_MESSAGE_BYTES}", reason=Reason.OVERSIZED
@@ -175,7 +174,7 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
             f"{message.kind} for federation {message.federation!r}, this is {federation!r}",
             reason=Reason.WRONG_FEDERATION,
         )
-    # The table holds these and no others.
+    # MESSAGES has these classes only.
     return cast(AnyMessage, message)
 
 

@@ -1,4 +1,4 @@
-"""What the server says to all, retained."""
+"""Retained messages from the server to all devices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from schemas.values import RoundNumber
 
 
 class RoundAnnouncement(Message):
-    """Retained, to all: which round of which run is under way.
+    """The current round of a run.
 
-    Tasks of rounds before `oldest` are no longer wanted; unless stated, only those of `round` are.
+    Tasks of rounds before `oldest` are void; by default all but those of `round`.
     """
 
     kind: Literal["round-announcement"] = "round-announcement"
@@ -33,7 +33,7 @@ class RoundAnnouncement(Message):
 
 
 class FederationEnd(Message):
-    """Retained, to all: that run is over."""
+    """The run is over."""
 
     kind: Literal["federation-end"] = "federation-end"
     run: Name

@@ -1,4 +1,4 @@
-"""How blobs come: asked for by whoever wants them, or published once for several devices."""
+"""Transfers of blobs: requested by the receiver, or published once for several devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.values import Attempt
 
 
 class BlobRequest(Message):
-    """Send me up to `count` chunks of this blob, from chunk `first` on. The receiver pulls."""
+    """Request for up to `count` chunks of a blob, from chunk `first` on."""
 
     kind: Literal["blob-request"] = "blob-request"
     device: Name
@@ -22,7 +22,7 @@ class BlobRequest(Message):
 
 
 class BroadcastProgress(Message):
-    """The device has heard a shared topic up to chunk `index` of this blob; said every few megabytes."""
+    """The device has received chunk `index` of a blob on a shared topic; sent every few megabytes."""
 
     kind: Literal["heard"] = "heard"
     device: Name
@@ -33,7 +33,7 @@ class BroadcastProgress(Message):
 
 
 class BroadcastEnd(Message):
-    """To a device: nothing more of these blobs comes on a shared topic for it; it asks for what it lacks."""
+    """To a device: the broadcast of these blobs is over; it may request missing chunks."""
 
     kind: Literal["broadcast-end"] = "broadcast-end"
     device: Name

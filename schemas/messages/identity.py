@@ -1,4 +1,4 @@
-"""A device asks the authority for a certificate, and gets it."""
+"""How a device obtains a certificate from the authority."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from schemas.values import Pem
 
 
 class CertificateRequest(Message):
-    """A device asks the authority for a certificate of its key; `csr` is PEM (PKCS #10).
+    """Request for a certificate of the device's key; `csr` is PEM (PKCS #10).
 
-    With an enrolment code `proof` shows that the device holds it (`schemas.security.enrolment`); for the next
-    certificate the device's own topic, which the broker keeps for it alone, is proof enough.
+    `proof` shows that the device has an enrolment code (`schemas.security.enrolment`). A renewal needs none:
+    the broker lets only the device itself publish to its topic.
     """
 
     kind: Literal["certificate-request"] = "certificate-request"
@@ -23,9 +23,9 @@ class CertificateRequest(Message):
 
 
 class IssuedCertificate(Message):
-    """The authority's answer: the certificate, PEM, and that of the authority which devices trust.
+    """The authority's answer: the device's certificate and that of the authority, both PEM.
 
-    `proof` answers a request's: whoever does not know the code cannot have made this.
+    `proof` answers the request's: only a holder of the enrolment code can compute it.
     """
 
     kind: Literal["issued-certificate"] = "issued-certificate"

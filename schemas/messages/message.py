@@ -1,4 +1,4 @@
-"""What every message states, and how large it may be."""
+"""The base of all messages, and their size limits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from schemas.base import Frozen
 from schemas.names import Name
 
 PROTOCOL = 1
-"""The version that this program speaks; a message states the one it was written in."""
+"""Version of the protocol that this program writes."""
 PROTOCOL_RANGE = (1, 1)
 MAX_MESSAGE_BYTES = 256 * 1024
-"""Of the largest kinds, which may list a channel by channel choice; others stay below 4 kB."""
+"""Limit of the largest kinds, which may list channels one by one; the default is 4 kB."""
 
 
 class Message(Frozen):

@@ -1,8 +1,7 @@
-"""A store beside the broker for large blobs, and the addresses in it that one device may use for a while.
+"""An object store for large blobs, and the presigned addresses in it that one device may use.
 
-What a task says of the store is signed with it. The addresses are not, for they end after a while, and each
-repeat of a task brings fresh ones. Nor need they be: a blob is known by its digest wherever it came from, and
-a device goes to no address outside of the store that the task names.
+A task's signature covers the store, not the addresses: they expire, and each repeat of the task renews them.
+They need no signature: blobs are checked by digest, and a device uses no address outside the store.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ DIGEST_HEADER = "X-Blob-Digest"
 
 
 class ObjectStoreTerms(Frozen):
-    """Where a run's large blobs lie: all that begin with `address`, those of more than `above` bytes.
+    """The object store of a run: its URL prefix `address`, for blobs of more than `above` bytes.
 
-    In one that is `resumable` an upload is named by its digest, too (`DIGEST_HEADER`), and goes on where it
-    was cut (`Content-Range`); in others it begins again.
+    In a `resumable` store an upload states its digest (`DIGEST_HEADER`) and resumes where it was interrupted
+    (`Content-Range`); in others it starts again.
     """
 
     address: Annotated[StoreUrl, Field(max_length=1000)]
@@ -34,19 +33,19 @@ class ObjectStoreTerms(Frozen):
     resumable: bool = False
 
     def holds(self, ref: BlobRef) -> bool:
-        """Whether a blob is large enough; one that rides along with its message never is."""
+        """Whether a blob is large enough for the store; blobs sent with their message never are."""
         return ref.size > self.above and not ref.inline
 
     def has(self, url: str) -> bool:
-        """Whether an address is one of this store, and names its place there plainly."""
+        """Whether an address is within this store, without `..`, escapes or fragments in its path."""
         inside = url.removeprefix(self.address).partition("?")[0]
         return url.startswith(self.address) and not any(odd in inside for odd in ("..", "%", "\\", "#"))
 
 
 class Addresses(Frozen):
-    """Signed and expiring addresses: `get` by the blobs' names in the task, `put` for the update.
+    """Presigned, expiring addresses: `get` by the blobs' names in the task, `put` for the update.
 
-    Whoever has one may use it, so they are told to nobody else, and never logged.
+    Anyone who has an address can use it, so addresses are secrets and never logged.
     """
 
     get: Annotated[Mapping[Text, Url], Field(max_length=MAX_BLOBS, repr=False)] = {}
@@ -54,5 +53,5 @@ class Addresses(Frozen):
 
 
 def shown(url: str) -> str:
-    """An address as it may be logged: without its signature."""
+    """An address without its signature, as it may be logged."""
     return url.partition("?")[0]

@@ -1,4 +1,4 @@
-"""A device speaks of itself: that it is there, that it is gone, where it is in its work."""
+"""A device's presence: birth, death, telemetry."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from schemas.values import (
 
 
 class Birth(Message):
-    """Retained: the device is there. A higher `session` replaces a lower one.
+    """Retained: the device is present. A higher `session` replaces a lower one.
 
-    It is said again within a session where `eligibility` changes, with the reason in words. `instance` names
-    the process that says it, and `origin` its machine in words: two devices with one name are told by them.
-    Its certificate, if it has one, is good until `certificate_until` (seconds since 1970).
+    It is published again when `eligibility` changes. `instance` identifies the process and `origin` describes
+    its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
+    device's certificate expires.
     """
 
     kind: Literal["birth"] = "birth"
@@ -43,7 +43,7 @@ class Birth(Message):
 
 
 class Death(Message):
-    """Last will, retained over the birth: the device of that `session` is gone."""
+    """Last will, retained in place of the birth: the device of that `session` is gone."""
 
     kind: Literal["death"] = "death"
     device: Name
@@ -51,7 +51,7 @@ class Death(Message):
 
 
 class Telemetry(Message):
-    """Where a device is in its work, and how its board is; lost ones are not missed."""
+    """A device's progress and the state of its board, sent at QoS 0."""
 
     kind: Literal["telemetry"] = "telemetry"
     device: Name

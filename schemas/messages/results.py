@@ -24,9 +24,9 @@ from schemas.values import (
 
 
 class TaskReply(Message):
-    """Accept or decline a task; a task that fails later is declined too, with the reason.
+    """Accepts or declines a task; a task that fails later is declined with the reason.
 
-    `listens`: the shared topics on which the device, from now on, hears what it lacks.
+    `listens` are the shared topics that the device has subscribed to.
     """
 
     kind: Literal["task-reply"] = "task-reply"
@@ -41,11 +41,10 @@ class TaskReply(Message):
 
 
 class Update(Message):
-    """The result of a training task: groups in the coordinates of `spec`, as a blob to be fetched.
+    """The result of a `TrainTask`: parameter groups in the coordinates of `spec`, as a blob.
 
-    One that is `deposited` lies where the task said; the device has it still, in chunks as ever. For the task
-    `heard_bytes` have reached the device on topics that it shares with others, as far as it knows, and
-    `fetched_bytes` from the object store.
+    A `deposited` blob is in the object store, at the address that the task gave; the device still sends it in
+    chunks on request. `heard_bytes` were received on shared topics, `fetched_bytes` from the object store.
     """
 
     kind: Literal["update"] = "update"
@@ -63,9 +62,9 @@ class Update(Message):
 
 
 class Delivery(Message):
-    """The result of a delivery task: the compact model is exported, and served unless the verdict is no.
+    """The result of a `DeliverTask`: the model is exported, and served unless the verdict says otherwise.
 
-    `heard_bytes` and `fetched_bytes` are those of an `Update`.
+    `heard_bytes` and `fetched_bytes` are as in `Update`.
     """
 
     kind: Literal["delivery"] = "delivery"
@@ -79,9 +78,9 @@ class Delivery(Message):
 
 
 class Acknowledgement(Message):
-    """The server holds the result of this task for good; `digest` is that of the update's blob.
+    """The server has stored the result of this task; `digest` is that of the update's blob.
 
-    `manifest` is the server's signature for the model that a delivery has reported.
+    `manifest` is the server's signature for the delivered model.
     """
 
     kind: Literal["acknowledgement"] = "acknowledgement"
@@ -93,10 +92,10 @@ class Acknowledgement(Message):
 
 
 class Refusal(Message):
-    """The server, or a device, will not take what it was sent, and why.
+    """The server or a device refuses what it was sent.
 
-    `run` and `attempt` name the task whose result is refused, `digest` the blob that is meant, `instance` the
-    process, where another one has the same name.
+    `run` and `attempt` name the task whose result is refused, `digest` the blob, `instance` the process if
+    several use the same name.
     """
 
     kind: Literal["refusal"] = "refusal"

@@ -1,4 +1,4 @@
-"""A finished model on its way to the devices that shall serve it, on topics of their own: `rollout`."""
+"""Offering a finished model to the devices that are to serve it, on the `rollout` topics."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from schemas.values import Text
 
 
 class ModelOffer(Message):
-    """To a device: fetch this ONNX file of its own tier, compare it with what it runs, switch, watch it.
+    """To a device: fetch the ONNX file of its tier, compare it with the running model, switch, watch it.
 
-    `manifest` is the server's signature for the file. The device asks for the blob in chunks. The same offer
-    comes again until the device is done, and is answered each time with a `ModelReport`.
+    `manifest` is the server's signature for the file. The device requests the blob in chunks. The offer is
+    repeated until the device is done, and answered with a `ModelReport` each time.
     """
 
     kind: Literal["model-offer"] = "model-offer"
@@ -33,7 +33,7 @@ class ModelOffer(Message):
 
 
 class ModelWithdrawal(Message):
-    """To a device: that version is not to be served; whoever has switched to it goes back."""
+    """To a device: do not serve that version; if it is in use, go back to the previous one."""
 
     kind: Literal["model-withdrawal"] = "model-withdrawal"
     device: Name
@@ -43,9 +43,9 @@ class ModelWithdrawal(Message):
 
 
 class ModelReport(Message):
-    """Where a device is with the model that it was offered; `cause` says why it ended so.
+    """A device's stage with the offered model, and the `cause` of a refusal or a rollback.
 
-    `running` is what it measured of the model that it had, `candidate` of the offered one, side by side.
+    `running` and `candidate` are its measurements of the model in use and of the offered one.
     """
 
     kind: Literal["model-report"] = "model-report"

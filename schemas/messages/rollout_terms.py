@@ -1,4 +1,4 @@
-"""What a rollout is judged by: its terms, what a device measures, where it is, and why it ends."""
+"""Terms of a model's trial on a device, its measurements, stages and causes of failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Milliseconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Stage(StrEnum):
-    """How far a device is with the model that it was offered. The last three are final."""
+    """A device's progress with the offered model. The last three stages are final."""
 
     OFFERED = "offered"
     FETCHED = "fetched"
@@ -29,7 +29,7 @@ FINAL = frozenset({Stage.KEPT, Stage.REFUSED, Stage.ROLLED_BACK})
 
 
 class Cause(StrEnum):
-    """Why a device refuses a model or goes back from it: stable codes."""
+    """Why a device refuses a model or rolls it back: stable codes."""
 
     ACCURACY = "accuracy"
     LATENCY = "latency"
@@ -44,14 +44,14 @@ class Cause(StrEnum):
 
 
 class TrialTerms(Frozen):
-    """What a device holds the offered model to, beside the one that it runs.
+    """Limits for an offered model, relative to the model in use.
 
-    - `examples`: so many of its own examples, at most, are run through both models;
-    - `accuracy_drop`: the share of them that the new model may get wrong beyond the old one;
-    - `latency_ratio`: how many times as long it may take for one image;
-    - `error_rate`: the share of requests that may fail beyond the old one's, while it is watched;
-    - `crashes`: how often what serves it may crash while it is watched;
-    - `watch_s`: how long it is watched after the switch before it is kept.
+    - `examples`: most of the device's own examples that both models are run on;
+    - `accuracy_drop`: share of them that the new model may get wrong beyond the old one;
+    - `latency_ratio`: greatest ratio of its time for one image to the old model's;
+    - `error_rate`: share of requests that may fail beyond the old model's, while it is watched;
+    - `crashes`: most crashes of the serving process while it is watched;
+    - `watch_s`: seconds after the switch until the model is kept.
     """
 
     examples: int = Field(default=200, ge=0, le=10_000)
@@ -63,7 +63,7 @@ class TrialTerms(Frozen):
 
 
 class ModelMeasurement(Frozen):
-    """One model on a device's own examples: accuracy on so many of them, milliseconds for one image."""
+    """One model on a device's own examples: their number, accuracy, milliseconds for one image."""
 
     examples: Count = 0
     accuracy: Fraction | None = None

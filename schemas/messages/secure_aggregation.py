@@ -1,4 +1,4 @@
-"""How the masks of a round are agreed on and undone: six messages, in this order."""
+"""The six messages that agree on the masks of a round and remove them, in this order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.values import Attempt, RoundNumber
 
 
 class KeyAdvertisement(Message):
-    """A device would mask its update of this task: its public keys, made for this attempt alone."""
+    """A device's public keys for masking its update, made for this attempt only."""
 
     kind: Literal["key-advertisement"] = "key-advertisement"
     device: Name
@@ -26,7 +26,7 @@ class KeyAdvertisement(Message):
 
 
 class MaskCohort(Message):
-    """To a device that has advertised: with whom it agrees on masks. Every member gets the same list."""
+    """To a device that has advertised keys: the cohort. Every member gets the same list."""
 
     kind: Literal["mask-cohort"] = "mask-cohort"
     device: Name
@@ -38,7 +38,7 @@ class MaskCohort(Message):
 
 
 class KeyShares(Message):
-    """A device's shares of its secrets, one sealed parcel per other member; the server cannot open any."""
+    """A device's shares of its secrets, one parcel per other member, sealed for that member."""
 
     kind: Literal["key-shares"] = "key-shares"
     device: Name
@@ -50,7 +50,7 @@ class KeyShares(Message):
 
 
 class EntrustedShares(Message):
-    """To a member: the parcels for it, by sender. Who sent none is out: nobody masks with it."""
+    """To a member: the parcels for it, by sender. Members that sent none are out of the cohort."""
 
     kind: Literal["entrusted-shares"] = "entrusted-shares"
     device: Name
@@ -62,7 +62,7 @@ class EntrustedShares(Message):
 
 
 class UnmaskRequest(Message):
-    """To a member whose update counts: of whom the server has a masked update, that member included."""
+    """To a member whose update counts: the members whose masked updates the server has, itself included."""
 
     kind: Literal["unmask-request"] = "unmask-request"
     device: Name
@@ -74,9 +74,9 @@ class UnmaskRequest(Message):
 
 
 class UnmaskAnswer(Message):
-    """What lets the sum be unmasked: of each member either its seeds' shares or its key's, never both.
+    """Shares that unmask the sum: for each member either those of its seeds or that of its key, never both.
 
-    `seeds`: of each survivor, one share per segment that is to be revealed, in order; `keys`: of the others.
+    `seeds` has, for each survivor, one share per segment to be revealed, in order; `keys` has the others.
     """
 
     kind: Literal["unmask-answer"] = "unmask-answer"

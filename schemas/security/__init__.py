@@ -1,1 +1,1 @@
-"""What is signed, how devices enrol, and the terms of secure aggregation."""
+"""Signed manifests, enrolment codes, and the terms of secure aggregation."""

@@ -1,8 +1,8 @@
-"""Enrolment codes: one text that lets a device ask for its first certificate, once, until it expires.
+"""Enrolment codes: a line of text with which a device requests its first certificate, once, until it expires.
 
-A code holds a secret that never travels over the broker: both sides prove with it, by HMAC-SHA256, that they
-know it, so whoever reads the exchange can neither use the code nor forge the answer. It also holds a
-short-lived certificate that opens the broker's enrolment listener and nothing else.
+The code has a secret that is never sent over the broker: each side proves by HMAC-SHA256 that it knows the
+secret, so that a reader of the exchange can neither use the code nor forge the answer. The code also has a
+short-lived certificate that is valid for the broker's enrolment listener only.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CodeId = Annotated[str, StringConstraints(pattern=CODE_ID_PATTERN)]
 
 
 class EnrolmentCode(Frozen):
-    """What a code says: for which device, where to redeem it, until when (seconds since 1970), with what.
+    """The content of a code for one `device`; it `expires` in seconds since 1970.
 
-    `door` is the broker's enrolment listener, `broker` where the device connects ever after. `certificate`
-    and `key` open the door; the device's own key is made on the device. `trust` is the content of the file
-    that the device's `trust` names, empty without one.
+    `door` is the address of the broker's enrolment listener, for which `certificate` and `key` are valid;
+    `broker` is where the device connects afterwards, with a key made on the device. `trust` is the content of
+    the file for the device's option `trust`; empty if there is none.
     """
 
     federation: Name
@@ -50,54 +50,54 @@ class EnrolmentCode(Frozen):
 
 
 def encode_code(code: EnrolmentCode) -> str:
-    """One line of text, to be copied as a whole."""
+    """The code as one line of text."""
     packed = zlib.compress(code.model_dump_json().encode(), 9)
     return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
 def decode_code(text: str) -> EnrolmentCode:
-    """Read a code; raises `ConfigError` where it is none, or was cut."""
-    word = "".join(text.split())
-    if not word.startswith(PREFIX):
-        raise ConfigError(f"this is no enrolment code: one begins with '{PREFIX}'")
+    """Decode a code; raises `ConfigError` if it is invalid or incomplete."""
+    line = "".join(text.split())
+    if not line.startswith(PREFIX):
+        raise ConfigError(f"this is not an enrolment code: codes begin with '{PREFIX}'")
     try:
-        packed = base64.b64decode(_padded(word.removeprefix(PREFIX)), altchars=b"-_", validate=True)
+        packed = base64.b64decode(_padded(line.removeprefix(PREFIX)), altchars=b"-_", validate=True)
         reader = zlib.decompressobj()
         content = reader.decompress(packed, MAX_CONTENT_BYTES)
-        if not reader.eof or len(word) > MAX_CODE_CHARS:
+        if not reader.eof or len(line) > MAX_CODE_CHARS:
             raise ValueError("cut or too long")
         return EnrolmentCode.model_validate_json(content)
     except (ValueError, binascii.Error, zlib.error, ValidationError) as error:
         raise ConfigError("the enrolment code is damaged: copy the whole line, or use its file") from error
 
 
-def _padded(word: str) -> str:
-    return word + "=" * (-len(word) % 4)
+def _padded(text: str) -> str:
+    return text + "=" * (-len(text) % 4)
 
 
 def proof_key(secret: str, code: str) -> bytes:
-    """The key of both proofs, from a code's secret (hex, uniformly random) and its id."""
+    """The HMAC key of both proofs, from a code's secret (hex, uniformly random) and its id."""
     return hmac.digest(
         bytes.fromhex(secret), b"edge-federation enrolment 1\0" + code.encode(), hashlib.sha256
     )
 
 
 def request_proof(key: bytes, *, federation: str, device: str, csr: str) -> str:
-    """That whoever made this request holds the code."""
+    """Proof that the sender of this request has the code."""
     return _proof(key, "request", federation, device, csr)
 
 
 def answer_proof(key: bytes, *, federation: str, csr: str, certificate: str, authority: str) -> str:
-    """That whoever made this answer to that request holds the code."""
+    """Proof that the sender of this answer to the request `csr` has the code."""
     return _proof(key, "answer", federation, csr, certificate, authority)
 
 
 def proves(expected: str, given: str | None) -> bool:
-    """Whether a proof is the expected one, in a time that tells nothing of it."""
+    """Whether a proof is the expected one, compared in constant time."""
     return hmac.compare_digest(expected.encode(), (given or "").encode())
 
 
 def _proof(key: bytes, *parts: str) -> str:
-    """Each part is digested first, so that none can reach into the next."""
+    """HMAC over the digests of the parts, so that no part can extend into the next."""
     digests = b"".join(hashlib.sha256(part.encode()).digest() for part in parts)
     return hmac.new(key, digests, hashlib.sha256).hexdigest()

@@ -1,8 +1,8 @@
-"""What the server's signature is over: a manifest that names bytes by their digest and says what they are.
+"""Manifests: what the server signs. A manifest names bytes by their digest and says what they are.
 
-Signed are the canonical bytes of the manifest behind a prefix that no other use of the key has. Canonical is
-JSON with sorted keys, without spaces, in ASCII, and without fractions: a number then has one spelling only
-(as in TUF's canonical JSON). Key order and spaces of what travels or lies on a disk therefore do not matter.
+The signature is over a prefix, unique to this use of the key, and the manifest in canonical JSON: sorted
+keys, no spaces, ASCII, no fractions, so that each value has one spelling (as in TUF's canonical JSON). Key
+order and spaces of a manifest on the wire or on disk therefore do not matter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from schemas.values import Attempt, Reason, RoundNumber
 PREFIX = b"edge-federation manifest 1\n"
 MAX_MANIFEST_BYTES = 4 * 1024
 NOT_SIGNED = frozenset({"deadline_s", "addresses", "manifest"})
-"""Of a task: how much time is left, and which addresses are good for how long, differs in each repeat (see
+"""Unsigned fields of a task: the time left and the addresses differ in each repeat (see
 `schemas.messages.object_store`), and the manifest cannot sign itself."""
 
 Kind = Literal["task", "model", "tier-export", "device-export"]
@@ -31,17 +31,17 @@ SignatureText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 
 
 class Manifest(Frozen):
-    """What some bytes are; `sha256` names them, and what the signature vouches for depends on `what`.
+    """A statement about the bytes with digest `sha256`; `what` says which.
 
-    - `task`: the server gave `device` this task, with these blobs, this spec and this training plan.
-      `sha256` is the task's (`content_digest`), blobs' digests and all.
+    - `task`: the server gave `device` this task. `sha256` is the task's `content_digest`, which covers the
+      digests of its blobs.
     - `model`: the server made this version of the global model. `sha256` is that of its `manifest.json`.
-    - `tier-export`: the server itself made this ONNX file of that tier.
-    - `device-export`: the server gave `device` the sub-model of `spec_sha256`, and `device` says that this
-      is the ONNX file which it made of it. The server has not seen the file: its worth is that of the device.
+    - `tier-export`: the server exported this ONNX file for that tier.
+    - `device-export`: the server gave `device` the sub-model of `spec_sha256`, and `device` reports that it
+      exported this ONNX file from it. The server has not seen the file and relies on the device.
 
-    `ratio` is decimal text; `parent_sha256` the state of the global model that it was cut from; `issued_at`
-    the server's clock in seconds since 1970, of an export by a device that of its task.
+    `ratio` is decimal text. `parent_sha256` is the state of the global model that it was cut from.
+    `issued_at` is the server's time in seconds since 1970; for a device's export, that of its task.
     """
 
     version: Literal[1] = 1
@@ -68,31 +68,31 @@ class SignedManifest(Frozen):
 
 
 def signed_bytes(manifest: Manifest) -> bytes:
-    """What is signed."""
+    """The bytes that are signed."""
     return PREFIX + canonical(manifest)
 
 
 def canonical(value: Frozen, *, without: frozenset[str] = frozenset()) -> bytes:
-    """A value's one spelling as JSON, some of its own fields left out."""
+    """Canonical JSON of a value without some of its fields."""
     fields = value.model_dump(mode="json", exclude=set(without))
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def content_digest(task: Frozen) -> str:
-    """The sha256 of a task as far as it is signed: everything but `NOT_SIGNED`.
+    """The sha256 of a task without the fields `NOT_SIGNED`.
 
-    Its fractions are spelled as Python and JavaScript do, with the fewest digits that give the same number.
+    Fractions are spelled as in Python and JavaScript: the fewest digits that give the same number.
     """
     return hashlib.sha256(canonical(task, without=NOT_SIGNED)).hexdigest()
 
 
 def spec_digest(spec: SubModelSpec) -> str:
-    """The sha256 of a sub-model's spec."""
+    """The sha256 of a sub-model's spec in canonical JSON."""
     return hashlib.sha256(canonical(spec)).hexdigest()
 
 
 def manifest_path(path: Path) -> Path:
-    """Where the signed manifest of the file at `path` lies: beside it."""
+    """Path of the signed manifest of the file at `path`, in the same folder."""
     return path.with_name(f"{path.name}.manifest.json")
 
 
@@ -102,7 +102,7 @@ def encode_manifest(signed: SignedManifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> SignedManifest:
-    """Read a signed manifest, whose signature is not looked at; raises `PeerError` for anything else."""
+    """Decode a signed manifest without checking its signature; raises `PeerError` if it is not valid."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise PeerError(
             f"manifest of {len(data)} bytes exceeds {MAX_MANIFEST_BYTES}", reason=Reason.OVERSIZED

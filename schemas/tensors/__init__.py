@@ -1,1 +1,1 @@
-"""Arrays, safetensors files, and blobs cut into checked chunks."""
+"""Lazy arrays, safetensors files, and blobs in checked chunks."""

@@ -1,8 +1,7 @@
-"""Arrays that are made a piece at a time, so that a model never has to be in memory whole.
+"""Arrays made in blocks of rows, so that a model is never in memory as a whole.
 
-A `LazyArrays` is a mapping of names to arrays like any other, and besides tells types and shapes without
-making them, and gives rows (along the first axis) without the rest. `schemas.tensors.files` has those that
-lie in a file.
+`LazyArrays` is a mapping of names to arrays that also gives types and shapes without making the arrays, and
+some rows (along the first axis) without the rest. `schemas.tensors.files.TensorFile` reads them from a file.
 """
 
 from __future__ import annotations
@@ -20,14 +19,11 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """The type and the shape of an array."""
 
 BLOCK_NUMBERS = 256 * 1024
-"""So many of an array are read or made at once where a whole one is not asked for.
-
-As float32 a megabyte, whatever type they have: what is made on the way stays in a processor's caches.
-"""
+"""Numbers in a block: as float32 one megabyte, so that intermediate results stay in a processor's caches."""
 
 
 class LazyArrays(Mapping[str, AnyArray]):
-    """Arrays by name, made when they are asked for and not kept."""
+    """Arrays by name, made on access and not kept."""
 
     @abstractmethod
     def kind(self, name: str) -> Kind:
@@ -35,14 +31,14 @@ class LazyArrays(Mapping[str, AnyArray]):
 
     @abstractmethod
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Rows `start` to `stop - 1` along the first axis; of a scalar, which has none, (0, 1) is all."""
+        """Rows `start` to `stop - 1` along the first axis; a scalar is its row 0."""
 
     def __getitem__(self, name: str) -> AnyArray:
         _, shape = self.kind(name)
         return self.rows(name, 0, shape[0] if shape else 1)
 
     def __contains__(self, name: object) -> bool:
-        """Told without making the array."""
+        """Whether there is such an array, without making it."""
         try:
             self.kind(name)  # type: ignore[arg-type]
         except KeyError:
@@ -51,13 +47,13 @@ class LazyArrays(Mapping[str, AnyArray]):
 
 
 class KnownArrays(LazyArrays):
-    """Arrays whose kinds, and so whose names too, are known from the start."""
+    """Arrays whose names, types and shapes are known from the start."""
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
 
     def kind(self, name: str) -> Kind:
-        """As it was said."""
+        """The type and shape given at construction."""
         return self._kinds[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -68,21 +64,21 @@ class KnownArrays(LazyArrays):
 
 
 class ComputedArrays(KnownArrays):
-    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+    """Arrays whose rows are made by a function: `make(name, start, stop)`."""
 
     def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
         super().__init__(kinds)
         self._make = make
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Made now."""
+        """Call the function."""
         return self._make(name, start, stop)
 
 
 class GatheredArrays(ComputedArrays):
-    """Arrays of several mappings under new names; lazy where they are.
+    """Arrays of several mappings under new names, lazy if the mapping is.
 
-    `places` has by its new name of which mapping each is, and how it is called there.
+    `places` gives, by new name, the mapping and the array's name in it.
     """
 
     def __init__(self, places: Mapping[str, tuple[Mapping[str, AnyArray], str]]) -> None:
@@ -91,17 +87,17 @@ class GatheredArrays(ComputedArrays):
 
 
 class Prefixed(LazyArrays):
-    """Those of some lazy arrays whose names begin with `prefix`, without it."""
+    """The lazy arrays whose names begin with `prefix`, under their names without it."""
 
     def __init__(self, arrays: LazyArrays, prefix: str) -> None:
         self._arrays, self._prefix = arrays, prefix
 
     def kind(self, name: str) -> Kind:
-        """As the whole says."""
+        """The type and shape of the array with the prefix."""
         return self._arrays.kind(self._prefix + name)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """As the whole gives them."""
+        """Rows of the array with the prefix."""
         return self._arrays.rows(self._prefix + name, start, stop)
 
     def __iter__(self) -> Iterator[str]:
@@ -112,14 +108,14 @@ class Prefixed(LazyArrays):
 
 
 def kind_of(arrays: Mapping[str, AnyArray], name: str) -> Kind:
-    """The type and shape of an array, without making one that is lazy."""
+    """The type and shape of an array, without making a lazy one."""
     if isinstance(arrays, LazyArrays):
         return arrays.kind(name)
     return arrays[name].dtype, arrays[name].shape
 
 
 def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) -> AnyArray:
-    """Rows of an array, without making the rest of one that is lazy; a scalar's (0, 1) is all of it."""
+    """Rows of an array, without making the rest of a lazy one; a scalar is its row 0."""
     if isinstance(arrays, LazyArrays):
         return arrays.rows(name, start, stop)
     array = arrays[name]
@@ -127,7 +123,7 @@ def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) ->
 
 
 def blocks(kind: Kind, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[int, int]]:
-    """Runs of rows (start, stop) of about so many numbers each that make up an array; a scalar is one."""
+    """Divide an array into blocks of rows (start, stop) of about `numbers` numbers; a scalar is one block."""
     _, shape = kind
     if not shape:
         yield 0, 1

@@ -1,8 +1,7 @@
-"""Tensors as blobs: safetensors bytes, named by their sha256, cut into checked chunks.
+"""Parameter groups as blobs: safetensors files with tensors named `group/parameter`.
 
-A blob holds parameter groups, `{group: {parameter: array}}`, as tensors named `group/parameter`.
-Nothing here is ever unpickled, and every way in which bytes can be wrong is a `PeerError`. How blobs travel
-stands in `schemas.tensors.chunks`, which needs no numpy.
+Nothing is unpickled, and invalid bytes raise `PeerError`. `schemas.tensors.chunks` has the transfer of blobs,
+without numpy.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ Groups = Mapping[str, Arrays]
 
 
 class FileGroups(Mapping[str, LazyArrays]):
-    """The parameter groups of a file, read a piece at a time and only when they are asked for.
+    """The parameter groups of a file, read in blocks and on access.
 
-    One that has not been checked may raise `PeerError` at any time. `data` are the file's bytes, where they
-    are at hand: nothing is read then, and arrays are views of them.
+    Access to a file that has not been checked may raise `PeerError`. With `data`, the file's bytes, nothing
+    is read and arrays are views of them.
     """
 
     def __init__(self, path: Path, data: memoryview | None = None) -> None:
@@ -93,7 +92,7 @@ def _group_of(key: str, source: str) -> str:
 
 
 class FlatGroups(GatheredArrays):
-    """Parameter groups as the tensors of one file, `group/parameter`; lazy where they are."""
+    """Parameter groups as tensors named `group/parameter`, lazy if the groups are."""
 
     def __init__(self, groups: Groups) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""Blobs as they travel: named by their sha256, cut into checked chunks; nothing here looks into one.
+"""Transfer of blobs: bytes named by their sha256, in checked chunks.
 
-So a device can hear of blobs and fetch them before it has imported what its tensors need.
+This module does not import numpy, so that a device can fetch blobs before it loads its training libraries.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ CHUNK_BYTES = 256 * 1024
 SMALL_CHUNK_BYTES = 64 * 1024
 """For brokers that take only small packets (AWS IoT Core: 128 kB)."""
 FRAME_BYTES = 1024
-"""What a packet may have beside its chunk: headers, topic, properties."""
+"""Room in a packet for all but its chunk: headers, topic, properties."""
 CHUNK_SIZES = (CHUNK_BYTES, SMALL_CHUNK_BYTES, 32 * 1024 - FRAME_BYTES, 16 * 1024 - FRAME_BYTES)
-"""The sizes that there are; the last two for packets of 32 and 16 kB."""
+"""The supported sizes; the last two fit packets of 32 and 16 kB."""
 INLINE_BYTES = 128 * 1024
-"""Up to this size a blob is sent along unasked, right behind the message that names it."""
+"""Blobs up to this size are sent unasked, right after the message that names them."""
 MAX_BLOB_BYTES = 4 * 1024**3
 
 
 class BlobRef(Frozen):
-    """A blob by name: enough to ask for it, to bound it and to check it."""
+    """A blob's digest, size in bytes and chunk size: enough to request and check it."""
 
     digest: Digest
     size: int = Field(ge=1, le=MAX_BLOB_BYTES)
@@ -46,7 +46,7 @@ class BlobRef(Frozen):
 
     @property
     def inline(self) -> bool:
-        """Whether the sender pushes it unasked (one chunk that fits a small message)."""
+        """Whether the sender pushes it unasked: one chunk that fits a small message."""
         return self.size <= INLINE_BYTES and self.chunks == 1
 
     def chunk_size(self, index: int) -> int:
@@ -56,10 +56,9 @@ class BlobRef(Frozen):
 
 @dataclass(frozen=True)
 class Chunk:
-    """One piece of a blob: the first 8 bytes of its digest (hex, 16 digits), its index, its bytes.
+    """A chunk of a blob: `prefix` is the first 8 bytes of the blob's digest as 16 hex digits.
 
-    The bytes of one that was read are where they came: a view of its frame. `crc` is their crc32 where it
-    was computed already.
+    The `data` of a decoded chunk is a view of its frame. `crc` is the crc32 of the data if it is known.
     """
 
     prefix: str
@@ -79,12 +78,12 @@ def encode_chunk(digest: str, index: int, data: bytes) -> bytes:
 
 
 def chunk_header(digest: str, index: int, crc: int) -> bytes:
-    """What stands before the data of chunk `index`, whose crc32 is known already."""
+    """The header before the data of chunk `index`; `crc` is the crc32 of the data."""
     return _HEADER.pack(_MAGIC, _VERSION, bytes.fromhex(digest[:16]), index, crc)
 
 
 def decode_chunk(frame: bytes) -> Chunk:
-    """Read a frame; raises `PeerError` when it is short, of another kind or damaged."""
+    """Decode a frame; raises `PeerError` if it is too short, of another format or damaged."""
     if len(frame) <= CHUNK_HEADER_BYTES:
         raise PeerError(f"chunk frame of {len(frame)} bytes is too short")
     magic, version, prefix, index, crc = _HEADER.unpack_from(frame)
@@ -102,7 +101,7 @@ def digest_of(data: bytes) -> str:
 
 
 def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:
-    """Decode a value of the contract; raises `PeerError` for anything that is not one."""
+    """Decode a value of the contract; raises `PeerError` if it is not valid."""
     try:
         return model.model_validate_json(data)
     except (ValidationError, RecursionError) as error:
@@ -110,5 +109,5 @@ def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Val
 
 
 def encode_json(value: Frozen) -> bytes:
-    """Encode a value of the contract as the bytes of a blob (sorted keys, so that names are stable)."""
+    """Encode a value of the contract as a blob, with sorted keys so that equal values have equal digests."""
     return json.dumps(value.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Safetensors files, read and written a piece at a time."""
+"""Safetensors files, read and written in blocks of rows."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
-"""The order of types, smallest alignment first, in which safetensors lays tensors out, largest first."""
+"""Types by ascending alignment; safetensors lays tensors out in the reverse order."""
 _LENGTH = struct.Struct("<Q")
 MAX_SHARED_HEADER_BYTES = 256 * 1024
-"""No model here has so many tensors: what a stranger writes in a longer header is not kept."""
-MAX_KNOWN_SOUND = 64
-_known_sound: set[tuple[bytes, int]] = set()
-"""Headers that were found sound, each with the size of its file."""
+"""Parsed headers are cached up to this size, which no model here reaches."""
+MAX_KNOWN_VALID = 64
+_known_valid: set[tuple[bytes, int]] = set()
+"""Headers that were found valid, each with the size of its file."""
 
 
 class TensorFile(KnownArrays):
-    """The tensors of a safetensors file; raises `PeerError` for a file that is none, now or later.
+    """The tensors of a safetensors file; raises `PeerError`, also on access, if the file is not valid.
 
-    The library checks the header; rows are then read like any bytes, so nothing stays mapped. Where the
-    file's bytes are at hand as `data`, rows are views of those, and good for as long as they are.
+    The safetensors library checks the header; rows are read without mapping the file. With `data`, the file's
+    bytes, rows are views of them.
     """
 
     def __init__(self, path: Path, data: memoryview | None = None) -> None:
         self._path, self._data = path, data
         with _as_peer_errors(path.name):
-            header, size = _begin(path) if data is None else _begun(data)
+            header, size = _read_header(path) if data is None else _header_of(data)
             _check(path, header, size)
-            kinds, self._offsets = _told(header)
+            kinds, self._offsets = _parse(header)
         super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Read from the file."""
+        """Read rows from the file or its bytes."""
         dtype, shape = self.kind(name)
         row = dtype.itemsize * math.prod(shape[1:])
         if self._data is not None:
@@ -64,7 +64,7 @@ class TensorFile(KnownArrays):
             ).reshape(taken)
         with _as_peer_errors(self._path.name):
             array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
-            # A thousand updates are read some rows at a time: file objects would be most of the work.
+            # A descriptor: file objects would cost more than reading a few rows.
             descriptor = os.open(self._path, os.O_RDONLY)
             try:
                 read = fill(array, descriptor, self._offsets[name] + start * row)
@@ -75,59 +75,56 @@ class TensorFile(KnownArrays):
         return array
 
 
-def _begin(path: Path) -> tuple[bytes, int]:
-    """A file's header and size."""
+def _read_header(path: Path) -> tuple[bytes, int]:
+    """The header and the size of a file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = _length(file.read(_LENGTH.size))
         if length > MAX_SHARED_HEADER_BYTES:
             with safe_open(path, framework="numpy"):
-                pass  # before so much is read
+                pass  # refuse an invalid file before its header is read
         return file.read(length), size
 
 
-def _begun(data: memoryview) -> tuple[bytes, int]:
-    """The same of its bytes."""
+def _header_of(data: memoryview) -> tuple[bytes, int]:
+    """The header and the size of a file's bytes."""
     return bytes(data[_LENGTH.size :][: _length(data[: _LENGTH.size])]), len(data)
 
 
 def _length(data: bytes | memoryview) -> int:
-    """Of the header."""
+    """Length of the header in bytes."""
     if len(data) < _LENGTH.size:
         raise ValueError("it is shorter than its header's length")
     return int(_LENGTH.unpack(data)[0])
 
 
 def _check(path: Path, header: bytes, size: int) -> None:
-    """The header is sound: offsets without holes or overlaps, sizes that fit the types and the file.
+    """Check that offsets have no holes or overlaps and that sizes fit the types and the file.
 
-    That depends on nothing else, so of a thousand updates of one sub-model the library looks at one.
+    The result depends on header and file size only, so equal headers are checked once.
     """
-    if (header, size) in _known_sound:
+    if (header, size) in _known_valid:
         return
     with safe_open(path, framework="numpy"):
         pass
     if len(header) <= MAX_SHARED_HEADER_BYTES:
-        if len(_known_sound) >= MAX_KNOWN_SOUND:
-            _known_sound.clear()
-        _known_sound.add((header, size))
+        if len(_known_valid) >= MAX_KNOWN_VALID:
+            _known_valid.clear()
+        _known_valid.add((header, size))
 
 
-def _told(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
-    """What a header tells; one for all files that have the same.
-
-    A thousand updates of one sub-model have: their headers together would weigh as much as a model.
-    """
+def _parse(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """Kinds and offsets, shared by equal headers: those of 1,000 updates are as large as a model."""
     return _shared(header) if len(header) <= MAX_SHARED_HEADER_BYTES else _kinds_and_offsets(header)
 
 
 def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
-    """Of every tensor, and where in the file it begins."""
-    told = json.loads(header)
-    told.pop("__metadata__", None)
+    """The type and shape of every tensor, and its offset in the file."""
+    tensors = json.loads(header)
+    tensors.pop("__metadata__", None)
     start = _LENGTH.size + len(header)
-    kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in told.items()}
-    return kinds, {name: start + one["data_offsets"][0] for name, one in told.items()}
+    kinds = {name: (DTYPES[tensor["dtype"]], tuple(tensor["shape"])) for name, tensor in tensors.items()}
+    return kinds, {name: start + tensor["data_offsets"][0] for name, tensor in tensors.items()}
 
 
 _shared = lru_cache(maxsize=64)(_kinds_and_offsets)
@@ -136,9 +133,9 @@ _shared = lru_cache(maxsize=64)(_kinds_and_offsets)
 def write_tensors(
     file: BinaryIO, arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
 ) -> str:
-    """Write arrays as a safetensors file, a piece at a time, and return the sha256 of its bytes, hex.
+    """Write arrays as a safetensors file and return the sha256 of its bytes, hex.
 
-    The bytes are those that the safetensors library writes for the same arrays and `metadata`.
+    The bytes equal those that the safetensors library writes for the same arrays and `metadata`.
     """
     digest = hashlib.sha256()
     for data in tensor_file_blocks(arrays, metadata):
@@ -148,7 +145,7 @@ def write_tensors(
 
 
 def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
-    """The sha256, hex, of the file that `write_tensors` would write."""
+    """The sha256, hex, of the file that `write_tensors` writes."""
     digest = hashlib.sha256()
     for data in tensor_file_blocks(arrays):
         digest.update(data)
@@ -156,7 +153,7 @@ def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
 
 
 def tensor_file_size(arrays: Mapping[str, AnyArray]) -> int:
-    """How many bytes `write_tensors` would write; no array is made for that."""
+    """Bytes that `write_tensors` writes, without making any array."""
     text, kinds = _header(arrays)
     tensors = sum(DTYPES[dtype].itemsize * math.prod(shape) for dtype, shape in kinds.values())
     return _LENGTH.size + len(text) + tensors
@@ -165,7 +162,7 @@ def tensor_file_size(arrays: Mapping[str, AnyArray]) -> int:
 def _header(
     arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytes, Mapping[str, tuple[str, tuple[int, ...]]]]:
-    """The file's header, and the arrays' types and shapes in the order in which they follow it."""
+    """The file's header, and the arrays' types and shapes in file order."""
     kinds = {name: _named(name, kind_of(arrays, name)) for name in arrays}
     names = sorted(kinds, key=lambda name: (-_ALIGNED.index(kinds[name][0]), name))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
@@ -181,14 +178,14 @@ def _header(
 def tensor_file_blocks(
     arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The bytes of the file that `write_tensors` writes, a piece at a time; each is gone with the next."""
+    """The blocks of the file that `write_tensors` writes; each is valid until the next."""
     text, kinds = _header(arrays, metadata)
     yield _LENGTH.pack(len(text)) + text
     for name, (dtype, shape) in kinds.items():
         for start, stop in blocks((DTYPES[dtype], shape)):
-            piece = np.ascontiguousarray(rows_of(arrays, name, start, stop), DTYPES[dtype])
-            if piece.size:
-                yield piece.reshape(-1).view(np.uint8).data
+            block = np.ascontiguousarray(rows_of(arrays, name, start, stop), DTYPES[dtype])
+            if block.size:
+                yield block.reshape(-1).view(np.uint8).data
 
 
 def _named(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
@@ -199,7 +196,7 @@ def _named(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
 
 
 def fill(array: AnyArray, descriptor: int, offset: int) -> int:
-    """Read from `offset` on until the array is full or the file ends; returns the bytes that were read."""
+    """Read from `offset` on until the array is full or the file ends; returns the number of bytes read."""
     view, got = array.reshape(-1).view(np.uint8).data, 0
     while got < len(view):
         read = os.preadv(descriptor, [view[got:]], offset + got)
@@ -211,7 +208,7 @@ def fill(array: AnyArray, descriptor: int, offset: int) -> int:
 
 @contextlib.contextmanager
 def _as_peer_errors(source: str) -> Iterator[None]:
-    """All that safetensors and numpy raise for a header that lies: types and shapes that nobody has too."""
+    """Turn the errors that safetensors and numpy raise for invalid headers into `PeerError`."""
     try:
         yield
     except (

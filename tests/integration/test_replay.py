@@ -67,7 +67,7 @@ def test_what_was_refused_or_cut_beside_all_the_others_is_so_again(tmp_path, rec
         assert all(len(one.detail) > 0 for one in record.rejected)
     assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
     # A server that goes on remembers what this one does.
-    guard, rows = bench.coordinator.checker.guard, read_examined(bench.folder.journal)
+    guard, rows = bench.coordinator.checker.history, read_examined(bench.folder.journal)
     again = UpdateHistory(FirewallSettings(), bench.coordinator.context.channel_map)
     again.restore(rows)
     assert (again._norms, again._replays) == (guard._norms, guard._replays)

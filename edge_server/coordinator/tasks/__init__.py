@@ -1,1 +1,1 @@
-"""The tasks of a round: which device trains what, and how the model reaches it."""
+"""The tasks of a round, and the blobs that bring the model to its devices."""

@@ -1,7 +1,7 @@
-"""The model on its way down: encoded as a whole, and cut for every sub-model like the model itself.
+"""The model as devices receive it: encoded as a whole, then sliced for every sub-model.
 
-What nested sub-models share stays the same to the bit, so that it still travels in layers. Devices train from
-what they have received and send the difference to that: the server's own model is never rounded.
+Nested sub-models therefore share their bytes, and can be sent as increments. Devices train from the model
+that they received and send the difference to it; the server's own model is not rounded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from schemas.tensors.blobs import Groups
 
 
 class DownlinkModel:
-    """The parameters of one round as devices are to read them, encoded; as they are where they are not."""
+    """The encoded parameters of one round; None if they are sent unencoded."""
 
     def __init__(self, encoded: Groups | None, channel_map: ChannelMap) -> None:
         self._encoded, self._channel_map = encoded, channel_map
 
     def groups(self, received: Groups, spec: SubModelSpec) -> Groups:
-        """What a device of this sub-model receives, with the group `model` encoded."""
+        """The groups that a device with this sub-model receives, `model` encoded."""
         if self._encoded is None:
             return received
         layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})

@@ -1,8 +1,7 @@
-"""Cutting what the devices of a round start from into layers, each of which is made and sent once.
+"""Divides the model of a round into increments, so that parts shared by sub-models are stored and sent once.
 
-Sub-models that contain each other form a chain. Its first layer is what the smallest of them holds; every
-other one is what the next larger sub-model adds (see
-`edge_client.compression.layered_model` for the format).
+Sub-models that contain each other form a chain. Its first increment is its smallest sub-model; each other one
+is what the next larger sub-model adds (the format is in `edge_client.compression.layered_model`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAP_CHANNEL = 0
 
 @dataclass(frozen=True)
 class TaskBlobs:
-    """What one device starts from: its layers, the blobs by name, the shared channels that some come on."""
+    """The blobs of one task by name, its increments, and the shared topics of some blobs by number."""
 
     layers: tuple[Increment, ...]
     blobs: Mapping[str, BlobRef]
@@ -38,10 +37,10 @@ class TaskBlobs:
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """The layers, smallest first, that each sub-model needs of one frame, by the sub-model's JSON.
+    """One frame, a whole model or its changes: the increments of each sub-model, smallest first.
 
-    `unpacked` are the sizes, by digest, of those that are packed as they were before. `round` counts the
-    rounds that were closed when the frame was made.
+    `paths` has them by the sub-model's JSON, `unpacked` the decompressed sizes of compressed increments by
+    digest. `round` rounds were closed when the frame was made.
     """
 
     paths: Mapping[str, tuple[BlobRef, ...]]
@@ -53,48 +52,48 @@ def name_blobs(
     specs: Mapping[str, SubModelSpec],
     frames: Sequence[PublishedVersion],
     *,
-    described: BlobRef,
+    channel_map: BlobRef,
     shared: bool,
     new_map: bool,
     graphs: Mapping[str, BlobRef] | None = None,
 ) -> dict[str, TaskBlobs]:
-    """What each device starts from, by its sub-model, in these frames; `described` is the channel map.
+    """Each device's blobs of these frames, by its sub-model.
 
-    Where they are `shared`, layers of several devices get channels, and a `new_map` does. `graphs` are those
-    of the sub-models, by their JSON, which devices export.
+    With `shared`, blobs that several devices need get a shared topic, as does the channel map if it is new.
+    `graphs` has, by the sub-model's JSON, the networks of sub-models that are exported.
     """
-    drawn = {name: (graphs or {}).get(spec.model_dump_json()) for name, spec in specs.items()}
-    mine = {
+    exported = {name: (graphs or {}).get(spec.model_dump_json()) for name, spec in specs.items()}
+    needed = {
         name: [(n, ref) for n, frame in enumerate(frames) for ref in frame.paths[spec.model_dump_json()]]
         for name, spec in specs.items()
     }
     unpacked = {digest: size for frame in frames for digest, size in frame.unpacked.items()}
-    # A device may need a blob twice: frames are alike where nothing has changed.
-    receivers = Counter(d for refs in mine.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
-    receivers.update(graph.digest for graph in drawn.values() if graph is not None)
+    # A device may need a blob twice: frames without changes are equal.
+    receivers = Counter(d for refs in needed.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
+    receivers.update(graph.digest for graph in exported.values() if graph is not None)
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
-        numbers[described.digest] = MAP_CHANNEL
-    parts = {}
-    for name, refs in mine.items():
-        named = {f"layer-{n}": one for n, one in enumerate(refs, start=1)}
-        blobs = {MAP: described, **{key: ref for key, (_, ref) in named.items()}}
-        if (graph := drawn[name]) is not None:
+        numbers[channel_map.digest] = MAP_CHANNEL
+    made = {}
+    for name, refs in needed.items():
+        named = {f"layer-{n}": increment for n, increment in enumerate(refs, start=1)}
+        blobs = {MAP: channel_map, **{key: ref for key, (_, ref) in named.items()}}
+        if (graph := exported[name]) is not None:
             blobs[GRAPH] = graph
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
-        layers = tuple(
+        increments = tuple(
             Increment(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
             for key, (frame, ref) in named.items()
         )
-        parts[name] = TaskBlobs(layers, blobs, channels if shared else {})
-    return parts
+        made[name] = TaskBlobs(increments, blobs, channels if shared else {})
+    return made
 
 
 def nested_chains(specs: Iterable[SubModelSpec], channel_map: ChannelMap) -> list[list[SubModelSpec]]:
-    """Distinct sub-models in chains, smallest first, in which each is contained in the next."""
+    """Order distinct sub-models in chains, smallest first, in which each is contained in the next."""
     distinct = {spec.model_dump_json(): spec for spec in specs}
     sized = sorted((_bits(spec, channel_map), key) for key, spec in distinct.items())
-    sized.sort(key=lambda one: one[0].bit_count())
+    sized.sort(key=lambda keyed: keyed[0].bit_count())
     made: list[list[SubModelSpec]] = []
     lasts: list[int] = []
     for bits, key in sized:
@@ -110,7 +109,7 @@ def nested_chains(specs: Iterable[SubModelSpec], channel_map: ChannelMap) -> lis
 
 
 def _bits(spec: SubModelSpec, channel_map: ChannelMap) -> int:
-    """The kept channels of all groups as one number: a thousand random sub-models are compared quickly."""
+    """The kept channels of all groups as the bits of one number, which are quick to compare."""
     bits = 0
     for name, group in sorted(channel_map.groups.items()):
         kept = np.zeros(group.channels, np.uint8)
@@ -125,7 +124,7 @@ def publish_increments(
     put: Callable[[Groups], BlobRef],
     channel_map: ChannelMap,
 ) -> dict[str, tuple[BlobRef, ...]]:
-    """The layers, smallest first, that each distinct sub-model needs, by its JSON; `put` keeps a layer."""
+    """Store the increments; returns those of each distinct sub-model, smallest first, by its JSON."""
     paths: dict[str, tuple[BlobRef, ...]] = {}
     for chain in nested_chains(specs, channel_map):
         smaller: Holding | None = None
@@ -133,28 +132,28 @@ def publish_increments(
         for spec in chain:
             larger = Holding(spec, holding(spec))
             if smaller is None or not _keeps_all(smaller.groups, larger.groups):
-                path, layer = (), whole(larger)
+                path, increment = (), whole(larger)
             else:
-                layer = difference(smaller, larger, channel_map)
-            path = (*path, put(layer))
+                increment = difference(smaller, larger, channel_map)
+            path = (*path, put(increment))
             paths[spec.model_dump_json()] = path
             smaller = larger
     return paths
 
 
 def _keeps_all(smaller: Groups, larger: Groups) -> bool:
-    """Whether the larger sub-model has an array wherever the smaller one has."""
+    """Whether the larger sub-model has all arrays of the smaller one."""
     return all(name in larger.get(group, {}) for group, arrays in smaller.items() for name in arrays)
 
 
 def whole(larger: Holding) -> Groups:
-    """The first layer of a chain."""
+    """The first increment of a chain."""
     return {**larger.groups, SPEC: spec_group(larger.spec)}
 
 
 def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Groups:
-    """What the larger sub-model adds to the smaller one, which it contains; made when it is asked for."""
-    layer: dict[str, Mapping[str, AnyArray]] = {SPEC: spec_group(larger.spec)}
+    """The increment from a smaller sub-model to a larger one that contains it; its arrays are lazy."""
+    increment: dict[str, Mapping[str, AnyArray]] = {SPEC: spec_group(larger.spec)}
     for group, arrays in larger.groups.items():
         before = smaller.groups.get(group, {})
         missing: dict[str, Kind] = {}
@@ -165,10 +164,10 @@ def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Gr
                 missing[name] = kind_of(arrays, name)
             elif not block.whole:
                 located[name] = block
-        layer[group] = ComputedArrays(missing, partial(rows_of, arrays))
+        increment[group] = ComputedArrays(missing, partial(rows_of, arrays))
         added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in located.items()}
-        layer[group + ADDED] = ComputedArrays(added, partial(_added, arrays, located))
-    return layer
+        increment[group + ADDED] = ComputedArrays(added, partial(_added, arrays, located))
+    return increment
 
 
 def _block(
@@ -179,7 +178,7 @@ def _block(
     larger: SubModelSpec,
     channel_map: ChannelMap,
 ) -> Block | None:
-    """Where the smaller array lies in the larger one; None unless it is there, to the bit."""
+    """Position of the smaller array in the larger one; None unless its bytes are there."""
     if name not in before or kind_of(before, name)[0] != kind_of(arrays, name)[0]:
         return None
     (_, inner), (_, shape) = kind_of(before, name), kind_of(arrays, name)
@@ -196,7 +195,7 @@ def _block(
 def _is_there(
     name: str, before: Mapping[str, AnyArray], arrays: Mapping[str, AnyArray], block: Block
 ) -> bool:
-    """Whether the smaller array's bytes are those of its place in the larger one."""
+    """Whether the larger array has the smaller array's bytes in this block."""
     for start, stop in blocks(kind_of(before, name)):
         there = values_at(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
@@ -207,20 +206,20 @@ def _is_there(
 def _added(
     arrays: Mapping[str, AnyArray], located: Mapping[str, Block], name: str, start: int, stop: int
 ) -> AnyArray:
-    """Values `start` to `stop - 1` of those that are added to an array."""
+    """Values `start` to `stop - 1` of those added to an array."""
     block = located[name]
     first = int(np.searchsorted(block.starts, start, "right")) - 1
     last = int(np.searchsorted(block.starts, stop, "left"))
-    runs = [*_runs(arrays, name, block, first, last)]
-    values = np.concatenate(runs) if runs else np.empty(0, kind_of(arrays, name)[0])
+    rows = [*_added_rows(arrays, name, block, first, last)]
+    values = np.concatenate(rows) if rows else np.empty(0, kind_of(arrays, name)[0])
     begin = int(block.starts[first]) if first < len(block.starts) else 0
     return values[start - begin : stop - begin]
 
 
-def _runs(
+def _added_rows(
     arrays: Mapping[str, AnyArray], name: str, block: Block, first: int, last: int
 ) -> Iterator[AnyArray]:
-    """The added values of rows `first` to `last - 1`, a piece at a time: few of a row may be added."""
+    """The added values of rows `first` to `last - 1`, in blocks, since few values of a row may be added."""
     dtype, shape = kind_of(arrays, name)
     for start, stop in blocks((dtype, (last - first, *shape[1:]))):
         rows = rows_of(arrays, name, first + start, first + stop)

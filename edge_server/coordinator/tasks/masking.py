@@ -1,4 +1,4 @@
-"""From a run's settings to what a round masks by, and from masked updates to the one that stands for them."""
+"""Masking terms of a round, and the sum of its masked updates as one update."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from schemas.tensors.blobs import BlobRef
 from schemas.values import TrainingMetrics
 
 SHARE_DIGITS = 2 * 33 + 3
-"""Of one share in a message, quoted; a parcel has one per segment and one of the key."""
+"""Characters of one share in a message, with quotes; a parcel has one per segment and one of the key."""
 NAME_DIGITS = 110
-"""Of whom a parcel is for, and of its seal."""
+"""Characters of a parcel's recipient and seal."""
 
 
 def masking_terms(
     config: Config, specs: Sequence[SubModelSpec], examples: Sequence[int], channel_map: ChannelMap
 ) -> MaskingTerms:
-    """What devices with these sub-models and examples mask by; `ConfigError` where they cannot."""
+    """Masking terms for devices with these sub-models and examples; `ConfigError` if they are too many."""
     privacy, weighting = config.privacy, config.strategy.weighting.name
     known = distinct(specs)
     segments, _ = partition(known, channel_map)
@@ -49,16 +49,16 @@ def masking_terms(
     )
 
 
-def with_local_examples(jobs: Mapping[str, TaskPlan], devices: Sequence[Device]) -> dict[str, TaskPlan]:
-    """The jobs of devices that have anything to say: among others' zeros nobody is hidden."""
-    speaking = {device.name for device in devices if device.data.examples > 0}
-    return {name: job for name, job in jobs.items() if name in speaking}
+def with_local_examples(plans: Mapping[str, TaskPlan], devices: Sequence[Device]) -> dict[str, TaskPlan]:
+    """The plans of devices with examples: the zeros of the others would hide no update."""
+    names = {device.name for device in devices if device.data.examples > 0}
+    return {name: plan for name, plan in plans.items() if name in names}
 
 
 def sum_masked_updates(
     updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: ChannelMap
 ) -> ClientUpdate:
-    """The mean over all holders as one update of the full model; no change where nothing is revealed."""
+    """The mean over all holders as one update of the full model; zero where nothing is unmasked."""
     labels = checked_labels(opened.terms, channel_map)
     totals = {
         index: unmasked_sum(opened, index, _vectors(updates, opened, index)) for index in opened.segments
@@ -67,15 +67,15 @@ def sum_masked_updates(
     return ClientUpdate(COHORT, SubModelSpec(), {"model": mean}, weight)
 
 
-def cohort_update(total: ClientUpdate, blob: BlobRef, one: Update) -> Update:
-    """The sum as the message of a device that is none, for the journal; `one` is any of its updates."""
-    metrics = TrainingMetrics(examples=total.examples, epochs=one.metrics.epochs, steps=0)
+def cohort_update(total: ClientUpdate, blob: BlobRef, sample: Update) -> Update:
+    """The sum as the message of a device named `COHORT`, for the journal; `sample` is any summed update."""
+    metrics = TrainingMetrics(examples=total.examples, epochs=sample.metrics.epochs, steps=0)
     changed = {"device": COHORT, "blob": blob, "spec": total.spec, "metrics": metrics}
-    return one.model_copy(update=changed)
+    return sample.model_copy(update=changed)
 
 
 def _vectors(updates: Sequence[ClientUpdate], opened: OpenedSecrets, segment: int) -> Iterator[Ring]:
-    """What the segment's surviving holders sent, one at a time."""
+    """The masked vectors of the segment's surviving holders."""
     holders = opened.terms.segments[segment].holders
     for update in updates:
         if opened.survivors[update.client].sub_model in holders:

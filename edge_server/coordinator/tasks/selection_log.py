@@ -1,4 +1,4 @@
-"""From a planning to what is kept of it: who was there, who was chosen, and why."""
+"""The record of a planning: which devices were present, which were chosen, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import MOST_DEVICES, DeviceChoice, RoundChoices
 from edge_server.strategy.selection.interface import Explanation
 
-MOST_WORDS = 500
+MAX_REASON_CHARS = 500
 
 
 def record_selection(
@@ -19,42 +19,42 @@ def record_selection(
     why: Callable[[str], Explanation],
     tier: Callable[[Device], int],
 ) -> RoundChoices:
-    """All that is said of a planning which gives the chosen these `ratios`.
+    """Record a planning; `ratios` has the chosen devices.
 
-    The chosen come first. Of a planning that adds to a round they are all: who else was there was said by the
-    first of the round, and buffered rounds have one planning for every few devices.
+    The chosen come first. A planning that adds devices to a round records the chosen only, since the round's
+    first planning has the others.
     """
     chosen = [device for device in command.devices if device.name in ratios]
     first = command.wanted is None or command.retry == 0
-    passed = (one for one in command.devices if first and one.name not in ratios)
+    passed = (device for device in command.devices if first and device.name not in ratios)
     listed = [*chosen, *islice(passed, max(0, MOST_DEVICES - len(chosen)))][:MOST_DEVICES]
-    places = dict(zip((device.name for device in chosen), command.places, strict=False))
-    told = [
+    replaced = dict(zip((device.name for device in chosen), command.places, strict=False))
+    recorded = [
         DeviceChoice(
             device=device.name,
             chosen=device.name in ratios,
-            because=_words(reason, places.get(device.name)),
-            score=reason.score,
+            because=_reason(explanation, replaced.get(device.name)),
+            score=explanation.score,
             tier=tier(device),
             ratio=ratios.get(device.name),
         )
-        for device, reason in ((device, why(device.name)) for device in listed)
+        for device, explanation in ((device, why(device.name)) for device in listed)
     ]
-    told += [_left_out(one, tier) for one in islice(command.left_out, MOST_DEVICES - len(told))]
+    excluded = islice(command.left_out, MOST_DEVICES - len(recorded))
+    recorded += [_excluded(device, tier) for device in excluded]
     return RoundChoices(
         attempt=command.attempt,
         round=command.round,
-        devices=tuple(told),
-        left_out=max(0, command.known - len(told)),
+        devices=tuple(recorded),
+        left_out=max(0, command.known - len(recorded)),
     )
 
 
-def _words(why: Explanation, place: str | None) -> str:
-    taken = f"takes the place of {place}, which gave its task back; " if place else ""
-    return f"{taken}{why.because}"[:MOST_WORDS]
+def _reason(explanation: Explanation, replaced: str | None) -> str:
+    prefix = f"takes the place of {replaced}, which gave its task back; " if replaced else ""
+    return f"{prefix}{explanation.because}"[:MAX_REASON_CHARS]
 
 
-def _left_out(one: ExcludedDevice, tier: Callable[[Device], int]) -> DeviceChoice:
-    return DeviceChoice(
-        device=one.device.name, chosen=False, because=one.because[:MOST_WORDS], tier=tier(one.device)
-    )
+def _excluded(excluded: ExcludedDevice, tier: Callable[[Device], int]) -> DeviceChoice:
+    device, because = excluded.device, excluded.because[:MAX_REASON_CHARS]
+    return DeviceChoice(device=device.name, chosen=False, because=because, tier=tier(device))

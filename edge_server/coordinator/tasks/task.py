@@ -1,4 +1,4 @@
-"""The tasks of a round: what each chosen device is asked to do, and with which settings."""
+"""Makes the tasks of a round."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ from schemas.strategy import Component, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
 DELIVERY_TERMS = TrialTerms(watch_s=0.0, latency_ratio=1000.0)
-"""As a rollout's, but nobody watches the model after the switch, and a slower model is no worse.
+"""A rollout's terms without watching the model after the switch, and without a limit on its latency.
 
-A device's tier decides how large its network is: one that has moved up a tier must not keep its old model.
+A device that has moved up a tier gets a larger, slower network and must not keep its old model for that.
 """
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """One device's part: what it gets, at which ratio, for how many epochs.
-
-    `provenance` is what the model that a device exports says of itself.
-    """
+    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export."""
 
     tier: int
     cut: Cut
@@ -42,7 +39,7 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class TaskTemplate:
-    """What all tasks of a run say alike."""
+    """What all tasks of a run have in common."""
 
     config: Config
     run: str
@@ -52,12 +49,15 @@ class TaskTemplate:
 
 
 def plan_training_tasks(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, TaskPlan]:
-    """The plan's part of every device that it names; the default counts where no schedule says otherwise."""
+    """The plan of every selected device; `default_epochs` apply unless a schedule sets the epochs."""
     return {
         name: TaskPlan(
-            tiers[name], one.cut, one.ratio, default_epochs if one.local_epochs is None else one.local_epochs
+            tiers[name],
+            chosen.cut,
+            chosen.ratio,
+            default_epochs if chosen.local_epochs is None else chosen.local_epochs,
         )
-        for name, one in planned.assignments.items()
+        for name, chosen in planned.assignments.items()
     }
 
 
@@ -115,6 +115,6 @@ def _training(
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:
-    """A seed per round and device, the same wherever and whenever the run is repeated."""
+    """A seed per round and device, the same in every repetition of the run."""
     text = f"{seed}/{round_number}/{device}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")

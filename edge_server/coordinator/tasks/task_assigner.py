@@ -1,4 +1,4 @@
-"""From the devices' jobs to their tasks, signed, with the blobs that they name in the store."""
+"""Makes the signed tasks of a planning, and stores the blobs that they name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.strategy import State, Strategy, downlink_groups
 from edge_server.transport.object_store.store import Depot
 from schemas.messages import DeliverTask, Task, encode_message
-from schemas.messages.object_store import ObjectStoreTerms as Terms
+from schemas.messages.object_store import ObjectStoreTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import BlobRef, encode_json
@@ -27,146 +27,137 @@ from schemas.values import Preprocessing
 class TaskAssigner:
     """Makes the tasks of one run's plannings.
 
-    One that `broadcasts` names shared topics for what several devices need; a `new_map` is one of which the
-    devices have not been told. Large blobs lie in the `depot`, too, if there is one.
+    With `broadcasts`, tasks name shared topics for blobs that several devices need. `new_map` says that no
+    device has the channel map yet. Large blobs are also published in the `object_store`, if there is one.
     """
 
     def __init__(
         self,
-        terms: TaskTemplate,
+        template: TaskTemplate,
         strategy: Strategy,
         channel_map: ChannelMap,
         store: BlobStore,
         publisher: ModelPublisher,
         manifest_signer: ManifestSigner,
-        depot: Depot | None,
+        object_store: Depot | None,
         *,
         broadcasts: bool,
         new_map: bool,
     ) -> None:
-        self._terms, self._strategy, self._channel_map = terms, strategy, channel_map
-        self._store, self._publisher, self._manifest_signer, self._depot = (
-            store,
-            publisher,
-            manifest_signer,
-            depot,
-        )
+        self._template, self._strategy, self._channel_map = template, strategy, channel_map
+        self._store, self._object_store, self._publisher = store, object_store, publisher
+        self._manifest_signer = manifest_signer
         self._broadcasts, self._new_map = broadcasts, new_map
 
-    def describe(self, preprocessing: Preprocessing) -> None:
-        """From now on tasks say this of inputs and classes."""
-        self._terms = replace(self._terms, preprocessing=preprocessing)
+    def set_preprocessing(self, preprocessing: Preprocessing) -> None:
+        """Set the preprocessing that later tasks state."""
+        self._template = replace(self._template, preprocessing=preprocessing)
 
-    def described(self, chunk_bytes: int) -> BlobRef:
-        """The channel map as a blob."""
+    def store_channel_map(self, chunk_bytes: int) -> BlobRef:
+        """Store the channel map as a blob."""
         return self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
 
-    def make_again(
+    def restore_blobs(
         self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
     ) -> None:
-        """Make the blobs of tasks that were handed out once more: what they name is in the store again.
-
-        Not those of tasks that began from another state, nor frames of earlier models.
-        """
-        planned: dict[int, list[Task]] = {}
+        """Make the blobs of open tasks again, except those of other states and frames of earlier versions."""
+        by_attempt: dict[int, list[Task]] = {}
         for task in tasks:
-            planned.setdefault(task.attempt, []).append(task)
-        for alike in planned.values():
-            described = self.described(alike[0].blobs[MAP].chunk_bytes)
-            self._frames(
-                isinstance(alike[0], DeliverTask), [task.spec for task in alike], state, described, tiers
-            )
+            by_attempt.setdefault(task.attempt, []).append(task)
+        for planned in by_attempt.values():
+            channel_map = self.store_channel_map(planned[0].blobs[MAP].chunk_bytes)
+            deliver = isinstance(planned[0], DeliverTask)
+            self._publish(deliver, [task.spec for task in planned], state, channel_map, tiers)
 
-    def assignments(
+    def assign(
         self,
         command: PlanRound,
-        jobs: Mapping[str, TaskPlan],
+        plans: Mapping[str, TaskPlan],
         state: State,
         *,
         state_sha256: str,
-        described: BlobRef,
+        channel_map: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
         graphs: Mapping[str, BlobRef],
     ) -> dict[str, Assignment]:
-        """Each device's task; sub-models that are alike are one blob, `tiers` are those of later rounds.
+        """Each device's task, its blobs in the store; `tiers` are the sub-models of later rounds.
 
-        `graphs` are those of the sub-models to export, by their JSON.
+        `graphs` has, by the sub-model's JSON, the networks of sub-models that are exported.
         """
-        parts = self._parts(command, jobs, state, described, tiers, graphs)
-        masking = self._masking(command, jobs)
-        terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
+        blobs = self._blobs(command, plans, state, channel_map, tiers, graphs)
+        masking = self._masking(command, plans)
+        store = self._upload(ref for named in blobs.values() for ref in named.blobs.values())
         made, limits = {}, dict[str, int]()
-        for name, job in jobs.items():
+        for name, plan in plans.items():
             unsigned = make_task(
-                self._terms,
+                self._template,
                 command,
                 name,
-                job,
-                blobs=parts[name],
-                store=terms,
+                plan,
+                blobs=blobs[name],
+                store=store,
                 masking=masking,
-                participants=len(jobs),
+                participants=len(plans),
             )
             task = self._manifest_signer.task(unsigned, name, parent_sha256=state_sha256)
             # A task too large to be sent ends the run here, where the reason is known.
             encode_message(task)
-            alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
-            if alike not in limits:
-                limits[alike] = max_answer_bytes(task, self._channel_map, self._strategy.groups)
-            made[name] = Assignment(task, limits[alike])
+            cut = repr((plan.cut.spec, plan.cut.personal, plan.cut.returned))
+            if cut not in limits:
+                limits[cut] = max_answer_bytes(task, self._channel_map, self._strategy.groups)
+            made[name] = Assignment(task, limits[cut])
         return made
 
-    def _masking(self, command: PlanRound, jobs: Mapping[str, TaskPlan]) -> MaskingTerms | None:
-        """What the round's devices mask by; none where their updates are read one by one."""
-        config = self._terms.config
-        if not config.privacy.secure_aggregation or command.deliver or not jobs:
+    def _masking(self, command: PlanRound, plans: Mapping[str, TaskPlan]) -> MaskingTerms | None:
+        """Masking terms of the round; None without secure aggregation."""
+        config = self._template.config
+        if not config.privacy.secure_aggregation or command.deliver or not plans:
             return None
         examples = {device.name: device.data.examples for device in command.devices}
         return masking_terms(
             config,
-            [job.cut.spec for job in jobs.values()],
-            [examples[name] for name in jobs],
+            [plan.cut.spec for plan in plans.values()],
+            [examples[name] for name in plans],
             self._channel_map,
         )
 
-    def _parts(
+    def _blobs(
         self,
         command: PlanRound,
-        jobs: Mapping[str, TaskPlan],
+        plans: Mapping[str, TaskPlan],
         state: State,
-        described: BlobRef,
+        channel_map: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
         graphs: Mapping[str, BlobRef],
     ) -> dict[str, TaskBlobs]:
-        """What each device starts from; tasks that are handed out one at a time share nothing."""
+        """Each device's blobs; tasks assigned one at a time have no shared topics."""
         shared = self._broadcasts and command.wanted is None
-        specs = {name: job.cut.spec for name, job in jobs.items()}
-        frames = self._frames(command.deliver, specs.values(), state, described, tiers)
-        parts = name_blobs(
-            specs, frames, described=described, shared=shared, new_map=self._new_map, graphs=graphs
+        specs = {name: plan.cut.spec for name, plan in plans.items()}
+        frames = self._publish(command.deliver, specs.values(), state, channel_map, tiers)
+        named = name_blobs(
+            specs, frames, channel_map=channel_map, shared=shared, new_map=self._new_map, graphs=graphs
         )
         self._new_map = self._new_map and not shared
-        return parts
+        return named
 
-    def _frames(
+    def _publish(
         self,
         deliver: bool,
         specs: Iterable[SubModelSpec],
         state: State,
-        described: BlobRef,
+        channel_map: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> tuple[PublishedVersion, ...]:
-        """The model as these sub-models receive it; the same ones give the same blobs."""
+        """Publish the model for these sub-models; repeating it makes the same blobs."""
         holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map)
-        edition = ModelVersion(state.params, state.round, holding, described.chunk_bytes)
-        # A model that is there to stay is what it is.
+        version = ModelVersion(state.params, state.round, holding, channel_map.chunk_bytes)
         if deliver:
-            return self._publisher.exact(edition, specs)
-        return self._publisher.frames(edition, specs, tiers)
+            return self._publisher.publish_exact(version, specs)
+        return self._publisher.publish(version, specs, tiers)
 
-    def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
-        """What tasks say of the store, in which their large blobs now lie; None where there is none."""
-        if self._depot is None:
+    def _upload(self, refs: Iterable[BlobRef]) -> ObjectStoreTerms | None:
+        """Publish large blobs in the object store; returns the store's terms, None without a store."""
+        if self._object_store is None:
             return None
-        self._depot.publish(refs, self._store)
-        return self._depot.terms
+        self._object_store.publish(refs, self._store)
+        return self._object_store.terms

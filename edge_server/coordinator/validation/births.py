@@ -1,4 +1,4 @@
-"""What births say, held to what is usual before any planning goes by it."""
+"""Caps what births claim, before a planning uses it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from edge_server.strategy.weighting.claims import Claims
 
 
 def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:
-    """The devices with no more examples, and free memory, than may count; in words what was cut of whom."""
+    """The devices with capped examples and free memory, and a text for each cap of examples, by device."""
     devices = tuple(devices)
     most = claims.examples(device.data.examples for device in devices)
-    held = tuple(_with_memory(_with_examples(device, most)) for device in devices)
-    cut = {
-        said.name: f"{said.data.examples} examples in its birth count as {device.data.examples}"
-        for said, device in zip(devices, held, strict=True)
-        if device.data is not said.data
+    capped = tuple(_with_memory(_with_examples(device, most)) for device in devices)
+    caps = {
+        born.name: f"{born.data.examples} examples in its birth count as {device.data.examples}"
+        for born, device in zip(devices, capped, strict=True)
+        if device.data is not born.data
     }
-    return held, cut
+    return capped, caps
 
 
 def _with_examples(device: Device, most: float) -> Device:
@@ -29,7 +29,7 @@ def _with_examples(device: Device, most: float) -> Device:
 
 
 def _with_memory(device: Device) -> Device:
-    """What a process could still take is at most what there is for it, where that is known."""
+    """Free memory is at most the memory available to the process, if that is known."""
     profile = device.profile
     if not 0 < profile.memory_bytes < (profile.memory_free_bytes or 0):
         return device

@@ -1,4 +1,4 @@
-"""The canary: whether an update by itself makes the model worse on the server's own test data."""
+"""The canary: whether an update alone makes the model worse on the server's test data."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
 SAMPLES = 500
-"""So many test examples, or as many as there are."""
+"""Most test examples that the canary uses."""
 
 Accuracy = Callable[[Arrays, SubModelSpec], float | None]
 
 
 class Canary:
-    """Holds what the current model reaches in each sub-model's shape; a new model begins anew.
+    """Compares accuracy with and without an update, in the update's own sub-model.
 
-    The update is tried in the shape that it was trained in: added to the full model, an honest step of a
-    small sub-model may look harmful, for the channels that it lacks have not moved with it.
+    In the full model an honest update of a small sub-model may look harmful, since the channels that it lacks
+    have not moved. The accuracy without an update is computed once per sub-model and model version.
     """
 
     def __init__(self, accuracy: Accuracy, allowed: float) -> None:
@@ -29,7 +29,7 @@ class Canary:
         self._known: dict[str, float | None] = {}
 
     def check(self, update: ClientUpdate, params: Arrays, channel_map: ChannelMap, round_number: int) -> None:
-        """Raise `PeerError` if the model of `round_number` and this update alone lose more than allowed."""
+        """Raise `PeerError` if the update alone costs the model of the round more accuracy than allowed."""
         if round_number != self._round:
             self._round, self._known = round_number, {}
         key = update.spec.model_dump_json()

@@ -1,4 +1,4 @@
-"""Whether what an update says of its own training agrees with its task and with what it brings."""
+"""Checks whether an update's metrics agree with its task and its values are possible."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
 ROUNDING = 1e-5
-"""Two numbers that are equal but for float32 differ by at most this share of them."""
+"""Relative tolerance for rounding in float32."""
 VARIANCE = "running_var"
 
 
 def check_training(update: Update, task: TrainTask) -> None:
-    """Raise `PeerError` unless so many examples, in the task's batches and epochs, are that many steps.
+    """Raise `PeerError` unless the steps fit the examples, in the task's batches and epochs.
 
-    A device whose last batch is too small to be normalised leaves it out.
+    A device may leave out a last batch that is too small to be normalised.
     """
-    plan, said = task.training, update.metrics
-    if said.epochs > plan.local_epochs:
-        raise _refused(f"{said.epochs} epochs, {plan.local_epochs} were asked for")
-    full, rest = divmod(said.examples, plan.batch_size)
-    least, most = said.epochs * full, said.epochs * (full + (rest > 0))
-    if not least <= said.steps <= most:
-        raise _refused(f"{said.steps} steps: {said.examples} examples in {said.epochs} epochs take {most}")
+    plan, metrics = task.training, update.metrics
+    if metrics.epochs > plan.local_epochs:
+        raise _refused(f"{metrics.epochs} epochs, {plan.local_epochs} were asked for")
+    full, rest = divmod(metrics.examples, plan.batch_size)
+    least, most = metrics.epochs * full, metrics.epochs * (full + (rest > 0))
+    if not least <= metrics.steps <= most:
+        detail = f"{metrics.examples} examples in {metrics.epochs} epochs take {most}"
+        raise _refused(f"{metrics.steps} steps: {detail}")
 
 
 def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule]) -> None:
-    """Raise `PeerError` for a group that cannot be what its rule has devices measure.
+    """Raise `PeerError` for a group with values that no device can measure.
 
     Attention is a mean of sigmoids (ATTENDING, equations 5 and 6).
     """
@@ -49,10 +50,10 @@ def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule
 def check_variances(
     update: Update, groups: Groups, params: Arrays, channel_map: ChannelMap, *, late: bool = False
 ) -> None:
-    """Raise `PeerError` where a running variance of the device's model is below 0.
+    """Raise `PeerError` if a running variance of the device's model is below 0.
 
-    `params` are the global model as it is now. A `late` update (buffered mode) began with another one, whose
-    variances are taken to be at most twice as large.
+    `params` are the current global model. A `late` update (buffered mode) started from an earlier one, whose
+    variances are assumed to be at most twice as large.
     """
     model = groups["model"]
     names = [name for name in model if name.rpartition(".")[2] == VARIANCE]

@@ -1,6 +1,6 @@
-"""The contents of an update: groups, types and shapes of the device's own sub-model, finite, within bounds.
+"""Checks the contents of an update: its groups, types and shapes; finite numbers within bounds.
 
-Who sent it, whether it was selected and whether it has counted already is the round machine's to check.
+The round machine checks the sender, the selection and repetitions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from schemas.tensors.blobs import Array, Groups
 from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6
-"""No weight moves that far in a round that is worth counting."""
+"""Largest change of a weight in one round."""
 HEADER_BYTES = 64 * 1024
 BYTES_PER_TENSOR = 256
 
 
 def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()) -> int:
-    """The most bytes that an honest answer to `task` has: its tensors, their header, attention scores."""
+    """Most bytes of an honest answer to `task`: tensors, header, attention scores."""
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
     chain, model = make_chain(task.uplink), shapes.pop("model").values()
     arrays = [shape for name, group in shapes.items() if name != "attention" for shape in group.values()]
@@ -40,21 +40,21 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
     written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model) + 4 * (
         numbers + scores
     )
-    # What cannot be made smaller becomes a little larger when it is packed: by less than a 128th.
+    # Incompressible data grows by less than 1/128 when it is compressed.
     return (written + BYTES_PER_TENSOR * tensors) * 129 // 128 + HEADER_BYTES
 
 
 def examine(
     update: Update, groups: Groups, task: TrainTask, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
 ) -> Magnitudes:
-    """How large its numbers are; raises `PeerError` with its reason unless `groups` honestly answers `task`.
+    """Measure the update's numbers; raises `PeerError` unless `groups` is a valid answer to `task`.
 
-    `rules` are those of the groups that devices may send beside the model.
+    `rules` are those of the groups that devices may send in addition to the model.
     """
     _check_spec(update.spec, task, channel_map)
     shapes = _answer_shapes(update.spec, task, channel_map, rules)
     _check_names(groups, task, shapes.keys(), scored=update.metrics.examples > 0)
-    # Each check goes over all arrays before the next begins: an update is refused for the first thing wrong.
+    # Each check covers all arrays before the next begins, so that the first failing check is the reason.
     for group, arrays in groups.items():
         _check_shapes(group, arrays, shapes[group])
     sizes = magnitudes_of(groups)
@@ -66,7 +66,7 @@ def examine(
 def _answer_shapes(
     spec: SubModelSpec, task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule]
 ) -> dict[str, Mapping[str, Shape]]:
-    """The arrays of every group that an answer in the coordinates of `spec` may have."""
+    """The arrays that an answer in the coordinates of `spec` may have, by group."""
     model: Mapping[str, Shape] = expected_shapes(spec, channel_map)
     shapes = {rule.name: rule.shapes(model, task.model) for rule in rules if rule.uplink}
     if task.personal is not None:
@@ -77,7 +77,7 @@ def _answer_shapes(
 
 
 def _smallest_honest(task: Task, channel_map: ChannelMap) -> SubModelSpec:
-    """A spec with as many channels as the answer's may have."""
+    """A spec with as many channels as the answer may have."""
     if task.personal is None:
         return task.spec
     return SubModelSpec(kept=dict(_counts(task.personal, channel_map)))
@@ -107,7 +107,7 @@ def _check_spec(spec: SubModelSpec, task: TrainTask, channel_map: ChannelMap) ->
 
 
 def _check_names(groups: Groups, task: TrainTask, allowed: Set[str], *, scored: bool) -> None:
-    """A client that chose its own channels says by which scores; without examples it has none."""
+    """A device that chose its own channels sends its scores, unless it has no examples."""
     needed = {"model", "attention"} if task.personal is not None and scored else {"model"}
     if not needed <= groups.keys() <= allowed:
         raise PeerError(
@@ -123,8 +123,8 @@ def _score_shapes(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping
 
 def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
     if arrays.keys() != shapes.keys():
-        odd = sorted(arrays.keys() ^ shapes.keys())[:3]
-        raise PeerError(f"group '{group}' is off in {odd}", reason=Reason.WRONG_SHAPE)
+        differing = sorted(arrays.keys() ^ shapes.keys())[:3]
+        raise PeerError(f"group '{group}' is off in {differing}", reason=Reason.WRONG_SHAPE)
     for name in arrays:
         dtype, shape = kind_of(arrays, name)
         if dtype != np.float32 or not _fits(shape, shapes[name]):
@@ -133,7 +133,7 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
 
 
 def _check_numbers(sizes: Magnitudes) -> None:
-    """What is not finite is refused for that, wherever there is a number beyond the bound."""
+    """All arrays are checked for finite numbers before any is checked for its bound."""
     named = [(name, size.largest) for arrays in sizes.values() for name, size in arrays.items()]
     for name, largest in named:
         if not math.isfinite(largest):

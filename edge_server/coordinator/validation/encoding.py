@@ -1,4 +1,4 @@
-"""The form of an encoded update: just what the task's codecs write, before a single number is decoded."""
+"""Checks before decoding that an update is encoded by the task's codecs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_AXES = 8
 
 
 def check_encoding(groups: Groups, chain: Chain) -> None:
-    """Raise `PeerError` unless `groups` can be decoded, and are as `chain` encodes them."""
+    """Raise `PeerError` unless `groups` are as `chain` encodes them, and can be decoded."""
     model = groups.get(MODEL, {})
     shapes = {name: _shape(groups, name, chain) for name in model}
     coded = {name for name, shape in shapes.items() if is_coded(shape)}
@@ -56,7 +56,7 @@ def check_encoding(groups: Groups, chain: Chain) -> None:
 
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
-    """The parameter's shape; its codes are of the right type."""
+    """The parameter's shape; raises `PeerError` if its codes have another type."""
     dtype, shape = kind_of(groups[MODEL], name)
     if name in groups.get(DIGITS, {}):
         return _shape_of_digits(groups, name, chain)
@@ -71,7 +71,7 @@ def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
 
 
 def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
-    """The parameter's shape, of which codes have as many levels as the chain's, and share bytes."""
+    """The shape of a parameter with several codes per byte; its levels must be those of the chain."""
     _check_axes(groups, DIGITS, name)
     levels, shape = digits_of(groups[DIGITS][name])
     if levels != chain.digits or not is_coded(shape):
@@ -88,7 +88,7 @@ def _check_axes(groups: Groups, part: str, name: str) -> None:
 
 
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
-    """Each row's numbers are counted and in order, and are no more than may be chosen."""
+    """Check that each row's numbers are counted, in order and no more than allowed."""
     assert chain.thin is not None
     (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.thin.count(math.prod(shape))
     if count > most:
@@ -110,8 +110,8 @@ def _check_scales(groups: Groups, name: str) -> None:
 
 def _check_codes(groups: Groups, name: str, levels: int, bounds: tuple[int, int]) -> None:
     least, most = bounds
-    for piece in blocks(kind_of(groups[MODEL], name)):
-        codes = rows_of(groups[MODEL], name, *piece)
+    for start, stop in blocks(kind_of(groups[MODEL], name)):
+        codes = rows_of(groups[MODEL], name, start, stop)
         if codes.size and (int(codes.max()) > most or int(codes.min()) < least):
             raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
 

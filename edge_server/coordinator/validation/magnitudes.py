@@ -1,4 +1,4 @@
-"""How large an update's numbers are: looked at once, whatever is to be known of them afterwards."""
+"""Magnitudes of an update's numbers, computed in one pass for all later checks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from schemas.tensors.arrays import AnyArray, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 BAND_NUMBERS = 64 * 1024
-"""So many numbers at once stay in a processor's cache."""
+"""Numbers that fit a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """The `largest` magnitude of `count` numbers and the sum of their `squares`.
-
-    Both are no numbers where one of them is not finite.
-    """
+    """Largest absolute value of `count` numbers and the sum of their squares; NaN if one is not finite."""
 
     largest: float
     squares: float
@@ -30,16 +27,16 @@ class Magnitude:
 
 
 Magnitudes = Mapping[str, Mapping[str, Magnitude]]
-"""Per group and name."""
+"""By group and array name."""
 
 
 def magnitudes_of(groups: Groups) -> Magnitudes:
-    """Of all arrays, each read once, some rows at a time: no update need be in memory whole."""
+    """The magnitude of every array, each read once, in blocks of rows."""
     return {group: {name: magnitude_of(arrays, name) for name in arrays} for group, arrays in groups.items()}
 
 
 def magnitude_of(arrays: Arrays, name: str) -> Magnitude:
-    """Of one array."""
+    """The magnitude of one array."""
     if isinstance(arrays, Decoded) and arrays.is_scaled(name):
         return _scaled_size(arrays, name)
     largest, squares, count = 0.0, 0.0, 0
@@ -51,7 +48,7 @@ def magnitude_of(arrays: Arrays, name: str) -> Magnitude:
         if not math.isfinite(most):
             return Magnitude(math.nan, math.nan, count + rows.size)
         largest = max(largest, most)
-        # In the numbers' own precision: bounds are tens of times what is usual, not millionths.
+        # In the array's own precision: bounds are multiples of the usual norm.
         with np.errstate(over="ignore"):
             squares += float(np.dot(rows, rows))
         count += rows.size
@@ -59,13 +56,13 @@ def magnitude_of(arrays: Arrays, name: str) -> Magnitude:
 
 
 def _scaled_size(arrays: Decoded, name: str) -> Magnitude:
-    """Of codes that stand for their products with a scale per row: these products need not be made for it."""
+    """The magnitude of codes with a scale per row, without multiplying them."""
     largest, squares, count = 0.0, 0.0, 0
     for start, stop in blocks(arrays.kind(name)):
         codes, scales = arrays.coded(name, start, stop)
         codes = codes.reshape(len(codes), -1)
         count += codes.size
-        # An int8 of -128 has no opposite.
+        # As int16: -128 has no int8 opposite.
         most = np.maximum(codes.max(axis=1), -codes.min(axis=1).astype(np.int16))
         with np.errstate(over="ignore", invalid="ignore"):
             farthest = float((most.astype(np.float32) * np.abs(scales)).max(initial=0))
@@ -77,7 +74,7 @@ def _scaled_size(arrays: Decoded, name: str) -> Magnitude:
 
 
 def _squares(codes: AnyArray) -> NDArray[np.float64]:
-    """The sum of each row's squares, made of a few rows at a time."""
+    """The sum of squares of each row, computed for a few rows at a time."""
     step = max(1, BAND_NUMBERS // max(1, codes.shape[1]))
     sums = np.empty(len(codes))
     for start in range(0, len(codes), step):

@@ -1,7 +1,7 @@
-"""How large an update may be, by the norms of recent ones: a running bound by median and MAD.
+"""Bounds an update's norms by those of recent updates: a running bound by median and MAD.
 
-The median absolute deviation (MAD) is the robust measure of spread: up to half of the norms may be a
-hostile device's without moving it far (Hampel 1974, "The influence curve and its role in robust estimation").
+The median absolute deviation (MAD) is a robust measure of spread: hostile devices with up to half of the
+norms cannot move it far (Hampel 1974, "The influence curve and its role in robust estimation").
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from schemas.submodel import ChannelMap
 from schemas.values import Reason
 
 Norms = Mapping[str, float]
-"""Per kind of array its norm: `model`, `model statistics`, every other group of parameters, and what rules
-have bounded beside them; and per kind its largest number, as `model peak`."""
+"""The norm of each kind of array: `model`, `model statistics`, every other parameter group, and arrays that
+rules bound separately; also the largest number of each kind, as `model peak`."""
 
 MODEL = "model"
 STATISTICS = "model statistics"
@@ -28,31 +28,31 @@ SIGMA = 1.4826
 """A normal distribution's standard deviation over its MAD."""
 PEAK = " peak"
 FEWEST = 3
-"""Among fewer norms nobody can say which is the odd one."""
+"""Fewest norms among which an outlier can be identified."""
 MEASURED_SPREAD = 10.0
-"""What is measured on data (statistics, controls) spreads so many times wider than trained weights."""
+"""Spread of measurements on data (statistics, controls), relative to that of trained weights."""
 
 
 def norms_of(
-    sizes: Magnitudes, channel_map: ChannelMap, beside: Set[tuple[str, str]] = frozenset()
+    sizes: Magnitudes, channel_map: ChannelMap, bounded: Set[tuple[str, str]] = frozenset()
 ) -> dict[str, float]:
-    """Each kind's norm over the root of the number of coordinates held, and its largest number.
+    """Each kind's root mean square and its largest number.
 
-    So the norms of unlike sub-models compare: a wide one has more coordinates, not larger steps. `beside` are
-    the arrays, each as group and name, that bear no parameter's name and have a norm of their own.
+    The mean makes sub-models of different widths comparable. `bounded` are arrays, as group and name, that
+    are not named after a parameter and have a norm of their own.
     """
     kinds: dict[str, list[Magnitude]] = {}
     for group, arrays in sizes.items():
         for name, size in arrays.items():
             if name in channel_map.parameters:
                 kind = STATISTICS if group == MODEL and is_statistic(name) else group
-            elif (group, name) in beside:
+            elif (group, name) in bounded:
                 kind = f"{group} {name}"
             else:
                 continue
             kinds.setdefault(kind, []).append(size)
-    norms = {kind: _root_mean_square(each) for kind, each in kinds.items()}
-    return norms | {f"{kind}{PEAK}": max(size.largest for size in each) for kind, each in kinds.items()}
+    norms = {kind: _root_mean_square(magnitudes) for kind, magnitudes in kinds.items()}
+    return norms | {f"{kind}{PEAK}": max(m.largest for m in magnitudes) for kind, magnitudes in kinds.items()}
 
 
 def _root_mean_square(sizes: Iterable[Magnitude]) -> float:
@@ -64,12 +64,11 @@ def _root_mean_square(sizes: Iterable[Magnitude]) -> float:
 
 @dataclass(frozen=True)
 class NormBound:
-    """The recent norms of every kind, oldest first, and whose last update was too large.
+    """The recent norms of every kind, oldest first, and the devices last accepted or refused for them.
 
-    Refused norms never enter. Nor do norms of 0: who has not trained (a round that only scores channels, a
-    device without examples) says nothing of how far training goes. So a bound follows as norms shrink or
-    grow. Should it be the bound that is wrong, it forgets: once more devices are refused for their norm than
-    are not, it begins anew, for no minority can bring that about.
+    The bound follows norms as they shrink or grow. Norms of refused updates do not enter, nor do norms of 0,
+    which come from devices that did not train. If more devices are refused for their norm than accepted, the
+    bound is taken to be wrong and starts again; a minority cannot cause that.
     """
 
     settings: FirewallSettings = field(default_factory=FirewallSettings)
@@ -78,15 +77,14 @@ class NormBound:
     refused: frozenset[str] = frozenset()
 
     def is_known(self, kind: str) -> bool:
-        """Whether there are enough norms to go by."""
+        """Whether there are enough norms for a bound."""
         return len(self.recent.get(kind, ())) >= self.settings.norm_history
 
     def bound(self, kind: str, reference: float | None = None) -> float | None:
-        """The largest norm that may count; None where nothing is known yet.
+        """The largest accepted norm; None if nothing is known yet.
 
-        Until there are enough norms a model's step is held against the model itself: `reference` is the
-        norm of its weights. Never below `norm-factor` medians: where all are alike the MAD is 0, and an
-        honest device with other data still differs.
+        Until there are enough norms, a model's step is compared with `reference`, the norm of the model's
+        weights. The bound is at least `norm-factor` medians, since the MAD of equal norms is 0.
         """
         if not self.is_known(kind):
             return self.settings.norm_first * reference if kind == MODEL and reference else None
@@ -94,19 +92,19 @@ class NormBound:
         return most if kind == MODEL else MEASURED_SPREAD * most
 
     def check(self, norms: Norms, reference: float | None = None) -> None:
-        """Raise `PeerError` for the first kind whose norm is beyond its bound."""
+        """Raise `PeerError` for the first kind with a norm beyond its bound."""
         for kind, norm in norms.items():
             most = self.bound(kind, reference)
             if self.settings.norm_bound and most is not None and norm > most:
                 raise PeerError(_words(kind, norm, most, "now"), reason=Reason.OUT_OF_BOUNDS)
 
-    def outliers(
+    def find_outliers(
         self, updates: Mapping[str, Norms], spreads: Mapping[str, float] | None = None
     ) -> dict[str, str]:
-        """Whose norms are beyond those of the others in a round, and why in words.
+        """The devices of a round with norms beyond those of the others, with the reason.
 
-        A round of fewer than `FEWEST` is held against the recent norms, its own among them. `spreads` say by
-        how much wider than trained weights honest norms of a kind spread.
+        A round of fewer than `FEWEST` updates is compared with the recent norms, its own included. `spreads`
+        are the spreads of honest norms of a kind, relative to that of trained weights.
         """
         found: dict[str, str] = {}
         for kind in sorted({kind for norms in updates.values() for kind in norms}):
@@ -118,12 +116,12 @@ class NormBound:
         return found if self.settings.norm_bound else {}
 
     def _usual(self, norms: Sequence[float], kind: str) -> float:
-        """The largest norm that fits the others; infinite where there are too few."""
+        """The largest norm that fits the others; infinite if there are too few."""
         norms = norms if len(norms) >= FEWEST else self.recent.get(kind, ())
         return _bound(norms, self.settings) if len(norms) >= FEWEST else math.inf
 
     def observed(self, device: str, norms: Norms, *, accepted: bool) -> NormBound:
-        """Take an update's norms, once it is known whether they are within bounds."""
+        """The bound after an update, `accepted` or refused for its norms."""
         if not accepted:
             refused = self.refused | {device}
             fitting = self.fitting - {device}
@@ -139,18 +137,18 @@ class NormBound:
             refused=self.refused - {device},
         )
 
-    def folded(self, rows: Iterable[tuple[str, str | None, Norms]]) -> NormBound:
-        """The bound after these updates in order, each as device, reason of its refusal if any, norms."""
+    def after(self, rows: Iterable[tuple[str, str | None, Norms]]) -> NormBound:
+        """The bound after these updates in order, each as device, reason of its refusal or None, norms."""
         bound = self
         for device, reason, norms in rows:
-            # Numbers beyond all sense are out of bounds too, but have no norms: they say nothing of a bound.
+            # Updates refused for numbers beyond MAX_ABS have no norms.
             if reason is None or (reason == Reason.OUT_OF_BOUNDS and norms):
                 bound = bound.observed(device, norms, accepted=reason is None)
         return bound
 
 
 def _bound(norms: Sequence[float], settings: FirewallSettings) -> float:
-    """Some medians, or the median and some standard deviations by MAD, whichever is more."""
+    """Some medians, or the median and some standard deviations by MAD, whichever is larger."""
     usual = median(norms)
     spread = SIGMA * median(abs(norm - usual) for norm in norms)
     return max(settings.norm_factor * usual, usual + settings.norm_spread * spread)

@@ -1,4 +1,4 @@
-"""What came of looking at all updates of a round together, when it is closed."""
+"""The review of all updates of a round together, when it is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.values import TrainingMetrics
 
 @dataclass(frozen=True)
 class RoundReview:
-    """The updates that count, with figures as they count; who was refused or has exaggerated, in words."""
+    """The updates that count, with believed metrics; reasons of refusals and exaggerations, by device."""
 
     counted: Mapping[str, Update]
     refused: Mapping[str, str]
@@ -25,16 +25,16 @@ def looked(
     believed: Sequence[ClientUpdate],
     exaggerated: Mapping[str, str],
 ) -> RoundReview:
-    """The messages of those who were not `refused`, each with the figures that are `believed`."""
+    """The updates that were not `refused`, with the metrics that are `believed`."""
     by_client = {update.client: update for update in believed}
     counted = {
-        name: _with_figures(update, by_client[name]) if name in exaggerated else update
+        name: _with_metrics(update, by_client[name]) if name in exaggerated else update
         for name, update in sent.items()
     }
     return RoundReview(counted, refused, exaggerated)
 
 
-def _with_figures(update: Update, believed: ClientUpdate) -> Update:
+def _with_metrics(update: Update, believed: ClientUpdate) -> Update:
     figures = {
         name: believed.metrics[name] for name in TrainingMetrics.model_fields if name in believed.metrics
     }

@@ -1,4 +1,4 @@
-"""Updates that came packed, unpacked beside the store: a cache, which may be deleted at any time."""
+"""A cache of decompressed updates, which may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from edge_client.storage.file_recycling import SUFFIX, Spares
 from schemas.tensors.blobs import FileGroups, Groups
 
 IN_MEMORY_BYTES = 4 * 1024 * 1024
-"""An update that is smaller is looked at where it was unpacked, and not read again from its file."""
+"""Smaller updates are examined in memory instead of from their decompressed file."""
 
 
 class UnpackedCache:
-    """A folder of files, each named by the digest of the packed one that it was made of."""
+    """A folder of decompressed files, named by the digest of the compressed one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._own = folder, threading.local()
         self._spares = Spares(folder)
 
     def groups(self, path: Path, *, limit: int | None = None) -> Groups:
-        """The groups of an update as they were encoded, read a piece at a time.
+        """The encoded groups of an update, read in blocks.
 
-        Raises `PeerError` for what is damaged, or larger than `limit` bytes when it is unpacked.
+        Raises `PeerError` if the file is damaged, or larger than `limit` bytes when decompressed.
         """
         if not is_compressed(path):
             return FileGroups(path)
@@ -34,8 +34,8 @@ class UnpackedCache:
             self._unpack(path, unpacked, limit)
         return FileGroups(unpacked)
 
-    def looked_at(self, path: Path, *, limit: int | None = None) -> Groups:
-        """The same for one look, before this thread's next: of a small update they are in memory."""
+    def transient_groups(self, path: Path, *, limit: int | None = None) -> Groups:
+        """As `groups`, but valid only until this thread's next call: small updates are in memory."""
         if not is_compressed(path):
             return FileGroups(path)
         unpacked = self._folder / path.name
@@ -46,14 +46,14 @@ class UnpackedCache:
         return FileGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
 
     def keep_only(self, digests: frozenset[str]) -> None:
-        """Forget the others; their files are written over by what is unpacked next."""
+        """Forget all other digests; their files are reused for the next decompressed updates."""
         for path in self._folder.glob("*"):
             if path.name not in digests and path.suffix != SUFFIX:
                 self._spares.add(path)
         self._spares.turn()
 
     def remove(self) -> None:
-        """Forget all, and the folder too."""
+        """Delete the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _unpack(
@@ -64,7 +64,7 @@ class UnpackedCache:
         try:
             with self._spares.written(temporary, limit or path.stat().st_size) as file:
                 found = unpack(path, file, limit=limit, through=through)
-            # It need not outlive a power cut, but must never be half there.
+            # Complete or absent, but not synced: it may be lost in a power cut.
             temporary.replace(unpacked)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""An uploaded update: whether it may count, and what the strategy gets of it."""
+"""Examines an uploaded update, and converts it for the strategy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ from schemas.values import Reason
 
 @dataclass(frozen=True)
 class Examination:
-    """What an update is by itself: why it must not count, as code and detail; or what it holds, if readable.
-
-    `sizes` are those of the numbers in its `groups`.
-    """
+    """The result of examining an update: reason and detail of a refusal, or its groups and magnitudes."""
 
     reason: Reason | None = None
     detail: str = ""
@@ -42,7 +39,7 @@ class Examination:
 NOT_ITS_BYTES = Examination(Reason.DIGEST_MISMATCH, "the bytes are not those of the digest")
 
 
-def examined(
+def examine_update(
     update: Update,
     path: Path,
     task: TrainTask,
@@ -52,10 +49,10 @@ def examined(
     unpacked: UnpackedCache,
     segments: Sequence[int] = (),
 ) -> Examination:
-    """Look at the update at `path`, whose bytes are those of its digest; it may be done beside others.
+    """Examine the update at `path`, whose digest has been verified; safe to call concurrently.
 
-    `rules` are those of the groups that devices may send beside the model, `segments` those that a masked
-    update must have. A packed one is left `unpacked`.
+    `rules` are those of the groups that devices may send in addition to the model, `segments` those that a
+    masked update must have. A compressed update is left decompressed in `unpacked`.
     """
     try:
         check_training(update, task)
@@ -64,7 +61,7 @@ def examined(
             return Examination()
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         sizes = examine(update, groups, task, channel_map, rules)
-        # What was looked at may be in memory that the next one needs.
+        # Opened again: the examined groups may be in memory that the next examination reuses.
         return Examination(groups=decoded(unpacked.groups(path)), sizes=sizes)
     except PeerError as error:
         return Examination(Reason(error.reason), str(error))
@@ -75,23 +72,23 @@ def _decoded(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -
     chain = make_chain(task.uplink)
     if is_compressed(path) != (chain.pack is not None):
         raise PeerError("the update is not packed as its task asks")
-    encoded = unpacked.looked_at(path, limit=limit)
-    len(encoded)  # reads the header: a file that is no blob of groups is refused for that first
+    encoded = unpacked.transient_groups(path, limit=limit)
+    len(encoded)  # reads the header: a file that is not a blob of groups is refused first
     check_encoding(encoded, chain)
     return decoded(encoded)
 
 
 def known_clients(state: State) -> list[Client]:
-    """All clients that were ever there, by name."""
+    """All clients that have ever been present, by name."""
     return [Client(name, *about) for name, about in sorted(state.clients.items())]
 
 
 def client_update(
     update: Update, path: Path, *, unpacked: UnpackedCache, staleness: int, ratio: float | None
 ) -> ClientUpdate:
-    """The update at `path` with its figures; its arrays stay on disk until they are asked for.
+    """The examined update at `path` with its metrics; its arrays are read from disk on access.
 
-    `ratio` is its task's, where that is known. It has been examined: how it is encoded it says itself.
+    `ratio` is that of its task, None if it is not known.
     """
     measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
     if ratio is not None:

@@ -1,4 +1,4 @@
-"""What the firewall remembers from update to update, and its checks that need it."""
+"""The checks of an update against earlier updates and the current model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
 STATISTICS_SPREAD = 3.0
-"""What normalisations measure on unlike data spreads so many times wider than trained weights."""
+"""Spread of normalisation statistics on unlike data, relative to that of trained weights."""
 
 
 class UpdateHistory:
-    """Replays, norms and the canary of one run. `accuracy` is for the canary; without it there is none.
+    """Replays, norms and the canary of one run; without `accuracy` there is no canary.
 
-    `rules` are those of the groups that devices may send beside the model.
+    `rules` are those of the groups that devices may send in addition to the model.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class UpdateHistory:
         rules: Sequence[GroupRule] = (),
     ) -> None:
         self._channel_map = channel_map
-        self._beside = frozenset((rule.name, array) for rule in rules for array in rule.bounded)
+        self._bounded = frozenset((rule.name, array) for rule in rules for array in rule.bounded)
         self._spreads = {STATISTICS: STATISTICS_SPREAD, **{rule.name: rule.spread for rule in rules}}
         self._norms, self._replays = NormBound(settings), Replays()
         self._canary: Canary | None = None
@@ -44,12 +44,12 @@ class UpdateHistory:
             self._canary = Canary(accuracy, settings.canary)
 
     def measure(self, sizes: Magnitudes) -> dict[str, float]:
-        """The norms that an update with numbers of these sizes goes by."""
-        return norms_of(sizes, self._channel_map, self._beside)
+        """The norms of an update with these magnitudes."""
+        return norms_of(sizes, self._channel_map, self._bounded)
 
-    def outliers(self, updates: Mapping[str, Norms]) -> dict[str, str]:
-        """Which of a round's updates are unlike the others, by device, and why in words."""
-        return self._norms.outliers(updates, self._spreads)
+    def find_outliers(self, updates: Mapping[str, Norms]) -> dict[str, str]:
+        """The updates of a round that differ from all others, by device, with the reason."""
+        return self._norms.find_outliers(updates, self._spreads)
 
     def check(
         self,
@@ -61,9 +61,9 @@ class UpdateHistory:
         params: Arrays,
         round_number: int,
     ) -> None:
-        """Raise `PeerError` unless the update is new, usual in size and harmless to the model `params`.
+        """Raise `PeerError` unless the update is new, within bounds and harmless to the model `params`.
 
-        `round_number` is that of the model, not of the task: in buffered mode they differ.
+        `round_number` is that of the model; in buffered mode that of the task may be lower.
         """
         moved = any(size.largest > 0 for arrays in sizes.values() for size in arrays.values())
         self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
@@ -76,19 +76,19 @@ class UpdateHistory:
             alone = ClientUpdate(update.device, update.spec, groups, update.metrics.examples)
             self._canary.check(alone, params, self._channel_map, round_number)
 
-    def judged(self, update: Update, norms: Norms, reason: Reason | None) -> None:
-        """Remember what became of an update."""
+    def record(self, update: Update, norms: Norms, reason: Reason | None) -> None:
+        """Remember the verdict on an update."""
         self.restore([Examined(update.round, update.device, update.blob.digest, reason, norms)])
 
-    def began_anew(self, rows: Iterable[Examined]) -> None:
-        """Remember these and nothing else: some of them were refused after they had been accepted."""
+    def reset(self, rows: Iterable[Examined]) -> None:
+        """Forget all verdicts but these: some updates were refused after they had been accepted."""
         self._norms, self._replays = NormBound(self._norms.settings), Replays()
         self.restore(rows)
 
     def restore(self, rows: Iterable[Examined]) -> None:
-        """Remember what became of earlier updates, in order; the journal has them."""
+        """Remember earlier verdicts from the journal, in order."""
         rows = list(rows)
-        self._norms = self._norms.folded((row.device, row.reason, row.norms) for row in rows)
-        self._replays = self._replays.folded(
+        self._norms = self._norms.after((row.device, row.reason, row.norms) for row in rows)
+        self._replays = self._replays.after(
             (row.device, row.digest, row.round) for row in rows if row.reason is None
         )

@@ -284,6 +284,6 @@ def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypa
     packed = tmp_path / digest_of(data)
     packed.write_bytes(zstandard.compress(data))
     for _ in range(2):
-        groups = unpacked.looked_at(packed)
+        groups = unpacked.transient_groups(packed)
         assert (groups["model"]["w"] == arrays["w"]).all()
     assert (tmp_path / "unpacked" / packed.name).read_bytes() == data

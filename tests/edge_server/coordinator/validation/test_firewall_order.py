@@ -189,7 +189,7 @@ def refused(desk: Desk, wrong: Wrong) -> Refusal:
     model, channel_map = desk.coordinator.model.state.params, desk.coordinator.context.channel_map
     # The canary sings as long as no weight has moved by more than a hundredth.
     still = steadiness(model)
-    desk.coordinator.checker.guard = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
+    desk.coordinator.checker.history = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
     if wrong.counted:
         desk.says(desk.update({"model": desk.delta(0.001)}))
         desk.until(Acknowledgement)

@@ -113,7 +113,7 @@ def test_folding_rows_gives_what_was_observed_one_by_one():
     rows = [(name, None, {"model": 1.0 + index}) for index, name in enumerate("abcd")]
     rows += [("m", "out-of-bounds", {"model": 99.0}), ("n", "out-of-bounds", {}), ("o", "not-finite", {})]
     observed = fed(NormBound(FOUR), 1, 2, 3, 4).observed("m", {"model": 99.0}, accepted=False)
-    assert NormBound(FOUR).folded(rows) == observed
+    assert NormBound(FOUR).after(rows) == observed
 
 
 def test_unlike_sub_models_have_comparable_norms():
@@ -153,37 +153,37 @@ def together(*norms: float, kind: str = "model") -> dict[str, dict[str, float]]:
 
 def test_of_a_first_round_who_is_unlike_the_others_is_found():
     # The median of 1, 2, 3, 4 and 99 is 3; deviations 2, 1, 0, 1, 96: 3 + 10 * 1.4826 * 1 = 17.8.
-    found = NormBound(FOUR).outliers(together(1, 2, 3, 4, 99))
+    found = NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 99))
     assert found == {"e": "a typical number of 'model' is 99, at most 17.8 is usual in this round"}
-    assert NormBound(FOUR).outliers(together(1, 2, 3, 4, 17.8)) == {}
+    assert NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 17.8)) == {}
 
 
 def test_no_more_than_half_of_a_round_can_be_found_unlike_the_others():
-    assert NormBound(FOUR).outliers(together(1, 1, 1e5, 1e5, 1e5)) == {}
+    assert NormBound(FOUR).find_outliers(together(1, 1, 1e5, 1e5, 1e5)) == {}
 
 
 def test_a_round_of_two_is_held_against_recent_rounds_and_without_any_against_nothing():
     bound = fed(NormBound(FOUR), 1, 1, 1)
-    assert set(bound.outliers(together(1, 50))) == {"b"}
-    assert NormBound(FOUR).outliers(together(1, 50)) == {}
+    assert set(bound.find_outliers(together(1, 50))) == {"b"}
+    assert NormBound(FOUR).find_outliers(together(1, 50)) == {}
 
 
 def test_the_largest_number_counts_where_the_norm_hides_it():
     sent = {name: {"control": 1.0, "control peak": 2.0} for name in "abc"}
     sent["c"] = {"control": 1.9, "control peak": 900.0}
-    assert "the largest number of 'control' is 900" in NormBound(FOUR).outliers(sent)["c"]
+    assert "the largest number of 'control' is 900" in NormBound(FOUR).find_outliers(sent)["c"]
 
 
 def test_what_spreads_wider_has_a_wider_bound():
     sent = together(1, 1, 1, 5.9, kind="control")
-    assert NormBound(FOUR).outliers(sent, {"control": 3.0}) == {}
-    assert set(NormBound(FOUR).outliers(sent)) == {"d"}
+    assert NormBound(FOUR).find_outliers(sent, {"control": 3.0}) == {}
+    assert set(NormBound(FOUR).find_outliers(sent)) == {"d"}
 
 
 def test_nobody_is_found_where_the_bound_is_off_or_nothing_moved():
     off = FOUR.model_copy(update={"norm_bound": False})
-    assert NormBound(off).outliers(together(1, 1, 1, 1e9)) == {}
-    assert NormBound(FOUR).outliers(together(0, 0, 0, 5)) == {}
+    assert NormBound(off).find_outliers(together(1, 1, 1, 1e9)) == {}
+    assert NormBound(FOUR).find_outliers(together(0, 0, 0, 5)) == {}
 
 
 def test_sizes_of_codes_are_those_of_the_numbers_that_they_stand_for():

@@ -49,7 +49,7 @@ def test_no_more_than_so_many_are_remembered():
 
 
 def test_folding_rows_is_counting_one_by_one():
-    assert Replays().folded([("a", ONE, 1), ("a", ONE, 3)]) == KNOWN
+    assert Replays().after([("a", ONE, 1), ("a", ONE, 3)]) == KNOWN
 
 
 # --- the canary ---
@@ -133,7 +133,7 @@ def test_a_guard_that_is_restored_from_rows_knows_what_one_knows_that_saw_them()
         blob = BlobRef(digest=row.digest, size=1)
         fields = {"federation": "f", "device": row.device, "run": "r", "round": row.round, "attempt": 1}
         update = Update(**fields, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
-        seen.judged(update, row.norms, row.reason)
+        seen.record(update, row.norms, row.reason)
     restored.restore(rows)
     assert (seen._norms, seen._replays) == (restored._norms, restored._replays)
     assert seen._norms.recent == {"model": (0.5,)}
