@@ -1,1 +1,1 @@
-"""One page that tells a run: what ran, how well it went, and how to repeat it."""
+"""The report on a run as one page: what ran, how well it went, and how to repeat it."""

@@ -1,4 +1,4 @@
-"""Scales of a chart: round tick values, and from data to drawing."""
+"""Axes of a chart: round tick values, and the mapping from values to drawing units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Axis:
-    """Values from `low` to `high` drawn from `start` to `end` (drawing units), with its ticks."""
+    """Maps values from `low` to `high` to drawing units from `start` to `end`."""
 
     low: float
     high: float
@@ -18,7 +18,7 @@ class Axis:
     ticks: tuple[float, ...]
 
     def place(self, value: float) -> float:
-        """Where a value is drawn."""
+        """The drawing coordinate of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
@@ -30,12 +30,12 @@ def value_axis(
     from_zero: bool = False,
     highest: float | None = None,
 ) -> Axis:
-    """An axis whose ends are ticks; the band around a flat line stays below `highest`."""
+    """An axis that begins and ends at a tick; the margin around a flat line stays below `highest`."""
     if from_zero or not values:
         values = [*values, 0.0]
     low, high = min(values), max(values)
     if high <= low:
-        # A flat line runs inside a narrow band; one at nought, on the ground.
+        # A flat line gets a narrow margin; a flat line at zero lies on the bottom.
         band = abs(low) * 0.1 or 1.0
         low, high = (low - band if low else low), high + band
     if highest is not None:
@@ -56,6 +56,6 @@ def count_axis(values: Sequence[float], *, start: float, end: float) -> Axis:
 
 
 def nice_step(rough: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below `rough`."""
+    """The smallest step of 1, 2 or 5 times a power of ten that is at least `rough`."""
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next((power * factor for factor in (1, 2, 5) if power * factor >= rough * (1 - 1e-9)), power * 10)

@@ -1,7 +1,7 @@
-"""Line charts as inline SVG: data in, string out.
+"""Line charts as inline SVG.
 
-A series is told apart by dashes, marker and a label at its end as well as by colour, so that a chart reads in
-print and to every eye. Colours come from the page's style sheet.
+Series differ in dashes, markers and end labels as well as in colour, so that charts are readable in print and
+with colour blindness. Colours come from the page's style sheet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MARKERS = (
 
 @dataclass(frozen=True)
 class Series:
-    """A named curve: (round, value) in order, None where the value is missing."""
+    """A named curve of (round, value) points in order; None for a missing value."""
 
     label: str
     points: tuple[tuple[int, float | None], ...]
@@ -45,7 +45,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What a chart shows; `name` is its id in the page, `text` writes a value with its unit."""
+    """The data of a chart; `name` is its id in the page, `text` formats a value with its unit."""
 
     name: str
     title: str
@@ -58,7 +58,7 @@ class Chart:
 
 
 def line_chart(chart: Chart) -> str:
-    """The chart as one `<svg>` element; without any value it says so."""
+    """The chart as one `<svg>` element; one without values says so."""
     shown = [series for series in chart.series if series.known]
     xs = [float(x) for series in chart.series for x, _ in series.points]
     ys = [y for series in shown for _, y in series.known]
@@ -66,7 +66,7 @@ def line_chart(chart: Chart) -> str:
     bottom = HEIGHT - BOTTOM
     y_axis = value_axis(ys, start=bottom, end=TOP, from_zero=chart.from_zero, highest=chart.highest)
     drawn = [_curve(chart, index, series, x_axis, y_axis) for index, series in enumerate(shown)]
-    # The first series is the one that matters most: it is drawn last, over the others.
+    # The first series is the most important one, so it is drawn last, over the others.
     body = "".join(reversed(drawn)) + _labels(shown, x_axis, y_axis) if shown else _nothing()
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{chart.name}-title">'
@@ -108,7 +108,7 @@ def _nothing() -> str:
 
 
 def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis) -> str:
-    """One series: its line, thin across missing values, and its markers, which tell their value."""
+    """One series: its line, thin across missing values, and its markers with their values as titles."""
     style = index % len(DASHES)
     dash = f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] else ""
     line, bridges = _strokes(series, x_axis, y_axis)
@@ -123,7 +123,7 @@ def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis)
 
 
 def _strokes(series: Series, x_axis: Axis, y_axis: Axis) -> tuple[str, str]:
-    """The path of the line, and that of the bridges over its gaps."""
+    """The paths of the line and of the bridges across its gaps."""
     line, bridges, last, missing = "", "", "", False
     for x, y in series.points:
         if y is None:
@@ -142,7 +142,7 @@ def _mark(style: int, x: float, y: float, spoken: str = "") -> str:
 
 
 def _marked(series: Series) -> list[tuple[int, float]]:
-    """The points that get a marker: evenly spaced, the last one, and those that stand alone."""
+    """The points with a marker: evenly spaced ones, the last one, and isolated ones."""
     known = series.known
     spacing = -(-len(known) // MOST_MARKERS)
     kept = {x for x, _ in known[::-spacing]} if known else set()
@@ -154,7 +154,7 @@ def _marked(series: Series) -> list[tuple[int, float]]:
 
 
 def _labels(shown: Sequence[Series], x_axis: Axis, y_axis: Axis) -> str:
-    """Each series' name beside its last point, moved apart where they would overlap."""
+    """Each series' name next to its last point, moved apart where names would overlap."""
     ends = [(x_axis.place(series.known[-1][0]), y_axis.place(series.known[-1][1])) for series in shown]
     heights = separate_labels([y for _, y in ends], gap=LABEL_GAP, low=TOP, high=HEIGHT - BOTTOM)
     parts = []

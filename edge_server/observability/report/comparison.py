@@ -1,4 +1,4 @@
-"""Finished runs beside each other: what differs, how well each did, what each cost."""
+"""The comparison of several runs: their settings, results and costs."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test a
 COST_COLUMNS = ("run", "down", "up", "updates", "full models up", "MACs", "time of the rounds", "refused")
 REST = "the run folders"
 MOST_CURVES = 8
-"""Of one chart: as many as there are markers and dashes."""
+"""Maximum curves of one chart, which is the number of markers and dashes."""
 
 
 def runs_document(runs: Sequence[RunContents]) -> Document:
-    """What a report says of several runs."""
+    """The report on several runs."""
     names = run_names(runs)
     sections = (
         Section("Runs", (_runs(runs, names),)),
         Section("Curves", _curves(runs, names)),
         Section("Tiers", (_tiers(runs, names),)),
         Section("Costs", (_costs(runs, names),)),
-        Section("What differs", (_differences(runs, names),)),
-        Section("Repeat it", _commands(runs, names)),
+        Section("Differences", (_differences(runs, names),)),
+        Section("How to repeat it", _commands(runs, names)),
     )
     finished = sum(run.summary.outcome == "finished" for run in runs)
     return Document(
@@ -60,7 +60,7 @@ def runs_document(runs: Sequence[RunContents]) -> Document:
 
 
 def run_names(runs: Sequence[RunContents]) -> list[str]:
-    """The folders' names, with their parents' where two have the same."""
+    """The folders' names, with the parent folder where two names are equal."""
     short = [run.folder.resolve().name for run in runs]
     counts = Counter(short)
     return [
@@ -70,7 +70,7 @@ def run_names(runs: Sequence[RunContents]) -> list[str]:
 
 
 def _best(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Who was the most accurate, and who sent the least."""
+    """The most accurate run, and the run that received the fewest bytes."""
     tested = [
         (run.summary.test_accuracy, name)
         for run, name in zip(runs, names, strict=True)
@@ -98,13 +98,15 @@ def _runs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
         )
         for run, name in zip(runs, names, strict=True)
     ]
-    return table("Each run, and how well its global model did in the end", RUN_COLUMNS, rows, rest=REST)
+    return table("Each run and the final accuracy of its global model", RUN_COLUMNS, rows, rest=REST)
 
 
 def _curves(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, ...]:
     left = len(runs) - MOST_CURVES
     note = (
-        (Paragraph(f"Of the first {MOST_CURVES} runs; {left} more are in the tables."),) if left > 0 else ()
+        (Paragraph(f"The charts show the first {MOST_CURVES} runs; the tables show all."),)
+        if left > 0
+        else ()
     )
     pairs = list(zip(names, (run.history for run in runs), strict=True))[:MOST_CURVES]
     charts = (
@@ -114,7 +116,7 @@ def _curves(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, .
             "sent",
             "Received from devices so far",
             "bytes",
-            tuple(Series(name, _added_up(history)) for name, history in pairs),
+            tuple(Series(name, _cumulative_uplink(history)) for name, history in pairs),
             bytes_text,
             from_zero=True,
         ),
@@ -134,7 +136,7 @@ def _chart(
     return Chart(name, title, y_title, series, text)
 
 
-def _added_up(history: Sequence[RoundRecord]) -> tuple[tuple[int, float | None], ...]:
+def _cumulative_uplink(history: Sequence[RoundRecord]) -> tuple[tuple[int, float | None], ...]:
     sums = accumulate(record.uplink_bytes for record in history)
     return tuple((record.round, float(total)) for record, total in zip(history, sums, strict=True))
 
@@ -165,8 +167,8 @@ def _costs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
         )
         rows.append((words(name), *cells))
     caption = (
-        "What each run cost: bytes, updates asked for (AdaFL's relative units), what came up in full models "
-        "of four bytes a parameter, multiply-accumulates of training, virtual time for simulations"
+        "The cost of each run: bytes, updates requested (AdaFL's relative units), received data in full "
+        "models of four bytes per parameter, multiply-accumulates of training, time (virtual in simulations)"
     )
     return table(caption, COST_COLUMNS, rows, rest=REST)
 
@@ -174,19 +176,19 @@ def _costs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
 def _differences(runs: Sequence[RunContents], names: Sequence[str]) -> Block:
     found = differing([run.settings for run in runs])
     if not found:
-        return Paragraph("The federation files are the same.")
+        return Paragraph("The federation files are identical.")
     rows = [(words(key), *(words(value or UNKNOWN) for value in values)) for key, values in found.items()]
-    return table("Settings that are not the same in all runs", ("setting", *names), rows, rest=REST)
+    return table("Settings that differ between runs", ("setting", *names), rows, rest=REST)
 
 
 def _commands(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, ...]:
     lines = [
-        f"# {name}\n{run.made.command if run.made else 'not noted'}"
+        f"# {name}\n{run.made.command if run.made else 'not recorded'}"
         for run, name in zip(runs, names, strict=True)
     ]
     files = " ".join(shlex.quote(str(run.folder)) for run in runs)
     return (
-        Paragraph("The runs were begun with these commands:"),
+        Paragraph("The runs were started with these commands:"),
         Code("\n".join(lines)),
         Paragraph("This page was made by:"),
         Code(f"edge-server report {files}"),

@@ -1,4 +1,4 @@
-"""Everything that a run's folder says to a report, beside the three files that every run has."""
+"""Everything that a report needs from a run folder."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from schemas.errors import EdgeError
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run as a report tells it; `settings` is the federation file as a table.
+    """The contents of a run folder; `settings` is the federation file as a table.
 
-    `made` is None for a run that left no such note, `version` for one that exported no model. `boards` and
-    `trained`, examples times epochs, are by device, empty where there is no journal, as in a simulation.
+    `made` is None where the run's provenance is not recorded, `version` where it exported no model. `boards`
+    and `trained` (examples times epochs) are by device, and empty without a journal, as in a simulation.
     """
 
     folder: Path
@@ -53,7 +53,7 @@ class RunContents:
 
 
 def read_run_contents(directory: Path) -> RunContents:
-    """Read a run folder; raises `ConfigError` naming which of its three files is missing or broken."""
+    """Read a run folder; raises `ConfigError` naming the required file that is missing or broken."""
     files = read_run_files(directory)
     boards, trained = _journal(directory)
     version = _version(directory)
@@ -72,7 +72,7 @@ def read_run_contents(directory: Path) -> RunContents:
 
 
 def _version(directory: Path) -> Version | None:
-    """What the registry would say of it; nothing where it has no models, or not what their signatures say."""
+    """The registry's description of the run's models; None without models or with invalid signatures."""
     try:
         return describe_run(directory)
     except (EdgeError, OSError):
@@ -80,7 +80,7 @@ def _version(directory: Path) -> Version | None:
 
 
 def _described(directory: Path, history: tuple[RoundRecord, ...]) -> Mapping[str, Any]:
-    """The manifest of the last round's model, as far as there is one."""
+    """The manifest of the last round's model; empty without one."""
     if not history:
         return {}
     try:
@@ -91,7 +91,7 @@ def _described(directory: Path, history: tuple[RoundRecord, ...]) -> Mapping[str
 
 
 def _journal(directory: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Each device's board, and its examples times epochs."""
+    """Each device's board, and its number of examples times epochs."""
     try:
         with closing(JournalReader(RunFolder(directory).journal)) as reader:
             return {name: _board(profile) for name, _, profile, _ in reader.devices()}, reader.worked()
@@ -100,9 +100,9 @@ def _journal(directory: Path) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def _board(profile: str) -> str:
-    """The machine that a device said it is."""
+    """The machine name in a device's profile."""
     try:
-        told = json.loads(profile)
+        parsed = json.loads(profile)
     except ValueError:
         return ""
-    return str(told.get("machine") or told.get("processor") or "") if isinstance(told, dict) else ""
+    return str(parsed.get("machine") or parsed.get("processor") or "") if isinstance(parsed, dict) else ""

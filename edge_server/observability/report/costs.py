@@ -1,4 +1,4 @@
-"""What a run cost: bytes, updates as AdaFL counts them, time, multiply-accumulates."""
+"""The cost of a run: bytes, updates as AdaFL counts them, time, multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from schemas.values import TRAINING_PASSES
 
 
 def cost_section(run: RunContents) -> Section:
-    """Totals, and what they are per round."""
+    """The section of costs, in total and per round."""
     if not run.history:
-        return Section("Costs", (Paragraph("No round was closed, so nothing is counted."),))
+        return Section("Costs", (Paragraph("No round was closed, so there are no costs."),))
     rounds = len(run.history)
     cost = measure(run.history, run.summary)
     macs = training_macs(run)
     durations = [record.duration_s for record in run.history]
     rows = [
         _row(
-            "sent by the server, a broadcast once",
+            "sent by the server (a broadcast counts once)",
             bytes_text(run.summary.downlink_bytes),
             _mean_bytes(cost.downlink_bytes, rounds),
         ),
@@ -31,11 +31,11 @@ def cost_section(run: RunContents) -> Section:
             bytes_text(run.summary.uplink_bytes),
             _mean_bytes(cost.uplink_bytes, rounds),
         ),
-        _row("received by devices, over their links", _together(run, "downlink_bytes"), ""),
-        _row("sent by devices, over their links", _together(run, "uplink_bytes"), ""),
-        _row("updates asked for", count_text(cost.updates), f"{cost.updates / rounds:.3g}"),
-        _row("of all devices in every round", _share(run, cost.updates), ""),
-        _row("received, in full models", f"{cost.models:.3g}", f"{cost.models / rounds:.3g}"),
+        _row("received by devices over their links", _total(run, "downlink_bytes"), ""),
+        _row("sent by devices over their links", _total(run, "uplink_bytes"), ""),
+        _row("updates requested", count_text(cost.updates), f"{cost.updates / rounds:.3g}"),
+        _row("share of all devices in every round", _share(run, cost.updates), ""),
+        _row("received data in full models", f"{cost.models:.3g}", f"{cost.models / rounds:.3g}"),
         _row(_time_name(run), duration_text(sum(durations)), duration_text(fmean(durations))),
         _row("longest round", duration_text(max(durations)), ""),
         _row("duration of the run", duration_text(run.summary.duration_s), ""),
@@ -46,22 +46,22 @@ def cost_section(run: RunContents) -> Section:
         ),
     ]
     explained = (
-        "AdaFL (Chen et al. 2021, section 3.2.2) counts every update asked for as one relative unit, of "
-        "whatever size: that is the row 'updates asked for'. What pruning and packing save shows in the row "
-        f"'received, in full models', of {run.summary.parameters:,} parameters at four bytes each. A step of "
-        f"training is counted as {TRAINING_PASSES} forward passes of the device's own sub-model."
+        "AdaFL (Chen et al. 2021, section 3.2.2) counts every requested update as one relative unit, "
+        "whatever its size: see 'updates requested'. The savings of pruning and compression show in "
+        f"'received data in full models' of {run.summary.parameters:,} parameters with four bytes each. A "
+        f"training step counts as {TRAINING_PASSES} forward passes of the device's own sub-model."
     )
     return Section(
-        "Costs", (table("What the run cost", ("cost", "total", "per round"), rows), Paragraph(explained))
+        "Costs", (table("Costs of the run", ("cost", "total", "per round"), rows), Paragraph(explained))
     )
 
 
-def _together(run: RunContents, name: str) -> str:
+def _total(run: RunContents, name: str) -> str:
     return bytes_text(sum(getattr(device, name) for device in run.summary.devices))
 
 
 def training_macs(run: RunContents) -> float | None:
-    """Examples times epochs of each device times its network's; None where either is not known."""
+    """Multiply-accumulates of training on all devices; None where a device's are not known."""
     each = _macs(run)
     worked = {name: work for name, work in run.trained.items() if work}
     if not worked or not all(name in each for name in worked):
@@ -70,9 +70,9 @@ def training_macs(run: RunContents) -> float | None:
 
 
 def _macs(run: RunContents) -> Mapping[str, int]:
-    """Of one example, forward, by device; one that exported nothing has its tier's."""
+    """Multiply-accumulates per example and forward pass by device, or those of its tier."""
     tiers = {tier.tier: tier.macs for tier in run.version.tiers} if run.version else {}
-    found = ((one.device, one.macs or tiers.get(one.tier)) for one in run.summary.devices)
+    found = ((row.device, row.macs or tiers.get(row.tier)) for row in run.summary.devices)
     return {name: macs for name, macs in found if macs is not None}
 
 

@@ -1,4 +1,4 @@
-"""Which curves a run has: accuracy, loss, bytes and time, round by round."""
+"""The charts of a run: accuracy, loss, bytes and time by round."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
 
 
 def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
-    """Accuracy on the server's test data: the global model, and each tier's sub-model.
+    """Accuracy of the global model and of each tier's sub-model on the server's test data.
 
-    Where the server has no test data, the devices' mean on theirs says how it goes.
+    Without test data on the server, the mean accuracy of the devices on their own data.
     """
     tiers = sorted({tier for record in history for tier in record.tier_accuracy})
     series = [curve("global", history, lambda record: record.test_accuracy)]
     series += [curve(f"tier {tier}", history, _tier(tier)) for tier in tiers]
-    if not any(one.known for one in series):
+    if not any(candidate.known for candidate in series):
         series = [curve("on devices", history, lambda record: record.client_accuracy)]
     return Chart("accuracy", "Test accuracy", "accuracy (%)", tuple(series), percent, highest=1.0)
 
@@ -37,7 +37,7 @@ def loss_chart(history: Sequence[RoundRecord]) -> Chart:
 
 
 def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
-    """What the server sent down to the devices and took up from them in each round."""
+    """Bytes that the server sent to devices (down) and received from them (up) in each round."""
     series = (
         curve("down", history, lambda record: record.downlink_bytes),
         curve("up", history, lambda record: record.uplink_bytes),
@@ -46,7 +46,7 @@ def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
 
 
 def time_chart(history: Sequence[RoundRecord]) -> Chart:
-    """How long each round took."""
+    """The duration of each round."""
     series = (curve("duration", history, lambda record: record.duration_s),)
     return Chart("time", "Time per round", "time (s)", series, lambda y: f"{y:.3g}", from_zero=True)
 
@@ -57,7 +57,7 @@ def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundReco
 
 
 def percent(accuracy: float) -> str:
-    """An accuracy at an axis, without more digits than it has."""
+    """An accuracy as an axis label, in percent with up to four digits."""
     return f"{100 * accuracy:.4g}%"
 
 

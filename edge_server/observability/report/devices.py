@@ -1,4 +1,4 @@
-"""What each tier and each device got and gave."""
+"""The tables of tiers and devices."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ DEVICE_COLUMNS = (
 
 
 def tier_section(run: RunContents) -> Section:
-    """The fleet in as many rows as there are tiers."""
+    """The section with a row per tier."""
     by_tier: dict[int, list[DeviceRecord]] = {}
     for device in run.summary.devices:
         by_tier.setdefault(device.tier, []).append(device)
@@ -77,8 +77,8 @@ def tier_section(run: RunContents) -> Section:
         return Section("Tiers", (Paragraph("No device took part."),))
     rows = [_tier_row(run, tier, by_tier[tier]) for tier in sorted(by_tier)]
     caption = (
-        "Each capability tier: its sub-model, its accuracy on the server's test data and the mean and the "
-        "lowest on its devices' own held-out data, and what went over its devices' links together"
+        "Each capability tier: its sub-model, its accuracy on the server's test data, the mean and the "
+        "lowest accuracy on its devices' own held-out data, and the total bytes over its devices' links"
     )
     files = [
         (Cell(f"tier {tier}", words=True), words(path), words(_digest(run, tier)))
@@ -94,11 +94,11 @@ def _digest(run: RunContents, tier: int) -> str:
 
 
 def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> tuple[Cell, ...]:
-    accuracies = [one.onnx_accuracy for one in devices if one.onnx_accuracy is not None]
-    latencies = [one.latency_ms for one in devices if one.latency_ms is not None]
-    sized = next((one for one in devices if one.parameters is not None), devices[0])
+    accuracies = [row.onnx_accuracy for row in devices if row.onnx_accuracy is not None]
+    latencies = [row.latency_ms for row in devices if row.latency_ms is not None]
+    sized = next((row for row in devices if row.parameters is not None), devices[0])
     last = run.history[-1] if run.history else None
-    refused = sum(one.refusals for one in devices)
+    refused = sum(row.refusals for row in devices)
     return (
         Cell(str(tier)),
         *numbers(
@@ -111,30 +111,30 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
             percent_text(fmean(accuracies) if accuracies else None),
             percent_text(min(accuracies, default=None)),
             ms_text(fmean(latencies) if latencies else None),
-            count_text(sum(one.rounds for one in devices)),
-            bytes_text(sum(one.downlink_bytes for one in devices)),
-            bytes_text(sum(one.uplink_bytes for one in devices)),
+            count_text(sum(row.rounds for row in devices)),
+            bytes_text(sum(row.downlink_bytes for row in devices)),
+            bytes_text(sum(row.uplink_bytes for row in devices)),
         ),
         Cell(count_text(refused), alert=refused > 0),
     )
 
 
 def device_section(run: RunContents) -> Section:
-    """A row per device, those with refusals first: they are what a long list is looked through for."""
+    """The section with a row per device, those with most refusals first."""
     devices = run.summary.devices
     if not devices:
         return Section("Devices", (Paragraph("No device took part."),))
-    ordered = sorted(devices, key=lambda one: -one.refusals)
+    ordered = sorted(devices, key=lambda row: -row.refusals)
     caption = (
-        "Each device's compact model, what went over its link (broadcasts included), and its accuracy on "
+        "Each device's compact model, the bytes over its link (broadcasts included), and its accuracy on "
         "held-out data in both runtimes"
     )
-    rows = [_device_row(one, run.boards) for one in ordered]
+    rows = [_device_row(device, run.boards) for device in ordered]
     return Section("Devices", (without_empty(table(caption, DEVICE_COLUMNS, rows)),))
 
 
 def _trial_cells(device: DeviceRecord) -> tuple[Cell, ...]:
-    """What its trial came to, if another model was in use before."""
+    """The result of a device's trial, if it used another model before."""
     verdict = device.verdict
     if verdict is None or not verdict.earlier:
         return (*numbers("", ""), words(""), words(""))

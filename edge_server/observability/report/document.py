@@ -1,6 +1,6 @@
-"""What a report says, before it is HTML or Markdown: sections of facts, tables, curves, texts and commands.
+"""The content of a report, independent of HTML and Markdown: sections of facts, tables, curves and texts.
 
-Every text is as it came: whoever renders it escapes it.
+No text is escaped here; the renderers escape.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from edge_server.observability.report.charts import Chart
 from edge_server.observability.report.html_table import Cell
 
 SHOWN_ROWS = 40
-"""Rows of a table that are read at once; the others are folded away, in Markdown left to the run's files."""
+"""Visible rows of a table; HTML folds the others away, Markdown refers to the run's files."""
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Plain words."""
+    """A paragraph of plain text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class FactList:
-    """Names and values, the way to read a few of them."""
+    """A list of names and values."""
 
     rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; `rest` says where those are that Markdown leaves out."""
+    """Rows of cells; `rest` names the file with the rows that Markdown leaves out."""
 
     caption: str
     columns: tuple[str, ...]
@@ -42,14 +42,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Curves:
-    """Charts beside each other."""
+    """Charts side by side."""
 
     charts: tuple[Chart, ...]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to be copied, or a file; a long one is `folded` under its title."""
+    """Commands or a file; a long text is folded under the title `folded`."""
 
     text: str
     folded: str = ""
@@ -57,14 +57,14 @@ class Code:
 
 @dataclass(frozen=True)
 class Card:
-    """Text that is Markdown already."""
+    """A text in Markdown."""
 
     markdown: str
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A PNG that lies beside the report."""
+    """A PNG that is stored next to the report."""
 
     name: str
     data: bytes
@@ -75,7 +75,7 @@ Block = Picture | Paragraph | FactList | Table | Curves | Code | Card
 
 @dataclass(frozen=True)
 class Section:
-    """A title and what stands under it."""
+    """A title and its blocks."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -83,7 +83,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A whole report; `outcome` is its one word, good or not."""
+    """A whole report; `outcome` is a word for the run's end, and `good` whether it is a success."""
 
     title: str
     name: str
@@ -95,7 +95,7 @@ class Document:
 
 
 def without_empty(made: Table) -> Table:
-    """The table without the columns that say nothing in any row."""
+    """The table without columns that are empty in every row."""
     nothing = ("", UNKNOWN)
     kept = [
         index
@@ -107,19 +107,19 @@ def without_empty(made: Table) -> Table:
 
 
 def words(text: str) -> Cell:
-    """A cell that is read from the left."""
+    """A left-aligned cell."""
     return Cell(text, words=True)
 
 
 def numbers(*texts: str) -> tuple[Cell, ...]:
-    """Cells that end at the right."""
+    """Right-aligned cells."""
     return tuple(Cell(text) for text in texts)
 
 
 def table(
     caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, rest: str = "summary.json"
 ) -> Table:
-    """A table from any sequences."""
+    """A table from sequences."""
     return Table(caption, tuple(columns), tuple(tuple(row) for row in rows), rest)
 
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing from elsewhere; whatever it is told is escaped."""
+"""A report as one self-contained HTML page; all texts are escaped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from edge_server.observability.report.document import (
 from edge_server.observability.report.html_table import html_table
 
 MORE_AT_LEAST = 10
-"""Fewer rows than these are not worth folding."""
+"""Minimum rows to fold away."""
 
 
 def html_page(document: Document) -> str:
@@ -70,7 +70,7 @@ def _section(section: Section) -> str:
 
 
 def html_block(block: Block) -> str:
-    """One block of a page."""
+    """One block as HTML."""
     match block:
         case Paragraph(text):
             return f"<p>{escape(text)}</p>"
@@ -90,7 +90,7 @@ def html_block(block: Block) -> str:
         case Code(text, folded):
             return _folded(folded, f"<pre><code>{escape(text)}</code></pre>")
         case Card(markdown):
-            # Headings of a card stand below the section's; markup in it stays text.
+            # HTML in a card stays text.
             made = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
             return f'<div class="card">{made}</div>'
 
@@ -103,7 +103,7 @@ def _facts(facts: FactList) -> str:
 
 
 def _table(made: Table) -> str:
-    """The first rows, and below them the rest, to be unfolded."""
+    """The first rows, and the rest folded below them."""
     if len(made.rows) <= SHOWN_ROWS + MORE_AT_LEAST:
         return html_table(made.caption, made.columns, made.rows)
     rest = made.rows[SHOWN_ROWS:]

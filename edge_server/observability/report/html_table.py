@@ -1,4 +1,4 @@
-"""A table in HTML that a screen reader can walk: caption, column heads, row heads."""
+"""An accessible HTML table with a caption, column heads and row heads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, not yet escaped: a number unless `words`, set off when `alert`."""
+    """A cell's unescaped text; a number unless `words`, highlighted with `alert`."""
 
     text: str
     words: bool = False
@@ -17,7 +17,7 @@ class Cell:
 
 
 def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """The table inside a box that scrolls sideways where the page is narrower."""
+    """The table in a box that scrolls horizontally on narrow pages."""
     words = [cell.words for cell in rows[0]] if rows else [False] * len(columns)
     heads = "".join(
         f'<th scope="col"{_kinds(Cell(name, words=is_words))}>{escape(name)}</th>'

@@ -1,4 +1,4 @@
-"""Labels kept apart: each as near to where it belongs as its neighbours allow."""
+"""Label positions without overlaps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def separate_labels(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Move places apart to at least `gap`, within `low` to `high` where there is room; order is kept."""
+    """Move positions at least `gap` apart, within `low` to `high` if there is room; order is kept."""
     order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
     placed = [0.0] * len(wanted)
     floor = low

@@ -1,4 +1,4 @@
-"""A report as Markdown that GitHub renders; what comes from outside can make neither markup nor columns."""
+"""A report as GitHub Markdown; texts are escaped, so that they can contain neither markup nor columns."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from edge_server.observability.report.document import (
     Section,
     Table,
 )
-from edge_server.observability.terminal.sparkline import BLOCKS
-from edge_server.observability.terminal.sparkline import sparkline as drawn
+from edge_server.observability.terminal.sparkline import BLOCKS, sparkline
 
 MOST_BLOCKS = 32
-"""Letters of a curve in a table's cell."""
+"""Maximum characters of a curve in a table cell."""
 CURVE_COLUMNS = ("curve", "first", "last", "lowest", "highest", "over the rounds")
 
 
 def markdown_page(document: Document) -> str:
-    """The whole text; it ends with a line feed."""
+    """The whole page, ending with a line feed."""
     detail = f" {plain(document.detail)}" if document.detail else ""
     parts = [
         f"# {plain(document.name)}",
@@ -42,14 +41,14 @@ def markdown_page(document: Document) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that is read as it is: on one line, nothing in it is Markdown or HTML."""
+    """The text on one line, with Markdown and HTML escaped."""
     return re.sub(r"([\\`*_{}\[\]<>#|&~!^$@])", r"\\\1", clean(text)).strip()
 
 
 def markdown_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Container[int] = (0,)
 ) -> str:
-    """Cells that are Markdown already; all columns but those at `left` end at the right."""
+    """A table of Markdown cells; columns other than those at `left` are right-aligned."""
     rule = ["---" if index in left else "---:" for index in range(len(columns))]
     lines = [columns, rule, *rows]
     return "\n".join(f"| {' | '.join(cell or ' ' for cell in line)} |" for line in lines)
@@ -61,7 +60,7 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def markdown_block(block: Block) -> str:
-    """One block of the text."""
+    """One block as Markdown."""
     match block:
         case Paragraph(text):
             return plain(text)
@@ -84,7 +83,7 @@ def _facts(facts: FactList) -> str:
 
 
 def _table(made: Table) -> str:
-    # One row more than are shown is not worth a sentence of its own.
+    # A single further row is shown instead of a sentence about it.
     rows = made.rows if len(made.rows) <= SHOWN_ROWS + 1 else made.rows[:SHOWN_ROWS]
     cells = [
         [f"**{plain(cell.text)}**" if cell.alert and cell.text.strip() else plain(cell.text) for cell in row]
@@ -106,19 +105,19 @@ def _curves(chart: Chart) -> str:
 
 def _curve(chart: Chart, series: Series) -> tuple[str, ...]:
     values = [value for _, value in series.known]
-    told = (values[0], values[-1], min(values), max(values))
-    return (plain(series.label), *(plain(chart.text(value)) for value in told), sparkline(values))
+    figures = (values[0], values[-1], min(values), max(values))
+    return (plain(series.label), *(plain(chart.text(value)) for value in figures), thinned_sparkline(values))
 
 
-def sparkline(values: Sequence[float]) -> str:
-    """All of a curve in `MOST_BLOCKS` letters at most: evenly chosen values, the last one among them."""
+def thinned_sparkline(values: Sequence[float]) -> str:
+    """A sparkline of at most `MOST_BLOCKS` evenly chosen values, including the last one."""
     spacing = -(-len(values) // MOST_BLOCKS)
     chosen = values[::-1][::spacing][::-1]
-    return drawn(chosen, most=len(chosen)) if len(chosen) > 1 else BLOCKS[3]
+    return sparkline(chosen, most=len(chosen)) if len(chosen) > 1 else BLOCKS[3]
 
 
 def _code(text: str) -> str:
-    """A block that no run of backticks in it can end."""
+    """A code block whose fence is longer than any sequence of backticks in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}"

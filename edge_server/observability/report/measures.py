@@ -1,6 +1,6 @@
-"""What a run's history amounts to: the columns of AdaFL's tables 1 and 2 (Chen et al. 2021, section 3.2).
+"""Measures of a run: the columns of AdaFL's tables 1 and 2 (Chen et al. 2021, section 3.2).
 
-All of it is over the rounds that were tested: with `evaluate-every` above 1 there are fewer.
+Accuracies are over the tested rounds, which are fewer than all where `evaluate-every` is above 1.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BYTES_PER_PARAMETER = 4
 
 @dataclass(frozen=True)
 class Reached:
-    """When a target accuracy was reached, and what it had cost until then.
+    """The round in which a target accuracy was reached, and the cost up to it.
 
-    `updates` is the sum of gamma M, every update a relative unit whatever its size (section 3.2.2);
-    `models` counts what was really sent up, in full models of 4 bytes a parameter.
+    `updates` is the sum of gamma M, one relative unit per update whatever its size (section 3.2.2);
+    `models` is the uplink in full models of 4 bytes per parameter.
     """
 
     round: int
@@ -31,7 +31,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class RunMeasures:
-    """One run in figures; accuracies are 0 to 1, None where it was never tested."""
+    """The measures of one run; accuracies are 0 to 1, None for a run that was never tested."""
 
     average: float | None
     best: float | None
@@ -53,7 +53,7 @@ def measure(
     targets: Sequence[float] = (),
     window: int = 10,
 ) -> RunMeasures:
-    """The figures of one run; the average is over those of its last `window` rounds that were tested."""
+    """The measures of one run; the average is over the tested ones of its last `window` rounds."""
     tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
     last = [
         record.test_accuracy
@@ -76,7 +76,7 @@ def measure(
 
 
 def first_reached(history: Sequence[RoundRecord], parameters: int, target: float) -> Reached | None:
-    """The first round at which the mean of the last five tested accuracies exceeds `target`, if any does."""
+    """The first round in which the mean of the last five tested accuracies exceeds `target`, if any."""
     tested = [(index, r.test_accuracy) for index, r in enumerate(history) if r.test_accuracy is not None]
     for end in range(STOPPING_WINDOW, len(tested) + 1):
         if statistics.fmean(accuracy for _, accuracy in tested[end - STOPPING_WINDOW : end]) > target:
@@ -92,5 +92,5 @@ def _models(history: Sequence[RoundRecord], parameters: int) -> float:
 
 
 def averaging_window(rounds: int, *, average_rounds: int, average_share: float | None) -> int:
-    """How many of the last rounds the average is over."""
+    """The number of last rounds that the average is over."""
     return average_rounds if average_share is None else max(1, round(rounds * average_share))

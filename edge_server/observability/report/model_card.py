@@ -1,4 +1,4 @@
-"""The registry's card of what a run ended with, as a section of its report."""
+"""The model card of a run's final model, as a section of its report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = "This run exported no model, so there is no card."
 
 
 def card_section(run: RunContents) -> Section:
-    """The card without its title, its headings a level lower; links lead into the run folder."""
+    """The registry's card without its title; links lead into the run folder."""
     if run.version is None:
         return Section("Model card", (Paragraph(NONE),))
     text = model_card_body(run.version, run.described, files="onnx/")

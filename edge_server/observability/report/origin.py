@@ -1,4 +1,4 @@
-"""Where a run comes from, and the commands and digests with which to repeat it."""
+"""The origin of a run, and the commands and digests needed to repeat it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edge_server.observability.report.settings_table import stated
 from edge_server.storage.provenance import Provenance
 from edge_server.storage.run_folder import RunFolder
 
-NOT_NOTED = "not noted"
+NOT_RECORDED = "not recorded"
 
 
 def origin_section(run: RunContents) -> Section:
-    """What ran: recipe, machine and versions, and the settings that are not the defaults."""
+    """The section of recipe, machine, versions and the settings that differ from the defaults."""
     rows = [(words(key), words(value)) for key, value in stated(run.settings).items()]
     caption = "Settings that differ from the defaults"
     settings = (table(caption, ("setting", "value"), rows, rest="federation.toml"),) if rows else ()
-    return Section("What ran", (FactList(_facts(run)), *settings))
+    return Section("Origin", (FactList(_facts(run)), *settings))
 
 
 def _facts(run: RunContents) -> tuple[tuple[str, str], ...]:
@@ -26,57 +26,61 @@ def _facts(run: RunContents) -> tuple[tuple[str, str], ...]:
     made = run.made
     return (
         ("recipe", run.summary.recipe or "none"),
-        *((("what it does", str(recipe[0])),) if recipe[0] else ()),
-        *((("after", str(recipe[1])),) if recipe[1] else ()),
+        *((("description", str(recipe[0])),) if recipe[0] else ()),
+        *((("based on", str(recipe[1])),) if recipe[1] else ()),
         ("run", run.summary.run),
         *((("started from", first.in_words()),) if (first := run.summary.started_from) else ()),
-        ("begun", made.date if made else NOT_NOTED),
+        ("started", made.date if made else NOT_RECORDED),
         ("server", _machine(made)),
         ("versions", _versions(made)),
-        ("commit", (made.commit or "no git checkout") if made else NOT_NOTED),
+        ("commit", (made.commit or "no git checkout") if made else NOT_RECORDED),
     )
 
 
 def _machine(made: Provenance | None) -> str:
     if made is None:
-        return NOT_NOTED
+        return NOT_RECORDED
     return ", ".join([made.cpu, f"{made.cores} cores", *([made.gpu] if made.gpu else []), made.system])
 
 
 def _versions(made: Provenance | None) -> str:
     if made is None:
-        return NOT_NOTED
+        return NOT_RECORDED
     return ", ".join(
         [f"Python {made.python}", *(f"{name} {version}" for name, version in made.versions.items())]
     )
 
 
 def repeat_section(run: RunContents) -> Section:
-    """Commands, seed and digests."""
+    """The section of commands, seed and digests."""
     blocks: list[Block] = []
     if run.made:
-        blocks += [Paragraph("It was begun with this command:"), Code(run.made.command)]
+        blocks += [Paragraph("The run was started with this command:"), Code(run.made.command)]
     verb = "simulate" if run.simulated else "run"
     again = [f"edge-server {verb} federation.toml --out again"]
     if not run.simulated and RunFolder(run.folder).journal.exists():
-        again.append("edge-server replay .        # each aggregate again, from the updates that were kept")
-    told = "the very same bits" if run.simulated else "with the same devices and data"
-    blocks += [Paragraph(f"In this run's folder, {told}:"), Code("\n".join(again)), _digests(run)]
-    return Section("Repeat it", tuple(blocks))
+        again.append("edge-server replay .        # recomputes each aggregate from the archived updates")
+    how = "to get identical bits" if run.simulated else "with the same devices and data"
+    blocks += [
+        Paragraph(f"To repeat it, in this run's folder, {how}:"),
+        Code("\n".join(again)),
+        _digests(run),
+    ]
+    return Section("How to repeat it", tuple(blocks))
 
 
 def _digests(run: RunContents) -> Block:
     toml = hashlib.sha256(run.federation_toml.encode()).hexdigest()
-    rows = [("seed", str(run.setting("federation", "seed", NOT_NOTED))), ("federation.toml", toml)]
+    rows = [("seed", str(run.setting("federation", "seed", NOT_RECORDED))), ("federation.toml", toml)]
     if state := run.described.get("state_sha256"):
         rows.append((f"global model after round {run.described.get('round')}", str(state)))
     rows += [(f"tier-{tier.tier}.onnx", tier.sha256) for tier in (run.version.tiers if run.version else ())]
     if run.version and run.version.key:
         rows.append(("signing key", run.version.key))
     cells = [(words(name), words(value)) for name, value in rows]
-    return table("What the same run has: its seed, and sha256 digests", ("what", "value"), cells)
+    return table("Seed and sha256 digests of the run", ("name", "value"), cells)
 
 
 def file_section(run: RunContents) -> Section:
-    """The federation file as it was resolved."""
-    return Section("Settings", (Code(run.federation_toml, folded="federation.toml, as resolved"),))
+    """The section with the resolved federation file."""
+    return Section("Settings", (Code(run.federation_toml, folded="Resolved federation.toml"),))

@@ -1,4 +1,4 @@
-"""What a run's model may tell of single devices, and what the server could learn."""
+"""The privacy of a run: differential privacy of its model, secure aggregation of updates."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Block, FactList, Paragraph, Section
 
 NO_NOISE = (
-    "No differential privacy: nothing bounds what the model tells of a single device's data. "
-    '[privacy] mechanism = "gaussian" would (deploy/docs/explanation/privacy.md).'
+    "No differential privacy: nothing limits what the model reveals about a single device's data. "
+    'To limit it, set [privacy] mechanism = "gaussian" (deploy/docs/explanation/privacy.md).'
 )
 OPEN_UPDATES = (
-    "No secure aggregation: the server could read each device's update. What never left a device are its "
-    "examples."
+    "No secure aggregation: the server could read each device's update. The training examples never left "
+    "the devices."
 )
 
 
 def privacy_section(run: RunContents) -> Section:
-    """Epsilon, delta and the mechanism in words, or that there was none; masked or open updates."""
+    """The section of differential privacy and secure aggregation."""
     return Section("Privacy", (*_noise(run), *_masks(run)))
 
 
@@ -39,7 +39,7 @@ def _noise(run: RunContents) -> tuple[Block, ...]:
             "amplification by sampling",
             "counted" if run.setting("privacy", "amplification") else "not counted",
         ),
-        ("protected", "a device with all of its data"),
+        ("protected unit", "a device with all of its data"),
     )
     return (FactList(facts), Paragraph(_meaning(epsilon, delta)))
 
@@ -52,12 +52,12 @@ def _clip(run: RunContents, clips: list[float]) -> str:
 def _meaning(epsilon: float | None, delta: float | None) -> str:
     """The definition in words (Dwork and Roth 2014, definition 2.4); neighbours differ in a device."""
     if epsilon is None or delta is None:
-        return "No round has spent anything."
+        return "No round has spent any of the budget."
     factor = math.exp(min(epsilon, 700.0))
     return (
-        "What it means: whatever somebody looks for in all the models that were released, with any one "
-        f"device left out of the run it would have been at most {factor:.3g} times less or more likely (e to "
-        f"the epsilon), but for a probability of {delta:g}."
+        "In other words: without any one of the devices, every possible result computed from the released "
+        f"models would be at most {factor:.3g} times (e to the epsilon) less or more likely, except for a "
+        f"probability of {delta:g}."
     )
 
 
@@ -65,8 +65,8 @@ def _masks(run: RunContents) -> tuple[Block, ...]:
     if not run.setting("privacy", "secure-aggregation", False):
         return (Paragraph(OPEN_UPDATES),)
     holders = run.setting("privacy", "min-holders", "several")
-    told = (
-        f"Secure aggregation: updates were masked, and the server read only sums over at least {holders} of "
-        "them (deploy/docs/explanation/secure-aggregation.md)."
+    text = (
+        f"Secure aggregation: updates were masked, and the server could read only sums over at least "
+        f"{holders} updates (deploy/docs/explanation/secure-aggregation.md)."
     )
-    return (Paragraph(told),)
+    return (Paragraph(text),)

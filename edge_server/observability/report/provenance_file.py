@@ -1,4 +1,4 @@
-"""`made.json`: the command, the machine and the versions that a run was begun with."""
+"""`made.json`: the command, the machine and the package versions that a run was started with."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAME = "made.json"
 
 
 def write_provenance(directory: Path) -> None:
-    """Note what the run in this folder is begun with; a run that goes on keeps its first note."""
+    """Record the provenance of the run in this folder; a resumed run keeps its first record."""
     path = directory / NAME
     if not path.exists():
         write_synced(path, (_here().model_dump_json(indent=2) + "\n").encode())
 
 
 def read_provenance(directory: Path) -> Provenance | None:
-    """The note; None where there is none that can be read."""
+    """The recorded provenance; None where the file is missing or unreadable."""
     try:
         return Provenance.model_validate_json((directory / NAME).read_bytes())
     except (OSError, ValidationError):
@@ -32,5 +32,5 @@ def read_provenance(directory: Path) -> Provenance | None:
 
 @lru_cache(maxsize=1)
 def _here() -> Provenance:
-    """Looked at once: a comparison begins hundreds of runs."""
+    """The provenance of this process, computed once: a comparison starts hundreds of runs."""
     return provenance(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""A report in the forms that are asked for, of one run or of several, and where each of them goes."""
+"""Writes the report on one run or several, as HTML, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ SUFFIXES = {"html": ".html", "markdown": ".md", "json": ".json"}
 def publish_report(
     runs: Sequence[Path], *, form: str | None = None, out: Path | None = None
 ) -> tuple[Any, list[Path]]:
-    """Write both pages, or the one of that form; returns what is to be printed, if anything, and the files.
+    """Write the HTML and the Markdown page, or only `form`; returns a value to print, if any, and the files.
 
-    One run's go into its folder, those of several into this one, unless `out` names the file. Raises
-    `ConfigError` for a folder that holds no run, and for a file that cannot be written.
+    The pages of one run go into its folder, those of several into the current one, unless `out` names the
+    file. Raises `ConfigError` for a folder without a run and for a file that cannot be written.
     """
     if form is None and out is not None:
         form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
         if form is None:
-            raise ConfigError(f"--out {out}: end it in .html, .md or .json, or say --format")
+            raise ConfigError(f"--out {out}: the name must end in .html, .md or .json, or else give --format")
     document = _document([read_run_contents(run) for run in runs])
     if form == "json" and out is None:
         return report_value(document), []
     stem = runs[0] / "report" if len(runs) == 1 else Path("compare")
     forms = [form] if form else ["html", "markdown"]
-    return None, [write_text(out or stem.with_suffix(SUFFIXES[one]), _text(document, one)) for one in forms]
+    return None, [
+        write_text(out or stem.with_suffix(SUFFIXES[name]), _text(document, name)) for name in forms
+    ]
 
 
 def _document(runs: Sequence[RunContents]) -> Document:
@@ -59,7 +61,7 @@ def _text(document: Document, form: str) -> str:
 
 
 def report_value(document: Document) -> dict[str, Any]:
-    """A report for programs: sections by title, tables as lists of rows, curves as points."""
+    """The report as a JSON value: sections by title, tables as lists of rows, curves as points."""
     return {
         "title": document.title,
         "outcome": document.outcome,
@@ -79,7 +81,7 @@ def _blocks(section: Section) -> list[dict[str, Any]]:
                 found.append({"table": block.caption, "rows": _rows(block)})
             case Curves(charts):
                 for chart in charts:
-                    curves = {one.label: [list(point) for point in one.points] for one in chart.series}
+                    curves = {line.label: [list(point) for point in line.points] for line in chart.series}
                     found.append({"chart": chart.title, "curves": curves})
             case Code(text, _):
                 found.append({"code": text})

@@ -1,4 +1,4 @@
-"""What the update firewall turned away, by reason and by device."""
+"""Refusals of the update firewall, by reason and by device."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Block, Cell, Paragraph, Section, numbers, table, words
 from edge_server.storage.records import DeviceRecord
 
-NONE = "Nothing that a device sent was refused."
+NONE = "No message of a device was refused."
 
 
 def refusal_section(run: RunContents) -> Section:
-    """Counts by reason, then the devices that were refused, the most often first."""
-    devices = [one for one in run.summary.devices if one.refusals or one.quarantined_until is not None]
-    in_rounds = Counter(str(one.reason) for record in run.history for one in record.rejected)
+    """The section of counts by reason, and of the refused devices, those with most refusals first."""
+    devices = [row for row in run.summary.devices if row.refusals or row.quarantined_until is not None]
+    in_rounds = Counter(str(row.reason) for record in run.history for row in record.rejected)
     messages: Counter[str] = Counter()
     for device in run.summary.devices:
         messages.update(device.refused)
@@ -38,31 +38,31 @@ def _tables(
         (
             words(reason),
             *numbers(count_text(messages[reason]), count_text(in_rounds[reason])),
-            words(_who(run, reason)),
+            words(_refused_devices(run, reason)),
         )
         for reason in reasons
     ]
     columns = ("reason", "messages", "updates in rounds", "devices")
-    blocks: list[Block] = [table("What was refused, by reason", columns, rows)] if rows else []
+    blocks: list[Block] = [table("Refusals by reason", columns, rows)] if rows else []
     if devices:
-        ordered = sorted(devices, key=lambda one: -one.refusals)
-        heads = ("device", "tier", "refused", "why", "left out until round")
-        blocks.append(table("Whose messages were refused", heads, [_device(one) for one in ordered]))
+        ordered = sorted(devices, key=lambda row: -row.refusals)
+        heads = ("device", "tier", "refused", "reasons", "quarantined until round")
+        blocks.append(table("Refusals by device", heads, [_device_cells(row) for row in ordered]))
     return blocks
 
 
-def _who(run: RunContents, reason: str) -> str:
-    named = {one.device for record in run.history for one in record.rejected if one.reason == reason}
-    named |= {one.device for one in run.summary.devices if one.refused.get(reason)}
+def _refused_devices(run: RunContents, reason: str) -> str:
+    named = {row.device for record in run.history for row in record.rejected if row.reason == reason}
+    named |= {row.device for row in run.summary.devices if row.refused.get(reason)}
     return names_text(sorted(named))
 
 
-def _device(one: DeviceRecord) -> tuple[Cell, ...]:
-    why = ", ".join(f"{reason} {count}" for reason, count in one.refused.items())
-    until = UNKNOWN if one.quarantined_until is None else str(one.quarantined_until)
+def _device_cells(device: DeviceRecord) -> tuple[Cell, ...]:
+    reasons = ", ".join(f"{reason} {count}" for reason, count in device.refused.items())
+    until = UNKNOWN if device.quarantined_until is None else str(device.quarantined_until)
     return (
-        words(one.device),
-        *numbers(str(one.tier), count_text(one.refusals)),
-        words(why),
-        Cell(until, alert=one.quarantined_until is not None),
+        words(device.device),
+        *numbers(str(device.tier), count_text(device.refusals)),
+        words(reasons),
+        Cell(until, alert=device.quarantined_until is not None),
     )

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page, and the same as Markdown, beside the files that they are made from."""
+"""The report on a run, written to its folder as an HTML page and as Markdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME, MARKDOWN = "report.html", "report.md"
 
 
 def write_report(directory: Path) -> Path:
-    """Write both into a run folder and return the path of `report.html`.
+    """Write both pages into a run folder and return the path of `report.html`.
 
     Raises `ConfigError` naming the file that is missing, broken or not writable.
     """
@@ -30,7 +30,7 @@ def write_report(directory: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file whole; raises `ConfigError` where that cannot be."""
+    """Write a file atomically; raises `ConfigError` where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_synced(path, text.encode())
@@ -40,7 +40,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def run_document(run: RunContents) -> Document:
-    """What a report says of one run."""
+    """The report on one run."""
     summary = run.summary
     return Document(
         title=f"{summary.federation}, run {run_title(run.folder, summary.run)}",

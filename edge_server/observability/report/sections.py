@@ -24,7 +24,7 @@ from edge_server.storage.records import RoundRecord, UndoneRecord
 
 
 def run_sections(run: RunContents) -> tuple[Section, ...]:
-    """All of them."""
+    """All sections."""
     return (
         Section("Curves", (Curves(run_charts(run.history)),)),
         tier_section(run),
@@ -41,7 +41,7 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
 
 
 def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord] = ()) -> Section:
-    """What each round brought, the last one first, and whose work did not count."""
+    """The section with a row per round, the last one first, and a paragraph per undone round."""
     if not history:
         return Section("Rounds", (Paragraph("No round was closed."),))
     tiers = sorted({tier for record in history for tier in record.tier_accuracy})
@@ -50,19 +50,20 @@ def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord]
     columns = [*measured, "down", "up", "time", "dropped", "refused"]
     rows = [_round_row(record, tiers) for record in reversed(history)]
     caption = (
-        "Each closed round, the last one first: who completed it of those selected, accuracy and loss of the "
-        "global model, accuracy of each tier's sub-model, what the server sent and received, and whose work "
-        "did not count"
+        "Each closed round, the last one first: counted and selected devices, accuracy and loss of the "
+        "global model, accuracy of each tier's sub-model, bytes that the server sent and received, and "
+        "devices whose work did not count"
     )
-    given_up = tuple(Paragraph(_given_up(one)) for one in undone)
-    return Section("Rounds", (*given_up, table(caption, columns, rows, rest="history.jsonl")))
+    notes = tuple(Paragraph(_undone_text(record)) for record in undone)
+    return Section("Rounds", (*notes, table(caption, columns, rows, rest="history.jsonl")))
 
 
-def _given_up(undone: UndoneRecord) -> str:
+def _undone_text(undone: UndoneRecord) -> str:
     without = f"without {names_text(undone.left_out)}" if undone.left_out else "with all devices"
     return (
-        f"The model of round {undone.round} was given up, for nobody could train it or it computed no "
-        f"numbers: the run went on from the model after round {undone.back_to}, {without} for some rounds."
+        f"The model of round {undone.round} was discarded because no device could train it or its outputs "
+        f"were not finite: the run continued from the model after round {undone.back_to}, {without} for some "
+        "rounds."
     )
 
 

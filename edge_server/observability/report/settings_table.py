@@ -1,4 +1,4 @@
-"""Federation files as flat tables: what differs from the defaults, and between runs."""
+"""Federation files as flat tables: differences from the defaults and between runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 LEFT_OUT = ("recipe",)
-"""What a recipe says of itself is told elsewhere."""
+"""Sections that the report shows elsewhere."""
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, str]:
-    """`section.key` to the value as TOML writes it, nearly; the strategy's pieces stay whole."""
+    """`section.key` to the value in nearly TOML form; inline tables stay whole."""
     found: dict[str, str] = {}
     for section, table in settings.items():
         if section in LEFT_OUT:
@@ -26,13 +26,13 @@ def flat(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def stated(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What differs from the defaults."""
+    """The settings that differ from the defaults."""
     defaults = _defaults()
     return {key: value for key, value in flat(settings).items() if defaults.get(key) != value}
 
 
 def differing(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """The keys at which runs differ, with each run's value; empty text where it has none."""
+    """The keys in which runs differ, with each run's value, empty where it has none."""
     tables = [flat(run) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     values = {key: tuple(table.get(key, "") for table in tables) for key in keys}

@@ -168,7 +168,7 @@ def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -
 def test_a_round_that_was_undone_is_told_with_who_was_left_out(tmp_path: Path) -> None:
     undone = (UndoneRecord(round=1, back_to=0, left_out=("pi-garage",)),)
     text = page_of(tmp_path, end=summary(undone=undone), history=(record(1),)).text
-    assert "The model of round 1 was given up" in text
+    assert "The model of round 1 was discarded" in text
     assert "after round 0, without pi-garage" in text
 
 

@@ -46,9 +46,9 @@ def test_costs_are_counted_as_adafl_counts_them() -> None:
     devices = tuple(DeviceRecord(device=f"d{index}", tier=1, ratio=0.0) for index in range(4))
     end = summary(devices=devices, downlink_bytes=13_300_000, uplink_bytes=24_600_000)
     by_name = {row["cost"]: row for row in rows(contents(end, record(1), record(2)), "Costs")}
-    assert by_name["updates asked for"] == {"cost": "updates asked for", "total": "4", "per round": "2"}
-    assert by_name["of all devices in every round"]["total"] == "50.00%"
-    assert by_name["received, in full models"]["total"] == "3.7"
+    assert by_name["updates requested"] == {"cost": "updates requested", "total": "4", "per round": "2"}
+    assert by_name["share of all devices in every round"]["total"] == "50.00%"
+    assert by_name["received data in full models"]["total"] == "3.7"
     assert by_name["longest round"]["total"] == "4.2 s"
 
 
@@ -91,8 +91,8 @@ def test_refusals_are_counted_by_reason_and_by_device() -> None:
         {"reason": "not-finite", "messages": "2", "updates in rounds": "1", "devices": "phone"},
         {"reason": "replayed", "messages": "1", "updates in rounds": "0", "devices": "phone"},
     ]
-    assert rows(run, "Refused by the firewall", 1)[0]["why"] == "not-finite 2, replayed 1"
-    assert "Nothing that a device sent" in section(contents(), "Refused by the firewall")[0]["text"]
+    assert rows(run, "Refused by the firewall", 1)[0]["reasons"] == "not-finite 2, replayed 1"
+    assert "No message of a device was refused" in section(contents(), "Refused by the firewall")[0]["text"]
 
 
 def test_a_thousand_devices_are_told_by_tier_and_the_rest_is_folded() -> None:
@@ -213,4 +213,4 @@ def test_the_command_writes_the_forms_that_are_asked_for(
     assert run_program(EDGE_SERVER, "report", "one", "two") == 0
     assert capsys.readouterr().out.split() == ["compare.html", "compare.md"]
     assert run_program(EDGE_SERVER, "report", "one", "--out", "x.pdf") == 2
-    assert "end it in .html, .md or .json" in capsys.readouterr().err
+    assert "the name must end in .html, .md or .json" in capsys.readouterr().err
