@@ -1,4 +1,4 @@
-"""An HTTP server with a thread per connection, and only so many of them."""
+"""An HTTP server with a thread per connection and a limit on connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class BoundedHttpServer(ThreadingHTTPServer):
-    """Serves at most `most` connections; whoever is one too many is turned away."""
+    """Serves at most `most` connections at a time; further ones are closed at once."""
 
     daemon_threads = True
 
@@ -22,19 +22,19 @@ class BoundedHttpServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread, unless there are too many."""
+        """Start a thread for the connection, unless there are too many."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve it, then make room."""
+        """Serve the connection, then free its place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no news."""
+        """Broken connections are routine and only logged at debug level."""
         log.debug("a connection of %s ended", client_address[0], exc_info=True)

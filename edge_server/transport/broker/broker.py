@@ -117,7 +117,7 @@ class Broker:
         client_id = packet.client_id or assigned
         if old := self._exchange.online(client_id):
             log.info("%r (%s): taken over by %s", client_id, old.peer, link.peer)
-            # Its will comes before the new CONNACK, so that a birth message sent after that is the last word.
+            # Its will precedes the new CONNACK, so that a birth sent after that comes last.
             self._exchange.detach(old)
             old.close(Code.TAKEN_OVER)
         session = self._exchange.open_session(client_id, clean=packet.clean_start)
@@ -140,7 +140,7 @@ class Broker:
         return min(asked, self.limits.session_seconds)
 
     def _announced(self, assigned: str, session: Session) -> properties.Properties:
-        told = (
+        announced = (
             Property(Prop.SESSION_EXPIRY, int(session.expiry_s)),
             Property(Prop.MAXIMUM_QOS, 1),
             Property(Prop.MAXIMUM_PACKET_SIZE, self.limits.packet_bytes),
@@ -148,7 +148,7 @@ class Broker:
             Property(Prop.SUBSCRIPTION_IDS_AVAILABLE, 0),
             Property(Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 1),
         )
-        return (*told, Property(Prop.ASSIGNED_CLIENT_ID, assigned)) if assigned else told
+        return (*announced, Property(Prop.ASSIGNED_CLIENT_ID, assigned)) if assigned else announced
 
     def _publish(self, link: ClientLink, session: Session, packet: Publish) -> None:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
@@ -162,32 +162,33 @@ class Broker:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
             raise MqttError("subscription identifiers are not supported", Code.NO_SUBSCRIPTION_IDS)
         known = set(session.subscriptions)
-        codes = [self._grant(session, one, link.version) for one in packet.filters]
-        told = codes if link.version == V5 else [min(code, Code.UNSPECIFIED) for code in codes]
-        link.send(encoding.encode(SubAck(packet.packet_id, tuple(told)), link.version))
-        for one, code in zip(packet.filters, codes, strict=True):
-            wanted = one.retain_handling == 0 or (one.retain_handling == 1 and one.topic not in known)
-            if wanted and code < Code.UNSPECIFIED and not split_share(one.topic):
-                self._exchange.send_retained(session, one.topic, code)
+        codes = [self._grant(session, wanted, link.version) for wanted in packet.filters]
+        answer = codes if link.version == V5 else [min(code, Code.UNSPECIFIED) for code in codes]
+        link.send(encoding.encode(SubAck(packet.packet_id, tuple(answer)), link.version))
+        for wanted, code in zip(packet.filters, codes, strict=True):
+            new, handling = wanted.topic not in known, wanted.retain_handling
+            retained = handling == 0 or (handling == 1 and new)
+            if retained and code < Code.UNSPECIFIED and not split_share(wanted.topic):
+                self._exchange.send_retained(session, wanted.topic, code)
 
-    def _grant(self, session: Session, one: Filter, version: int) -> int:
+    def _grant(self, session: Session, wanted: Filter, version: int) -> int:
         """Return the granted QoS, or the code that says why there is none."""
         try:
-            check_filter(one.topic)
+            check_filter(wanted.topic)
         except MqttError as refused:
             return refused.code
-        shared = split_share(one.topic) is not None
+        shared = split_share(wanted.topic) is not None
         if shared and version != V5:
             return Code.NO_SHARED_SUBSCRIPTIONS
-        if shared and one.no_local:
+        if shared and wanted.no_local:
             raise MqttError("a shared subscription with no-local", Code.PROTOCOL_ERROR)
-        subscription = Subscription(min(one.qos, 1), one.no_local)
-        granted = self._exchange.subscribe(session, one.topic, subscription)
+        subscription = Subscription(min(wanted.qos, 1), wanted.no_local)
+        granted = self._exchange.subscribe(session, wanted.topic, subscription)
         return subscription.qos if granted else Code.QUOTA_EXCEEDED
 
     def _unsubscribe(self, link: ClientLink, session: Session, packet: Unsubscribe) -> None:
         known = [self._exchange.unsubscribe(session, topic_filter) for topic_filter in packet.filters]
-        codes = tuple(Code.SUCCESS if one else Code.NO_SUBSCRIPTION for one in known)
+        codes = tuple(Code.SUCCESS if found else Code.NO_SUBSCRIPTION for found in known)
         link.send(encoding.encode(UnsubAck(packet.packet_id, codes), link.version))
 
     def _disconnect(self, link: ClientLink, session: Session, packet: Disconnect) -> None:

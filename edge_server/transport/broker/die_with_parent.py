@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 def main(arguments: Sequence[str]) -> None:
     """Replace this process by a command that Linux kills when the thread that started it ends.
 
-    SIGKILL, because neither broker has anything to write when it ends. Other systems tie nothing.
+    SIGKILL, because neither broker writes anything when it ends. Other systems do not tie the processes.
     """
     parent, *command = arguments
     # A preexec_fn would do this in Python between fork and exec of a threaded parent, which can deadlock.

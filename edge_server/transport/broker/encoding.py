@@ -42,14 +42,14 @@ def encode(packet: Packet, version: int) -> bytes:
 def publish_head(
     topic: bytes, payload_bytes: int, *, qos: int, retain: bool, dup: bool, packet_id: int, block: bytes
 ) -> bytes:
-    """Return everything of a PUBLISH that stands before its payload; `block` is b"" in 3.1.1."""
+    """Return a PUBLISH without its payload; `block` is b"" in 3.1.1."""
     rest = b"".join((wire.binary(topic), packet_id.to_bytes(2, "big") if qos else b"", block))
     first = Kind.PUBLISH << 4 | dup << 3 | qos << 1 | retain
     return b"".join((bytes((first,)), wire.varint(len(rest) + payload_bytes), rest))
 
 
 def farewell(code: Code, version: int, *, accepted: bool) -> bytes:
-    """Return the last bytes to a client that is sent away: DISCONNECT, or CONNACK before it was accepted."""
+    """Return the last bytes to a refused client: DISCONNECT, or CONNACK before it was accepted."""
     if accepted:
         return encode(Disconnect(code), version) if version == V5 else b""
     if version == V5:
@@ -161,7 +161,7 @@ def _id(packet_id: int) -> bytes:
     return packet_id.to_bytes(2, "big")
 
 
-def _options(one: Filter, version: int) -> int:
+def _options(wanted: Filter, version: int) -> int:
     if version != V5:
-        return one.qos
-    return one.qos | one.no_local << 2 | one.retain_as_published << 3 | one.retain_handling << 4
+        return wanted.qos
+    return wanted.qos | wanted.no_local << 2 | wanted.retain_as_published << 3 | wanted.retain_handling << 4

@@ -1,4 +1,4 @@
-"""Who gets what: sessions, their subscriptions, retained messages and wills."""
+"""Routes messages: sessions, their subscriptions, retained messages and wills."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Exchange:
         return self._online.get(client_id)
 
     def open_session(self, client_id: str, *, clean: bool) -> Session:
-        """Return the client's old session, or a new one; MqttError where there are too many."""
+        """Return the client's old session, or a new one; MqttError if there are too many."""
         session = self._sessions.get(client_id)
         if session and clean:
             self._end(session)
@@ -49,7 +49,7 @@ class Exchange:
         return session
 
     def attach(self, link: ClientLink, session: Session) -> None:
-        """The client is online."""
+        """Mark the client as online."""
         link.session = session
         self._online[session.client_id] = link
 
@@ -89,7 +89,7 @@ class Exchange:
     # --- subscriptions ---
 
     def subscribe(self, session: Session, topic_filter: str, subscription: Subscription) -> bool:
-        """Add or replace a subscription; False where the client has too many."""
+        """Add or replace a subscription; False if the client has too many."""
         if (
             len(session.subscriptions) >= self._limits.subscriptions
             and topic_filter not in session.subscriptions
@@ -103,7 +103,7 @@ class Exchange:
         return True
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
-        """Remove a subscription; False where there is none."""
+        """Remove a subscription; False if there is none."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
         self._forget(topic_filter, session.client_id)
@@ -116,21 +116,21 @@ class Exchange:
             self._subscriptions.pop(topic_filter, client_id)
 
     def send_retained(self, session: Session, topic_filter: str, qos: int) -> None:
-        """Give one client the retained messages that its new subscription covers."""
+        """Deliver the retained messages that a client's new subscription covers."""
         for message in self._retained.covered(topic_filter, self._clock()):
             self._deliver(session.client_id, message, qos=qos, retain=True)
 
     # --- messages ---
 
     def route(self, topic: str, message: Message, *, retain: bool, sender: str) -> Code:
-        """Give a message to everyone who subscribed to it, once, at the highest QoS of their filters."""
+        """Deliver a message once to every subscriber, at the highest QoS of its filters."""
         receivers: dict[str, int] = {}
-        for client_id, one in self._subscriptions.matching(topic):
-            if not (one.no_local and client_id == sender):
-                receivers[client_id] = max(one.qos, receivers.get(client_id, 0))
+        for client_id, known in self._subscriptions.matching(topic):
+            if not (known.no_local and client_id == sender):
+                receivers[client_id] = max(known.qos, receivers.get(client_id, 0))
         for client_id, qos in receivers.items():
             self._deliver(client_id, message, qos=qos, retain=False)
-        # A shared subscription is one of its own: a client may get the same message for it again.
+        # A shared subscription counts separately: a client may get the same message twice.
         for client_id, qos in self._shares.receivers(topic, self._online):
             self._deliver(client_id, message, qos=qos, retain=False)
         if retain and not self._retained.store(topic, message):
@@ -139,7 +139,7 @@ class Exchange:
         return Code.SUCCESS
 
     def pump(self, link: ClientLink) -> None:
-        """Send a client what waits for it, as far as its window and its output have room."""
+        """Send a client its queued messages, as far as its window and its output have room."""
         session, now = link.session, self._clock()
         while session and link.has_room and (delivery := session.next_delivery(now)):
             if not self._write(link, delivery):
@@ -161,7 +161,7 @@ class Exchange:
                 log.warning("%r: reads too slowly, QoS 0 messages are dropped", client_id)
 
     def _write(self, link: ClientLink, delivery: Delivery) -> bool:
-        """Send one message; False where it is larger than the client takes."""
+        """Send one message; False if it is larger than the client accepts."""
         message = delivery.message
         head = encoding.publish_head(
             message.topic,

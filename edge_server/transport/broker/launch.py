@@ -1,4 +1,4 @@
-"""Start a broker for as long as a `with` block lasts: Mosquitto where it is installed, else our own."""
+"""Run a broker while a `with` block lasts: Mosquitto if it is installed, else the embedded one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READY_S = 15.0
 STOP_S = 5.0
 _ATTEMPTS = 3
 _LOG_LINES = 8
-# A normal user's PATH has no sbin, where distributions put mosquitto.
+# Distributions install mosquitto in sbin, which is not in a normal user's PATH.
 _SBIN = ("/usr/sbin", "/usr/local/sbin")
 
 _MOSQUITTO_CONF = """\
@@ -63,7 +63,7 @@ class RunningBroker:
 def running_broker(kind: Kind, directory: Path, *, port: int = 0) -> Iterator[RunningBroker]:
     """Run a broker on loopback while the block lasts; its configuration and log lie in `directory`.
 
-    `auto` takes Mosquitto where there is one. Port 0 takes a free port. ConfigError where none starts.
+    `auto` takes Mosquitto if it is installed. Port 0 takes a free port. ConfigError if no broker starts.
     """
     binary = find_mosquitto() if kind != "embedded" else None
     if kind == "mosquitto" and binary is None:
@@ -86,7 +86,7 @@ def find_mosquitto() -> str | None:
 def _start(
     binary: str | None, directory: Path, port: int, attempts: int = _ATTEMPTS
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Return a broker that accepts connections, and its port; tries again where a free port was lost."""
+    """Return a broker that accepts connections, and its port; tries again if a free port was taken."""
     bound = port or _free_port()
     _check_free(bound)
     log = directory / "broker.log"
@@ -110,7 +110,7 @@ def _free_port() -> int:
 
 
 def _check_free(port: int) -> None:
-    # Otherwise whoever listens there would pass for the new broker.
+    # Otherwise another listener on that port would be mistaken for the new broker.
     try:
         socket.create_server((HOST, port)).close()
     except (OSError, OverflowError) as error:
@@ -132,12 +132,12 @@ def _embedded(port: int) -> list[str]:
 
 
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `command` so that it dies with this process, whichever of its threads asked for it."""
+    """Start `command` so that it dies with this process, whichever thread called this."""
     started: list[subprocess.Popen[bytes] | OSError] = []
     ready = threading.Event()
 
     def own() -> None:
-        # Linux ends the child with the thread that forked it, so this one lives as long as the child.
+        # Linux ends the child with the thread that forked it, so this thread waits for the child.
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What one broker process may hold: every bound that keeps a peer from taking all memory."""
+"""The limits of a broker process, which keep a peer from taking all memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from schemas.errors import ConfigError
 
-# Four bytes of seven bits say a packet's length.
+# A packet's length has four bytes of seven bits.
 LARGEST_PACKET = (1 << 28) - 1
 
 
@@ -35,8 +35,8 @@ class Limits:
     session_seconds: int = _limit(7 * 86_400, "longest life of a session without its client")
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if getattr(self, one.name) < 1:
-                raise ConfigError(f"{one.name} is {getattr(self, one.name)}, but must be at least 1")
+        for limit in fields(self):
+            if getattr(self, limit.name) < 1:
+                raise ConfigError(f"{limit.name} is {getattr(self, limit.name)}, but must be at least 1")
         if self.packet_bytes > LARGEST_PACKET:
             raise ConfigError(f"packet_bytes is {self.packet_bytes}, but MQTT ends at {LARGEST_PACKET}")

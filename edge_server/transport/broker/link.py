@@ -1,4 +1,4 @@
-"""What the broker needs to know of a client's connection, so that it needs no sockets itself."""
+"""The interface of a client's connection; the broker itself uses no sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_server.transport.broker.wire import Code
 class ClientLink(Protocol):
     """A client's connection: times in seconds of the broker's clock, sizes in bytes.
 
-    `accepted` once CONNECT was answered with success; `session` only while the client counts as online.
+    `accepted`: CONNECT was answered with success; `session` is set while the client is online.
     """
 
     peer: str
@@ -29,7 +29,7 @@ class ClientLink(Protocol):
         """Whether the unsent output is below its bound."""
 
     def send(self, head: bytes, payload: memoryview | None = None) -> None:
-        """Send, or keep until the client reads."""
+        """Send, or queue until the client reads."""
 
     def close(self, code: Code) -> None:
-        """Tell the client why, where its version can, and end the connection; not if it is ending already."""
+        """Send the client the reason, if its version has one, and end the connection once."""

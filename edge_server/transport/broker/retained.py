@@ -19,7 +19,7 @@ class RetainedMessages:
         self._bytes = 0
 
     def store(self, topic: str, message: Message) -> bool:
-        """Replace the topic's message, with nothing if the new one is empty; False where there is no room."""
+        """Replace the topic's message, or remove it if the new one is empty; False if there is no room."""
         self._forget(topic)
         if not message.payload:
             return True

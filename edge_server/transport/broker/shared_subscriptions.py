@@ -10,19 +10,19 @@ from edge_server.transport.broker.topics import TopicTree
 
 @dataclass
 class _Group:
-    """The members' QoS by client identifier, whoever had his turn last at the end."""
+    """The members' QoS by client identifier; the member of the last turn comes last."""
 
     members: dict[str, int] = field(default_factory=dict)
 
     def next(self, online: Container[str]) -> tuple[str, int]:
-        """Whose turn it is among those who are there; or else of those who are away."""
-        client_id = next((one for one in self.members if one in online), next(iter(self.members)))
+        """The next member in turn among those online, or else among all."""
+        client_id = next((member for member in self.members if member in online), next(iter(self.members)))
         qos = self.members[client_id] = self.members.pop(client_id)
         return client_id, qos
 
 
 class SharedSubscriptions:
-    """All groups by their filter."""
+    """All groups of shared subscriptions, by filter."""
 
     def __init__(self) -> None:
         self._groups: TopicTree[_Group] = TopicTree()

@@ -1,4 +1,4 @@
-"""Topic names and filters: who subscribed to a topic, what a filter covers (MQTT 5.0, section 4.7)."""
+"""Topic names and filters: which filters cover a topic, and which topics a filter (MQTT 5.0, section 4.7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from edge_server.transport.broker.wire import Code, MqttError
 
-# Each level is one node of a tree, so a topic of 65,535 slashes must not be one's to make.
+# Each level is a node of a tree, so a client must not create a topic of 65,535 levels.
 MAX_LEVELS = 32
 
 SHARE = "$share/"

@@ -1,9 +1,9 @@
-"""The folder behind our own store: objects by name and digest, and what has come of others.
+"""The folder of our own object store: objects by name and digest, and partial uploads.
 
-    blobs/<sha256>                          what the server gives out
-    updates/<run>/<attempt>/<device>        where a device may put something, kept as <that>/<sha256>
+    blobs/<sha256>                          blobs that the server offers
+    updates/<run>/<attempt>/<device>        a device's upload, stored as <this name>/<sha256>
 
-An object is what its digest says and whole at any time; a device has one object there, and part of one.
+An object is always whole and matches its digest. A device has at most one object and one partial upload.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NAME, _DIGEST = NAME_PATTERN.strip("^$"), "[0-9a-f]{64}"
 _UPDATE = rf"updates/{_NAME}/[0-9]{{1,12}}/{_NAME}"
 OBJECT = re.compile(rf"(?:{_NAME}/)*(?:blobs/{_DIGEST}|{_UPDATE}/{_DIGEST})")
 PLACE = re.compile(rf"(?:{_NAME}/)*(?:blobs/(?P<digest>{_DIGEST})|{_UPDATE})")
-"""All that may be named to get, and to put: no such name leaves its folder."""
+"""The names allowed for GET, and for PUT; none of them leaves the folder."""
 
 
 def object_at(place: str, digest: str) -> str | None:
-    """The name of the object that is put at a place; None where none of that digest belongs there."""
+    """The name of an object uploaded to `place`; None if no object of that digest belongs there."""
     found = PLACE.fullmatch(place)
     if found is None or not re.fullmatch(_DIGEST, digest):
         return None
@@ -36,7 +36,7 @@ def object_at(place: str, digest: str) -> str | None:
 
 
 class ObjectFiles:
-    """Objects and parts of them; what is older than `keep_s` goes when another one comes."""
+    """Objects and partial uploads; those older than `keep_s` are deleted after the next upload."""
 
     def __init__(self, folder: Path, *, keep_s: float) -> None:
         self._objects, self._parts, self._keep_s = folder / "objects", folder / "parts", keep_s
@@ -46,22 +46,22 @@ class ObjectFiles:
             path.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> Path:
-        """Where an object is, or would be."""
+        """The path of an object."""
         return self._objects / name
 
     def part(self, place: str, digest: str) -> Path:
-        """Where the object of that digest grows."""
+        """The path of the partial upload of that digest."""
         return self._parts / f"{hashlib.sha256(place.encode()).hexdigest()}.{digest}"
 
     def held(self, place: str, digest: str) -> int:
-        """How many of its bytes have come."""
+        """The number of bytes of the partial upload."""
         with contextlib.suppress(FileNotFoundError):
             return self.part(place, digest).stat().st_size
         return 0
 
     @contextlib.contextmanager
     def writing(self, place: str) -> Iterator[bool]:
-        """Whether nobody else writes there, for as long as the block lasts."""
+        """Lock an upload for the duration of the block; yields False if another request holds it."""
         with self._lock:
             free = place not in self._busy
             self._busy |= {place}
@@ -73,7 +73,7 @@ class ObjectFiles:
                     self._busy -= {place}
 
     def begin(self, place: str, digest: str) -> Path:
-        """The part that grows there; one of another object goes."""
+        """The path of the partial upload; that of another digest is deleted."""
         part = self.part(place, digest)
         for other in self._parts.glob(f"{part.stem}.*"):
             if other != part:
@@ -81,7 +81,7 @@ class ObjectFiles:
         return part
 
     def place(self, place: str, digest: str) -> bool:
-        """Put what has grown where it belongs, all at once; False where its digest is another one."""
+        """Move a finished upload to its object's path atomically; False if its digest does not match."""
         part, name = self.part(place, digest), object_at(place, digest)
         with part.open("rb") as file:
             if name is None or hashlib.file_digest(file, "sha256").hexdigest() != digest:
@@ -97,7 +97,7 @@ class ObjectFiles:
         return True
 
     def remove(self, name: str) -> None:
-        """Forget an object, and the folders that it leaves empty."""
+        """Delete an object, and the folders that it leaves empty."""
         path = self.path(name)
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ class ObjectFiles:
                 (self._objects / folder).rmdir()
 
     def sweep(self) -> None:
-        """Forget what nobody has taken away in time."""
+        """Delete objects and partial uploads that are older than `keep_s`."""
         oldest = time.time() - self._keep_s
         for path in (*self._objects.rglob("*"), *self._parts.iterdir()):
             with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""What our own store answers to whoever shows a signed address.
+"""The HTTP requests that our own object store answers, given a signed URL.
 
-GET with ranges, and PUT of what the digest in its header says, which goes on where it was cut:
-`Content-Range: bytes */SIZE` asks how much is there (308 and `Range`, or 201 when all of it is),
-`bytes FIRST-LAST/SIZE` brings more.
+GET with ranges, and resumable PUT of an object with the digest in its header:
+`Content-Range: bytes */SIZE` asks how much has arrived (308 and `Range`, or 201 when complete),
+`bytes FIRST-LAST/SIZE` sends more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK_BYTES = 256 * 1024
 
 
 class RequestRefused(Exception):
-    """The status to answer with."""
+    """A request is refused with this HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -37,7 +37,7 @@ class RequestRefused(Exception):
 
 
 class ObjectStoreHandler(BaseHTTPRequestHandler):
-    """One connection; whatever has no signed address learns nothing but that."""
+    """One connection; requests without a signed URL all get the same answer."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edge-server-blobs", ""
@@ -45,19 +45,19 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
     server: ObjectStoreServer
 
     def do_GET(self) -> None:
-        """An object, or a range of it."""
+        """Send an object, or a range of it."""
         self._answer(self._get)
 
     def do_HEAD(self) -> None:
-        """Whether there is such an object."""
+        """Say whether an object exists, and its size."""
         self._answer(self._head)
 
     def do_PUT(self) -> None:
-        """An object, or a piece of it."""
+        """Receive an object, or a range of it."""
         self._answer(self._put)
 
     def do_DELETE(self) -> None:
-        """Forget an object."""
+        """Delete an object."""
         self._answer(self._delete)
 
     def _answer(self, action: Any) -> None:
@@ -70,7 +70,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
                 raise RequestRefused(404)
             action(path[1:], most)
         except RequestRefused as refused:
-            # What was not read of a request must not be taken for the next one.
+            # The unread rest of the body must not be taken for the next request.
             self.close_connection = True
             self._say(refused.status)
         except FileNotFoundError:
@@ -87,7 +87,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _get(self, name: str, _: int) -> None:
-        with self.server.shelf.path(name).open("rb") as file:
+        with self.server.files.path(name).open("rb") as file:
             size = file.seek(0, 2)
             tag = f'"{name.rpartition("/")[2]}"'
             wanted = _range(self.headers.get("Range", ""), size)
@@ -98,15 +98,15 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
             if wanted:
                 headers["Content-Range"] = f"bytes {first}-{last}/{size}"
             self._say(206 if wanted else 200, headers)
-            # Over TLS it begins where the file stands.
+            # Over TLS, sendfile starts at the file's position.
             file.seek(first)
             self.connection.sendfile(file, first, last - first + 1)
 
     def _head(self, name: str, _: int) -> None:
-        self._say(200, {"Content-Length": str(self.server.shelf.path(name).stat().st_size)})
+        self._say(200, {"Content-Length": str(self.server.files.path(name).stat().st_size)})
 
     def _delete(self, name: str, _: int) -> None:
-        self.server.shelf.remove(name)
+        self.server.files.remove(name)
         self._say(204)
 
     def _put(self, place: str, most: int) -> None:
@@ -115,22 +115,22 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         if name is None:
             raise RequestRefused(404)
         length = _number(self.headers.get("Content-Length", ""))
-        start, size = self._piece(length)
+        start, size = self._range_sent(length)
         if size > most or size == 0:
             raise RequestRefused(413)
-        with self.server.shelf.writing(place) as free:
+        with self.server.files.writing(place) as free:
             if not free:
                 raise RequestRefused(409)
             held = self._take(place, digest, start, length)
             done = self._done(place, name, digest, held >= size)
-        # Only now, lest the next piece comes while this one is still being written.
+        # After the lock is released: the client sends the next range upon this answer.
         self._say(201 if done else 308, {"Range": f"bytes=0-{held - 1}"} if held and not done else {})
-        self.server.shelf.sweep()
+        self.server.files.sweep()
 
     def _take(self, place: str, digest: str, start: int | None, length: int) -> int:
-        """Write what comes, if anything does; returns how many bytes are there now."""
-        shelf = self.server.shelf
-        part, held = shelf.begin(place, digest), shelf.held(place, digest)
+        """Write the body, if there is one; returns the number of bytes received so far."""
+        files = self.server.files
+        part, held = files.begin(place, digest), files.held(place, digest)
         if start is None:
             return held
         if start not in (0, held):
@@ -138,25 +138,25 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         with part.open("r+b" if start else "wb") as file:
             file.seek(start)
             self._receive(file, length)
-        return shelf.held(place, digest)
+        return files.held(place, digest)
 
     def _done(self, place: str, name: str, digest: str, whole: bool) -> bool:
-        """Whether the object is in its place, now or since an earlier time."""
-        shelf = self.server.shelf
-        if whole and not shelf.place(place, digest):
+        """Whether the object exists, now or from an earlier upload."""
+        files = self.server.files
+        if whole and not files.place(place, digest):
             raise RequestRefused(422)
-        return whole or shelf.path(name).is_file()
+        return whole or files.path(name).is_file()
 
-    def _piece(self, length: int) -> tuple[int | None, int]:
-        """Where what comes begins, None where nothing does, and the size of the whole."""
+    def _range_sent(self, length: int) -> tuple[int | None, int]:
+        """The offset of the body (None if there is no body), and the size of the whole object."""
         stated = self.headers.get("Content-Range")
         if stated is None:
             return 0, length
         if asked := re.fullmatch(r"bytes \*/([0-9]{1,15})", stated):
             return None, int(asked[1])
-        piece = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})", stated)
-        first, last, size = (int(piece[n]) for n in (1, 2, 3)) if piece else (0, 0, 0)
-        if piece is None or last >= size or last - first + 1 != length:
+        part = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})", stated)
+        first, last, size = (int(part[n]) for n in (1, 2, 3)) if part else (0, 0, 0)
+        if part is None or last >= size or last - first + 1 != length:
             raise RequestRefused(400)
         return first, size
 
@@ -169,12 +169,12 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
             length -= len(block)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Without the query, which is a secret."""
+        """Log a request without its query, which contains the signature."""
         log.debug("%s %s: %s", self.command, urlsplit(self.path).path, code)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """What the library would say of a request that is none, its text left out."""
-        log.debug("a request that is none from %s", self.client_address[0])
+        """Log a malformed request without its text."""
+        log.debug("a malformed request from %s", self.client_address[0])
 
 
 def _range(text: str, size: int) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Our own store of blobs: a folder over HTTP(S), for those who show a signed address."""
+"""Our own object store: a folder over HTTP(S), for requests with signed URLs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from schemas.errors import ConfigError
 CONNECTIONS = 256
 KEEP_HOURS = 48.0
 POLL_S = 0.1
-"""How long an end may have to wait."""
+"""Maximum seconds that ending the server takes."""
 
 
 class ObjectStoreServer(BoundedHttpServer):
-    """The handshake of TLS is the connection's own, too."""
+    """An HTTP server that does the TLS handshake in the connection's thread."""
 
     request_queue_size = 128
 
     def __init__(
-        self, address: tuple[str, int], shelf: ObjectFiles, key: bytes, context: ssl.SSLContext | None
+        self, address: tuple[str, int], files: ObjectFiles, key: bytes, context: ssl.SSLContext | None
     ) -> None:
-        self.shelf, self.key, self._context = shelf, key, context
+        self.files, self.key, self._context = files, key, context
         super().__init__(address, ObjectStoreHandler, most=CONNECTIONS)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Speak TLS first, where there is a certificate."""
+        """Do the TLS handshake first, if there is a certificate."""
         if self._context is None:
             super().finish_request(request, client_address)
             return
@@ -82,13 +82,14 @@ def serve_objects(
 
 
 def _check_host(host: str, port: int, *, secure: bool) -> None:
-    """Without TLS only this machine may reach it; raises `ConfigError`."""
+    """Without TLS only loopback addresses are allowed; raises `ConfigError`."""
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"cannot listen on {host} port {port}: {error}") from error
     if not secure and not ipaddress.ip_address(str(found[0][4][0])).is_loopback:
         raise ConfigError(
-            f"{host} can be reached from other machines, and without TLS whoever reads an address on the way "
-            "may use it: name --cert and --key (`edge-server enroll` makes a pair), or listen on 127.0.0.1"
+            f"{host} can be reached from other machines, and without TLS anyone who reads a signed URL in "
+            "transit may use it: name --cert and --key (`edge-server enroll` makes a pair), or listen on "
+            "127.0.0.1"
         )

@@ -1,6 +1,6 @@
-"""Addresses that are good for a while: signed for our own store (HMAC), or presigned for S3.
+"""URLs that are valid for a limited time: signed for our own object store (HMAC), or presigned for S3.
 
-Ours sign method, path, end and the most bytes that may be put there; the key never leaves server and store.
+Ours sign method, path, expiry and the maximum upload size; the key never leaves server and object store.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ KEY_BYTES = 32
 
 
 class UrlSigner(Protocol):
-    """What makes addresses: all begin with `address`. Where it is `resumable`, so are uploads."""
+    """Makes URLs, which all begin with `address`; `resumable` says whether uploads are."""
 
     address: str
     resumable: bool
 
     def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
-        """An address for one method on one object, good for so long; of at most `most` bytes for PUT."""
+        """A URL for one method on one object, valid for `seconds`; PUT accepts at most `most` bytes."""
         ...
 
 
 class HmacUrlSigner:
-    """Addresses of `edge-server blobs`, or of the embedded store."""
+    """URLs of `edge-server blobs`, or of the embedded object store."""
 
     resumable = True
 
@@ -40,20 +40,20 @@ class HmacUrlSigner:
         self.address, self._key = address.rstrip("/") + "/", key
 
     def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
-        """Signed here."""
+        """A URL signed with our key."""
         url, ends = f"{self.address}{name}", int(time.time() + seconds)
         signature = sign(self._key, method, urlsplit(url).path, ends, most)
         return f"{url}?ends={ends}&most={most}&signature={signature}"
 
 
 def sign(key: bytes, method: str, path: str, ends: int, most: int) -> str:
-    """The signature of an address, in hex."""
+    """The signature of a URL, in hex."""
     text = f"edge-federation blob 1\n{method}\n{path}\n{ends}\n{most}"
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def permitted_bytes(key: bytes, method: str, path: str, query: str, now: float) -> int | None:
-    """The most bytes that a signed address lets one put there; None where it is none, or has ended."""
+    """The maximum upload size of a signed URL; None if its signature is wrong or it has expired."""
     fields = parse_qs(query, max_num_fields=3) if query.count("&") == 2 else {}
     ends, most = (fields.get(name, [""])[0] for name in ("ends", "most"))
     if not all(re.fullmatch(r"[0-9]{1,15}", number) for number in (ends, most)):
@@ -64,7 +64,7 @@ def permitted_bytes(key: bytes, method: str, path: str, query: str, now: float) 
 
 
 def read_secret(path: Path) -> bytes:
-    """The key in a file that nobody else may read; a new one where there is none. Raises `ConfigError`."""
+    """The key in a file that only its owner may read, made if missing; raises `ConfigError`."""
     try:
         if not path.exists():
             private_folder(path.absolute().parent)
@@ -80,18 +80,18 @@ def read_secret(path: Path) -> bytes:
 
 
 class S3UrlSigner:
-    """Presigned addresses of a bucket; credentials as boto3 finds them."""
+    """Presigned URLs of a bucket; credentials as boto3 finds them."""
 
     resumable = False
 
     def __init__(self, bucket: str, prefix: str, endpoint: str | None) -> None:
         self._client, self._bucket = _s3_client(endpoint), bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        # Where the bucket stands in the address depends on the endpoint: boto3 knows.
+        # The bucket's position in the URL depends on the endpoint, so boto3 makes the address.
         self.address = self.url("GET", "x", seconds=60).partition("?")[0].removesuffix("x")
 
     def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
-        """Presigned; S3 does not bound what is put there."""
+        """A presigned URL; S3 does not limit the upload size."""
         operation = {"GET": "get", "HEAD": "head", "PUT": "put", "DELETE": "delete"}[method] + "_object"
         made: str = self._client.generate_presigned_url(
             operation,
@@ -113,13 +113,13 @@ def _s3_client(endpoint: str | None) -> Any:
     config = Config(
         signature_version="s3v4",
         s3={"addressing_style": "path" if endpoint else "auto"},
-        # Else what is put would need headers that a plain PUT does not have.
+        # Otherwise uploads would need headers that a plain PUT does not have.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
     try:
         client = boto3.Session().client("s3", endpoint_url=endpoint, config=config)
-        # Presigning asks nobody, so that missing credentials would only be found by devices.
+        # Presigning contacts no server, so missing credentials would only show on devices.
         client.generate_presigned_url("list_buckets")
     except (BotoCoreError, ClientError, ValueError) as error:
         raise ConfigError(f"[blobs] store s3://: {error}") from error

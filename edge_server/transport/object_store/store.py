@@ -1,4 +1,4 @@
-"""The run's store beside the broker: what lies there, who may have it, and what was put there by devices."""
+"""The run's object store: large blobs outside the broker, and the updates that devices put there."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from schemas.tensors.blobs import BlobRef
 log = logging.getLogger(__name__)
 
 OWN_SECONDS = 3600.0
-"""How long the server's own addresses are good for, a transfer that goes on after cuts included."""
+"""Seconds for which the server's own URLs are valid, including resumed transfers."""
 
 
 class Depot:
-    """Beside the broker, and never needed: what fails here is logged and goes in chunks.
+    """Optional: what fails here is logged, and the blob is sent in chunks instead.
 
-    `terms` is what tasks say of it. `publish` and `forget` block; `addressed` asks nobody.
+    `terms` is its description in tasks. `publish`, `forget` and `collect` block.
     """
 
     def __init__(self, links: UrlSigner, web: Web, *, above: int, seconds: float) -> None:
@@ -35,29 +35,29 @@ class Depot:
         self._locks: dict[str, threading.Lock] = {}
 
     def publish(self, refs: Iterable[BlobRef], store: BlobStore) -> None:
-        """Put the blobs that are large enough there, but those that it has."""
+        """Upload the blobs that are large enough, unless they are there."""
         large = {ref.digest: ref for ref in refs if self.terms.holds(ref)}
         for digest in large.keys() - self._published:
             try:
                 there = self._has(digest) or self._put(large[digest], store)
             except Exception as error:
-                # One that does not answer is not asked again and again while a round waits.
-                log.warning("the store does not answer: %s", error)
+                # Stop at the first failure: a round is waiting.
+                log.warning("the object store does not answer: %s", error)
                 there = False
             if not there:
-                log.warning("the store takes no blobs: large ones go in chunks")
+                log.warning("the object store takes no blobs: large ones are sent in chunks")
                 return
             self._published |= {digest}
 
     def forget(self, keep: Iterable[str] = ()) -> None:
-        """Remove every blob that was published, but those to `keep`."""
+        """Remove all published blobs except those to `keep`."""
         self._locks.clear()
         for digest in self._published - frozenset(keep):
             self._published -= {digest}
             self._remove(_blob(digest))
 
     def addressed(self, task: Task, device: str, limit: int) -> Task:
-        """The task with addresses for its device: of what is there, and for an update of `limit` bytes."""
+        """The task with URLs for its device: of published blobs, and for an update of up to `limit` bytes."""
         if task.depot != self.terms:
             return task
         get = {
@@ -69,18 +69,18 @@ class Depot:
         if isinstance(task, TrainTask) and limit > self.terms.above:
             name = _update(task.run, task.attempt, device)
             put = self._links.url("PUT", name, seconds=self._seconds, most=limit)
-        told = task.model_copy(update={"addresses": Addresses(get=get, put=put)})
+        addressed = task.model_copy(update={"addresses": Addresses(get=get, put=put)})
         try:
-            encode_message(told)
+            encode_message(addressed)
         except PeerError:
-            # A task with a long choice of channels leaves no room for them.
+            # A task with long lists of channels has no room for URLs.
             return task
-        return told
+        return addressed
 
     def collect(self, update: Update, store: BlobStore) -> bool:
-        """Fetch what a device has put there, check it and keep it in `store`; False where that fails.
+        """Fetch a device's update into `store` and verify it; False if that fails.
 
-        It is removed there once it is here. Called again, after a kill too, it goes on where it was.
+        The fetched object is removed. An interrupted fetch resumes when called again.
         """
         ref, url = update.blob, self._links.url("GET", self._place(update), seconds=OWN_SECONDS)
         with self._locks.setdefault(ref.digest, threading.Lock()):
@@ -91,7 +91,7 @@ class Depot:
         return whole
 
     def _place(self, update: Update) -> str:
-        """Where a device has put it."""
+        """The name under which a device has put its update."""
         name = _update(update.run, update.attempt, update.device)
         return f"{name}/{update.blob.digest}" if self._links.resumable else name
 
@@ -99,7 +99,7 @@ class Depot:
         try:
             return over_http.fetch(self._web, url, ref, store, threading.Event()).done
         except Exception as error:
-            log.warning("update %s cannot be fetched from the store: %s", ref.digest[:16], error)
+            log.warning("update %s cannot be fetched from the object store: %s", ref.digest[:16], error)
             return False
 
     def _has(self, digest: str) -> bool:
@@ -116,7 +116,7 @@ class Depot:
             with self._web.ask("DELETE", self._links.url("DELETE", name, seconds=60)):
                 pass
         except Exception as error:
-            log.info("%s stays in the store: %s", name, error)
+            log.info("%s stays in the object store: %s", name, error)
 
 
 def _blob(digest: str) -> str:

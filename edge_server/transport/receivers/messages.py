@@ -1,4 +1,4 @@
-"""What the server and its receivers tell each other through their pipes: a JSON object per line."""
+"""The messages between the server and its receivers: one JSON object per line through their pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.tensors.blobs import BlobRef
 
 
 class Expect(Frozen):
-    """To a receiver: a device has claimed this blob, so its chunks have a place; an earlier one's do not."""
+    """To a receiver: write the chunks of this blob, which a device has claimed; forget its earlier claim."""
 
     kind: Literal["expect"] = "expect"
     device: Name
@@ -20,7 +20,7 @@ class Expect(Frozen):
 
 
 class Placed(Frozen):
-    """From a receiver: a chunk has come, `size` bytes without its frame; one that fits is in its place."""
+    """From a receiver: a chunk of `size` bytes without its header has arrived, and is written if it fits."""
 
     kind: Literal["placed"] = "placed"
     device: Name
@@ -30,7 +30,7 @@ class Placed(Frozen):
 
 
 class Misfit(Frozen):
-    """From a receiver: what a device sent was no chunk, or not whole."""
+    """From a receiver: a device sent something that is no chunk, or a damaged one."""
 
     kind: Literal["misfit"] = "misfit"
     device: Name
@@ -40,7 +40,7 @@ class Misfit(Frozen):
 
 
 class NoRoom(Frozen):
-    """From a receiver: the disk takes no more."""
+    """From a receiver: the disk is full."""
 
     kind: Literal["no-room"] = "no-room"
     errno: int
@@ -48,14 +48,14 @@ class NoRoom(Frozen):
 
 
 class Unable(Frozen):
-    """From a receiver: it cannot do its part with this broker."""
+    """From a receiver: it cannot work with this broker."""
 
     kind: Literal["unable"] = "unable"
     detail: str
 
 
 class Ready(Frozen):
-    """From a receiver: it has asked the broker for its share."""
+    """From a receiver: it has subscribed."""
 
     kind: Literal["ready"] = "ready"
 
@@ -64,11 +64,11 @@ ReceiverMessage = Expect | Placed | Misfit | NoRoom | Unable | Ready
 _ADAPTER: TypeAdapter[ReceiverMessage] = TypeAdapter(Annotated[ReceiverMessage, Field(discriminator="kind")])
 
 
-def encode_line(told: ReceiverMessage) -> bytes:
-    """One line."""
-    return told.model_dump_json().encode() + b"\n"
+def encode_line(message: ReceiverMessage) -> bytes:
+    """The message as a line of JSON."""
+    return message.model_dump_json().encode() + b"\n"
 
 
 def decode_line(line: bytes) -> ReceiverMessage:
-    """Read a line."""
+    """The message in a line of JSON."""
     return _ADAPTER.validate_json(line)

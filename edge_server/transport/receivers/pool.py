@@ -1,7 +1,7 @@
-"""The server's side of its receivers: it starts them, tells them what to expect, and replaces who has died.
+"""The server's receiver processes: starts them, tells them which blobs to expect, replaces dead ones.
 
-Each has a thread that reads what it says into the server's inbox, and one that writes what it shall know, so
-that one which hangs holds up nobody.
+Each has a thread that reads its messages into the server's inbox, and one that writes to it, so that a
+receiver that hangs delays nothing else.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ END_S, PAUSE_S = 5.0, 1.0
 
 @dataclass(frozen=True)
 class FromReceiver:
-    """Event: a receiver says something."""
+    """Event: a message of a receiver."""
 
-    told: ReceiverMessage
+    message: ReceiverMessage
 
 
 @dataclass(frozen=True)
 class ReceiverLost:
-    """Event: receiver `number` has ended without having been asked to."""
+    """Event: receiver `number` has ended unexpectedly."""
 
     number: int
 
 
 class ReceiverPool:
-    """Some receivers of one federation; all methods belong to the server's thread."""
+    """The receivers of one federation; call all methods from the server's thread."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ReceiverPool:
         self._folder, self._inbox, self._durable = folder, inbox, durable
         self._group = secrets.token_hex(16)
         self._expected: dict[str, Expect] = {}
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, _Process] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -72,7 +72,7 @@ class ReceiverPool:
     @property
     def pids(self) -> tuple[int, ...]:
         """The processes."""
-        return tuple(one.pid for one in self._running.values())
+        return tuple(process.pid for process in self._running.values())
 
     def open(self) -> None:
         """Start them."""
@@ -80,22 +80,22 @@ class ReceiverPool:
             self._start(number)
 
     def expect(self, device: str, blob: BlobRef) -> None:
-        """A device has claimed this blob: whoever gets its chunks shall know where they belong."""
+        """Tell all receivers that a device has claimed this blob."""
         if not self._count or (device in self._expected and self._expected[device].blob == blob):
             return
-        self._expected[device] = told = Expect(device=device, blob=blob)
-        for one in self._running.values():
-            one.tell(told)
+        self._expected[device] = message = Expect(device=device, blob=blob)
+        for process in self._running.values():
+            process.send(message)
 
     def replace(self, lost: ReceiverLost) -> None:
-        """Start another in place of one that has died; what that one had not told is asked for again."""
-        log.warning("receiver %d has ended: another one takes its place", lost.number)
+        """Replace a receiver that has died; chunks that it did not report are requested again."""
+        log.warning("receiver %d has ended: starting another", lost.number)
         self._start(lost.number, pause_s=PAUSE_S)
 
     def close(self) -> None:
         """End them."""
-        for one in self._running.values():
-            one.end()
+        for process in self._running.values():
+            process.end()
         self._running.clear()
 
     def _start(self, number: int, *, pause_s: float = 0.0) -> None:
@@ -107,17 +107,17 @@ class ReceiverPool:
             "folder": str(self._folder),
             "durable": self._durable,
         }
-        self._running[number] = one = _Running(number, settings, self._inbox, pause_s)
-        for told in self._expected.values():
-            one.tell(told)
+        self._running[number] = process = _Process(number, settings, self._inbox, pause_s)
+        for message in self._expected.values():
+            process.send(message)
 
 
-class _Running:
+class _Process:
     """One process and its two threads."""
 
     def __init__(self, number: int, settings: dict[str, Any], inbox: Inbox, pause_s: float) -> None:
         self._number, self._inbox = number, inbox
-        self._to_tell: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._ending = threading.Event()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "edge_server.transport.receivers.process"],
@@ -125,7 +125,7 @@ class _Running:
             stdout=subprocess.PIPE,
         )
         self.pid = self._process.pid
-        self._to_tell.put(json.dumps(settings).encode() + b"\n")
+        self._outgoing.put(json.dumps(settings).encode() + b"\n")
         self._threads = [
             threading.Thread(target=target, args=args, name=f"receiver-{number}", daemon=True)
             for target, args in ((self._read, (pause_s,)), (self._write, ()))
@@ -133,14 +133,14 @@ class _Running:
         for thread in self._threads:
             thread.start()
 
-    def tell(self, told: ReceiverMessage) -> None:
-        """Say it soon."""
-        self._to_tell.put(encode_line(told))
+    def send(self, message: ReceiverMessage) -> None:
+        """Queue a message to the process."""
+        self._outgoing.put(encode_line(message))
 
     def end(self) -> None:
-        """Close its standard input, upon which it ends."""
+        """End the process by closing its standard input."""
         self._ending.set()
-        self._to_tell.put(None)
+        self._outgoing.put(None)
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -152,11 +152,11 @@ class _Running:
     def _read(self, pause_s: float) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            # One that is killed may leave half a line.
+            # A killed process may leave half a line.
             if line.endswith(b"\n"):
                 self._inbox.put(FromReceiver(decode_line(line)))
-        self._to_tell.put(None)
-        # One that cannot even start must not be started over and over at once.
+        self._outgoing.put(None)
+        # Pause, so that a process that cannot start is not restarted in a tight loop.
         if not self._ending.wait(pause_s):
             self._process.wait()
             self._inbox.put(ReceiverLost(self._number))
@@ -164,13 +164,13 @@ class _Running:
     def _write(self) -> None:
         assert self._process.stdin is not None
         try:
-            while (line := self._to_tell.get()) is not None:
+            while (line := self._outgoing.get()) is not None:
                 self._process.stdin.write(line)
-                if self._to_tell.empty():
+                if self._outgoing.empty():
                     self._process.stdin.flush()
             self._process.stdin.close()
         except OSError:
-            # It is gone; whoever reads from it says so.
+            # The process has ended; the reading thread reports that.
             pass
 
 

@@ -1,7 +1,7 @@
 """One receiver process, started by the server: `python -m edge_server.transport.receivers.process`.
 
-It has a share of the upload topics, checks every chunk's frame, writes it to its place, and tells the server
-which chunk that was. What it loses, with the broker or with its life, the server asks for again.
+It receives a share of the uploads, checks each chunk, writes it to its blob's part file, and reports it to
+the server. The server requests lost chunks again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ OLD_BROKER = "the broker does not speak MQTT 5"
 
 @dataclass(frozen=True)
 class Ended:
-    """Event: the server says no more."""
+    """Event: the server has closed the pipe."""
 
 
 class Receiver:
-    """Takes its share of one federation's uploads until the server's end of the pipe is closed."""
+    """Receives its share of one federation's uploads until the server closes the pipe."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._inbox: Inbox = queue.SimpleQueue()
@@ -61,7 +61,7 @@ class Receiver:
         )
 
     def run(self) -> None:
-        """Receive until there is nobody to tell."""
+        """Receive until the server closes the pipe."""
         threading.Thread(target=self._listen, daemon=True).start()
         self._link.open()
         try:
@@ -81,43 +81,43 @@ class Receiver:
                 case Arrived(topic, payload):
                     self._arrived(topic, payload)
                 case Expect():
-                    self._tell(*self._placing.expect(event))
+                    self._send(*self._placing.expect(event))
                 case LinkDown(downgrade=True):
-                    self._tell(Unable(detail=OLD_BROKER))
+                    self._send(Unable(detail=OLD_BROKER))
                 case NotGranted(_, reason):
-                    self._tell(Unable(detail=f"the broker grants no shared subscription: {reason}"))
+                    self._send(Unable(detail=f"the broker grants no shared subscription: {reason}"))
                 case LinkUp():
                     self._link.handle(event)
-                    self._tell(Ready())
+                    self._send(Ready())
                 case _:
                     self._link.handle(event)
         except OSError as error:
-            self._tell(NoRoom(errno=error.errno or 0, detail=str(error)))
+            self._send(NoRoom(errno=error.errno or 0, detail=str(error)))
 
     def _arrived(self, topic: str, payload: bytes) -> None:
         try:
             where = parse_topic(topic)
         except PeerError:
-            # Where the broker asks nobody who it is, anyone may write there under any name.
+            # Without access control anyone may write to any topic.
             return
         if not isinstance(where, DeviceTopic) or where.channel is not Channel.UP_BLOB:
             return
         try:
-            self._tell(*self._placing.take(where.device, decode_chunk(payload)))
+            self._send(*self._placing.take(where.device, decode_chunk(payload)))
         except PeerError as error:
             misfit = Misfit(
                 device=where.device, reason=error.reason, detail=str(error)[:500], size=len(payload)
             )
-            self._tell(misfit)
+            self._send(misfit)
 
-    def _tell(self, *told: ReceiverMessage | Placed) -> None:
-        for one in told:
-            sys.stdout.buffer.write(encode_line(one))
+    def _send(self, *messages: ReceiverMessage | Placed) -> None:
+        for message in messages:
+            sys.stdout.buffer.write(encode_line(message))
         sys.stdout.buffer.flush()
 
 
 def main() -> None:
-    """Receive as the first line on standard input says."""
+    """Receive with the settings in the first line of standard input."""
     settings = json.loads(sys.stdin.buffer.readline())
     begin_inherited_log(logging.WARNING, federation=settings["federation"])
     Receiver(settings).run()

@@ -52,7 +52,7 @@ def hear(inbox: queue.SimpleQueue[Any], kind: type, *, within_s: float = DEADLIN
     """The next event of a kind, or the next word of a receiver that is of that kind."""
     while True:
         event = inbox.get(timeout=within_s)
-        said = event.told if isinstance(event, FromReceiver) else event
+        said = event.message if isinstance(event, FromReceiver) else event
         assert not isinstance(said, Unable), said
         if isinstance(said, kind):
             return said
@@ -111,7 +111,7 @@ def test_whoever_writes_under_a_name_that_is_none_ends_no_receiver(
                 heard = inbox.get(timeout=DEADLINE_S / 20)
                 break
         assert isinstance(heard, FromReceiver)
-        assert isinstance(heard.told, Misfit)
+        assert isinstance(heard.message, Misfit)
     finally:
         receivers.close()
 
