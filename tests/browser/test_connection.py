@@ -23,7 +23,7 @@ def test_an_empty_run_says_how_devices_join(screen: Callable[..., Screen], tmp_p
             ("run", "No device has joined yet"),
             ("fleet", "edge-client run --broker ADDRESS --federation crowd"),
             ("model", "No channel has been scored yet"),
-            ("events", "Nothing has happened yet"),
+            ("events", "No events yet"),
         ):
             seen.open(view)
             seen.until(SAYS, words)
@@ -61,7 +61,7 @@ def test_a_lost_server_is_told_of_and_found_again(screen: Callable[..., Screen],
         seen.open("run")
         seen.until(LINK, "Live")
     seen.until(LINK, "Connection lost")
-    assert "what is shown may be old" in seen.text("#banner")
+    assert "the data shown may be out of date" in seen.text("#banner")
     # What was known stays in sight.
     assert "Round 4 of 12" in seen.text("#run-title")
     seen.shot("disconnected")

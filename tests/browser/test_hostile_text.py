@@ -34,5 +34,5 @@ def test_a_name_in_the_address_is_never_markup(screen: Callable[..., Screen], tm
     with staged(tmp_path / "run", snapshot(3)) as stage:
         seen = screen(stage.url)
         seen.open("fleet/" + "%3Cimg%20src%3Dx%20onerror%3D%22window.broken%3D1%22%3E")
-        seen.until("() => document.querySelector('main').innerText.includes('Nothing is known of <img')")
+        seen.until("() => document.querySelector('main').innerText.includes('> is not a device of this run')")
         assert seen.page.evaluate("() => window.broken") is None

@@ -94,7 +94,7 @@ def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
     fleet.page.reload()
     fleet.until(COUNTED, "34 of 1,000 devices")
     fleet.page.get_by_role("searchbox", name="Find").fill("no such thing")
-    assert "No device is like that" in fleet.text(".fleet")
+    assert "No matching devices" in fleet.text(".fleet")
 
 
 def test_a_change_of_one_device_touches_no_other_row(stage: Stage, fleet: Screen) -> None:

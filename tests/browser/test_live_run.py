@@ -100,7 +100,7 @@ def channels_are_shown_and_explained(seen: Screen) -> None:
     cut.get_by_role("link").click()
     seen.page.locator(".because li").first.wait_for()
     assert "tier 1 keeps" in seen.text(".because").lower()
-    assert "cuts it" in seen.text(".view:not([hidden]) article table")
+    assert "pruned" in seen.text(".view:not([hidden]) article table")
     seen.shot("channel")
 
 

@@ -114,13 +114,13 @@ SAID = """(it, [rounds, outcome, before]) => {
     const at = (rounds, outcome) => ({
         run: {rounds: 12, outcome}, history: rounds.map(round => ({round, test_accuracy: 0.9})),
     });
-    return it.worthSaying(at(rounds, outcome), before ? at(before, null) : {run: null, history: []});
+    return it.announcement(at(rounds, outcome), before ? at(before, null) : {run: null, history: []});
 }"""
 
 
 def test_what_is_said_aloud_is_a_closed_round_or_the_end(run: Callable[..., Any]) -> None:
-    assert run("teller", SAID, [[1], None, []]) == "Round 1 of 12 closed, test accuracy 90.00%."
-    assert run("teller", SAID, [[1], None, [1]]) is None
-    assert run("teller", SAID, [[1], "finished", [1]]) == "The run has ended: finished."
+    assert run("announcer", SAID, [[1], None, []]) == "Round 1 of 12 closed, test accuracy 90.00%."
+    assert run("announcer", SAID, [[1], None, [1]]) is None
+    assert run("announcer", SAID, [[1], "finished", [1]]) == "The run has ended: finished."
     # What was so before the page was opened is not news.
-    assert run("teller", SAID, [[1], None, None]) is None
+    assert run("announcer", SAID, [[1], None, None]) is None

@@ -1,11 +1,11 @@
-/** A page that shows the server's answer to one question, which its address names, and asks again in each round. */
+/** A page that shows the server's answer for the path of its address and requests it again in each round. */
 
 import { el, emptyState, mark, write } from "./dom.js";
 import { ask } from "./events.js";
 
 const SOONEST_MS = 1500;
 
-/** The section: a heading, the way back, the answer. Subclasses have `paths(path)`, `unknown(path)`, `answered(answers)`. */
+/** The section: a heading, a back link, the answer. Subclasses have `paths(path)`, `unknown(path)`, `answered(answers)`. */
 export class AnswerView {
   constructor({ id, back, to, panel, more = [] }) {
     Object.assign(this, { _path: [], _asked: {}, _turn: 0, _panel: panel, _more: more });
@@ -15,7 +15,7 @@ export class AnswerView {
       el("div", { class: "head" }, el("p", {}, el("a", { href: to, text: back })), this._title), this._said, panel.element, ...more);
   }
 
-  /** Ask what the address asks. */
+  /** Request what the address names. */
   go(route) {
     this._path = route.path;
     this._asked = {};
@@ -25,7 +25,7 @@ export class AnswerView {
     if (this._state) this.show(this._state, Date.now() / 1000);
   }
 
-  /** Ask again if the round is another one than last time. */
+  /** Request again if the round has changed. */
   show(state, now) {
     this._state = state;
     const at = `${state.run?.run} ${state.run?.round} ${state.run?.phase} ${state.history.length}`;
@@ -34,7 +34,7 @@ export class AnswerView {
     this._load();
   }
 
-  /** What was put off is asked for later. */
+  /** Send a postponed request. */
   tick(state, now) {
     this.show(state, now);
   }

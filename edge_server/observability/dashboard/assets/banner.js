@@ -1,4 +1,4 @@
-/** What stands above the views while something is wrong with the connection, or the run is over. */
+/** The banner above the views: connection problems, or the end of the run. */
 
 import { el, mark, write } from "./dom.js";
 import { some } from "./units.js";
@@ -13,9 +13,9 @@ export class Banner {
     element.append(this._text, this._left, this._button);
   }
 
-  /** Draw what is wrong, or nothing. */
+  /** Draw the message, or hide the banner. */
   show(state) {
-    const text = said(state);
+    const text = bannerText(state);
     mark(this._element, "hidden", text === "");
     mark(this._element, "data-state", state.link.state);
     mark(this._button, "hidden", state.link.state === "ended");
@@ -26,15 +26,15 @@ export class Banner {
   /** Count down to the next try. */
   tick({ link }) {
     const left = link.state === "lost" ? Math.max(0, Math.ceil((link.retryAt - Date.now()) / 1000)) : null;
-    write(this._left, left === null ? "" : left > 0 ? `Next try in ${some(left, "second")}.` : "Trying now.");
+    write(this._left, left === null ? "" : left > 0 ? `Reconnecting in ${some(left, "second")}.` : "Reconnecting.");
   }
 }
 
-function said({ link, run, watched }) {
-  if (link.state === "lost") return run ? "Connection lost: what is shown may be old." : "The server does not answer.";
-  if (link.state === "failed") return `The server refuses: ${link.message}`;
+function bannerText({ link, run, watched }) {
+  if (link.state === "lost") return run ? "Connection lost: the data shown may be out of date." : "The server does not answer.";
+  if (link.state === "failed") return `The server refused the request: ${link.message}`;
   if (link.state === "ended" && watched) {
-    return `The run has ended (${run.outcome}). Once its server is gone, edge-server dashboard shows its folder.`;
+    return `The run has ended (${run.outcome}). After the server has stopped, edge-server dashboard RUN shows the run folder.`;
   }
   return "";
 }

@@ -3,7 +3,7 @@
 import { AnswerView } from "./answer_view.js";
 import { ChannelWhy } from "./channel_why.js";
 
-/** The page of the channel that the address names. */
+/** The page of the channel in the address. */
 export class ChannelView extends AnswerView {
   constructor() {
     super({ id: "channel-title", back: "All channels", to: "#model", panel: new ChannelWhy() });
@@ -14,7 +14,7 @@ export class ChannelView extends AnswerView {
   }
 
   unknown() {
-    return "Nothing is known of that channel";
+    return "This channel is unknown";
   }
 
   paths([group, index]) {

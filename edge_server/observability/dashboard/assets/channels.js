@@ -1,4 +1,4 @@
-/** What is computed of channels: who keeps which, their order, their extremes. Pure functions. */
+/** Pure functions of channels: which tiers keep them, their order, their extremes. */
 
 /** Whether a tier that keeps `kept` (indices, or how many of the first ones; null: all) keeps channel `index`. */
 export function keeps(kept, index) {
@@ -6,13 +6,13 @@ export function keeps(kept, index) {
   return typeof kept === "number" ? index < kept : kept.includes(index);
 }
 
-/** How many of `channels` that is. */
+/** The number of kept channels among `channels`. */
 export function keptCount(kept, channels) {
   if (kept === null || kept === undefined) return channels;
   return typeof kept === "number" ? Math.min(kept, channels) : kept.length;
 }
 
-/** Channel numbers [C], as they are or the highest score first; what has no score comes last. */
+/** Channel indices [C] in order, or by descending score with unscored channels last. */
 export function channelOrder(scores, byScore) {
   const numbers = [...scores.keys()];
   return byScore ? numbers.sort((one, other) => (scores[other] ?? -Infinity) - (scores[one] ?? -Infinity) || one - other) : numbers;
@@ -31,5 +31,5 @@ export function ranks(scores) {
   return places;
 }
 
-/** Where a value lies between them, 0 to 1. */
+/** The position of a value between low and high, 0 to 1. */
 export const shareOf = (value, [low, high]) => (high > low ? (value - low) / (high - low) : 0.5);

@@ -1,4 +1,4 @@
-/** The channels of a group: their scores in one round, which tier keeps which, and how they moved. */
+/** The channels of a group: their scores in one round, the tiers that keep them, their scores over rounds. */
 
 import { channelOrder, extremes, keeps, keptCount, ranks, shareOf } from "./channels.js";
 import { el, emptyState, field, mark, plainTable, svg, write } from "./dom.js";
@@ -12,7 +12,7 @@ const MEASURES = { attention: "mean attention of the devices", magnitude: "L1 no
 const BAR = 84;
 const MOST_HEIGHT = 260;
 
-/** The panel; the address says which group, the slider which round. */
+/** The panel; the address gives the group, the slider the round. */
 export class ChannelsPanel {
   constructor() {
     Object.assign(this, { _groups: [], _tiers: [], _asked: "", _at: null, _byScore: false });
@@ -29,7 +29,7 @@ export class ChannelsPanel {
     this._table = el("details", { class: "numbers", on: { toggle: () => this._tabulate() } }, el("summary", { text: "As a table" }));
     this._body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Channels" });
     this._table.append(this._body);
-    this._none = emptyState("No channel has been scored yet", "Scores appear when the first round has closed, if the strategy looks at channels.");
+    this._none = emptyState("No channel has been scored yet", "Scores appear after the first closed round if the strategy scores channels.");
     this._panel = this._layout();
     this.element = el("section", { "aria-labelledby": "channels-title" }, el("h3", { id: "channels-title", text: "Channels" }), this._none, this._panel);
   }
@@ -62,8 +62,8 @@ export class ChannelsPanel {
     const heading = (text) => el("h5", { text });
     return el("div", { class: "channels" }, this._list, el("div", { class: "card" }, this._title, this._facts,
       el("div", { class: "tools" }, field("Round", this._slider, this._round), field("Ordered by", this._order)),
-      heading("Score of each channel (paler: some tier cuts it)"), this._bars.element, heading("Kept by"), this._kept.element,
-      heading("How scores moved, each round from its lowest to its highest"), this._moved.element, this._readout, scale(), this._table));
+      heading("Score of each channel (pale: pruned by some tier)"), this._bars.element, heading("Kept by"), this._kept.element,
+      heading("Scores over the rounds, each scaled from its lowest to its highest"), this._moved.element, this._readout, scale(), this._table));
   }
 
   _draw() {

@@ -1,11 +1,11 @@
-/** One device: what it is, how it is now, why it was chosen or refused in each round, what happened to it. */
+/** One device: its properties, its current state, its rounds with reasons, its events. */
 
 import { AnswerView } from "./answer_view.js";
 import { DeviceWhy } from "./device_why.js";
 import { EventFeed, EventTable } from "./event_table.js";
 import { el } from "./dom.js";
 
-/** The page of the device that the address names. */
+/** The page of the device in the address. */
 export class DeviceView extends AnswerView {
   constructor() {
     const table = new EventTable({ devices: false });
@@ -19,7 +19,7 @@ export class DeviceView extends AnswerView {
   }
 
   unknown([name]) {
-    return `Nothing is known of ${name}`;
+    return `${name} is not a device of this run`;
   }
 
   paths([name]) {

@@ -1,4 +1,4 @@
-/** A device: what it is, how it is now, and what became of it in each round. */
+/** A device: its properties, its current state, and the outcome of each round. */
 
 import { el, emptyState, mark, plainTable, write } from "./dom.js";
 import { stateMark } from "./fleet_columns.js";
@@ -9,7 +9,7 @@ import { agoText, bytesText, celsiusText, countText, momentText, msText, percent
 const KINDS = { counted: "good", refused: "bad", dropped: "warn", "under way": "busy", "not chosen": "rest" };
 const SIGNS = { counted: "✓", refused: "✕", dropped: "!", "under way": "…", "not chosen": "·" };
 
-/** The answer about a device. */
+/** The panel of a device. */
 export class DeviceWhy {
   constructor() {
     this._state = el("p");
@@ -17,11 +17,11 @@ export class DeviceWhy {
     this._strip = el("ol", { class: "strip", "aria-hidden": "true" });
     this._tally = el("p", { class: "note" });
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Rounds of this device" });
-    this._none = emptyState("No round yet", "Each round says here whether it was chosen and why.");
+    this._none = emptyState("No round yet", "Each planned round is listed here with the reason why the device was chosen or not.");
     this.element = el("article", { hidden: true }, this._state, this._facts, this._strip, this._tally, this._none, this._table);
   }
 
-  /** What the fleet says of it now. */
+  /** Draw its row of the fleet. */
   now(row, state, now) {
     if (!row) return;
     this._row = row;
@@ -32,7 +32,7 @@ export class DeviceWhy {
     this._list([...standing(row), ["Last seen", seen], ...(this._more ?? [])]);
   }
 
-  /** What the server answers about its rounds. */
+  /** Draw the server's answer about its rounds. */
   show({ device, rounds, delivery, profile }) {
     this._more = [...ability(profile), ...served(delivery)];
     this._list([...(this._row?.device === device ? standing(this._row) : []), ...this._more]);
@@ -70,7 +70,7 @@ const standing = (row) => [
 
 const ability = (profile) => [
   ["Processor", [profile?.processor, profile?.cores ? `${profile.cores} cores` : "", profile?.architecture].filter(Boolean).join(", ")],
-  ["Memory in all", bytesText(profile?.memory_bytes || null)],
+  ["Total memory", bytesText(profile?.memory_bytes || null)],
   ["Accelerator", profile?.accelerator],
   ["Power", profile?.power],
   ["Link", profile?.link],
@@ -79,13 +79,13 @@ const ability = (profile) => [
 const served = (delivery) => [
   ...(delivery?.verdict?.served === false ? earlier(delivery.verdict) : []),
   [delivery?.verdict?.served === false ? "New model" : "Serves", delivery?.variant && `${delivery.variant}, ${bytesText(delivery.onnx_bytes)}, ${msText(delivery.latency_ms)}`],
-  ["Its accuracy", percentText(delivery?.variant_accuracy ?? delivery?.onnx_accuracy)],
+  ["Accuracy", percentText(delivery?.variant_accuracy ?? delivery?.onnx_accuracy)],
   ["Chosen because", delivery?.why],
 ];
 
 const earlier = ({ earlier: version, earlier_accuracy: accuracy, why }) => [
-  ["Serves", `${version}, which it had before`],
-  ["Accuracy of that", percentText(accuracy)],
+  ["Serves", `${version}, its earlier model`],
+  ["Accuracy of the earlier model", percentText(accuracy)],
   ["Kept because", why],
 ];
 

@@ -1,4 +1,4 @@
-/** Making elements. All text goes in as text: what devices say can never become markup. */
+/** Creates elements. Texts are inserted as text only, so that texts of devices never become markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const LONG = 40;
@@ -9,7 +9,7 @@ export function el(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
 
-/** The same for a part of a drawing. */
+/** An SVG element, as `el`. */
 export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -18,14 +18,14 @@ function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "text") element.textContent = value;
-    else if (name === "on") for (const [type, heard] of Object.entries(value)) element.addEventListener(type, heard);
+    else if (name === "on") for (const [type, listener] of Object.entries(value)) element.addEventListener(type, listener);
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 
-/** Set the text if it is another one: an element that stays the same is neither drawn nor read out again. */
+/** Set the text if it changes: an unchanged element is neither redrawn nor read out again. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -36,7 +36,7 @@ export function mark(element, name, value) {
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** Put these children in place, in this order; those that stay are not touched: a click on one would be lost. */
+/** Make these the children, in this order; remaining children are not touched, so that no click on them is lost. */
 export function arrange(parent, children) {
   const wanted = new Set(children);
   for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
@@ -53,7 +53,7 @@ export function field(text, control, ...more) {
   return el("div", { class: "field" }, el("label", { for: control.id, text }), ...more, control);
 }
 
-/** Put the options of a select in place if they are others, keeping what is chosen. */
+/** Replace the options of a select if they changed, keeping the chosen one. */
 export function choices(select, options) {
   const made = JSON.stringify(options);
   if (select.dataset.made === made) return;
@@ -63,7 +63,7 @@ export function choices(select, options) {
   select.dataset.made = made;
 }
 
-/** A table of rows of texts or nodes; the first cell of each row is its head, numbers stand to the right. */
+/** A table of rows of texts or nodes; the first cell of each row is its head, numbers are right-aligned. */
 export function plainTable(caption, heads, rows) {
   const sides = heads.map((_, place) => sideOf(rows.map((row) => row[place])));
   const cell = (value, place) => {
@@ -74,7 +74,7 @@ export function plainTable(caption, heads, rows) {
   return tableOf(caption, heads, sides, body);
 }
 
-/** A table around its body; it stays one for those who hear it where it is drawn as cards. */
+/** A table around its body; its roles keep it a table for screen readers where it is drawn as cards. */
 export function tableOf(caption, heads, sides, body) {
   const head = (text, place) => el("th", { scope: "col", role: "columnheader", class: sides[place], text });
   return el("table", { class: "plain", role: "table" },
@@ -88,7 +88,7 @@ function sideOf(cells) {
   return texts.some((text) => text.length > LONG) ? "words" : null;
 }
 
-/** What stands where there is nothing yet: a heading and what to do. */
+/** An empty state: a heading and what to do. */
 export function emptyState(title, ...lines) {
   return el("div", { class: "empty" }, el("p", { class: "empty-title", text: title }),
     lines.map((line) => (line instanceof Node ? line : el("p", { text: line }))));

@@ -1,4 +1,4 @@
-/** Events as rows, the newest first, and where they come from. */
+/** The list of events, newest first, and its requests to the server. */
 
 import { arrange, el, emptyState, mark, tableOf, write } from "./dom.js";
 import { ask } from "./events.js";
@@ -9,9 +9,9 @@ import { countText, momentText, some } from "./units.js";
 export const KINDS = { join: "good", loss: "warn", refusal: "bad", renewal: "rest", round: "busy", delivery: "good", rollout: "busy", notice: "rest" };
 const STEP = 100;
 const MOST = 2000;
-const HEADS = ["Time", "Kind", "Device", "What", "Times"];
+const HEADS = ["Time", "Kind", "Device", "Event", "Count"];
 
-/** What the server's list says of these kinds and this device; what has changed is asked for, and nothing else. */
+/** The events of these kinds and this device; only changes are requested. */
 export class EventFeed {
   constructor({ kind = "", device = "" } = {}) {
     this._words = { kind, device };
@@ -21,7 +21,7 @@ export class EventFeed {
     this.events = [];
   }
 
-  /** Bring the list up to change number `last`; whether there is something new, or there has never been an answer. */
+  /** Fetch the changes up to number `last`; whether an answer came. */
   async follow(last) {
     if (this._asking || (this._answered && last <= this._last)) return false;
     this._asking = true;
@@ -30,13 +30,13 @@ export class EventFeed {
       this.take(await ask(`api/events?${words}`));
       return true;
     } catch {
-      return false; // the page says by itself that its server is gone, and asks again with the next event
+      return false; // the banner reports a lost server; the next event repeats the request
     } finally {
       this._asking = false;
     }
   }
 
-  /** Put an answer to what is known: rows that have changed take the place of what they were. */
+  /** Merge an answer: changed events replace their earlier values. */
   take({ events, last }) {
     this._answered = true;
     this._last = last;
@@ -46,7 +46,7 @@ export class EventFeed {
   }
 }
 
-/** The rows in sight; `devices`: whether each names its device. */
+/** The table of events; `devices` says whether it has a column of devices. */
 export class EventTable {
   constructor({ devices = true } = {}) {
     this._devices = devices;
@@ -54,14 +54,14 @@ export class EventTable {
     this._lines = new Map();
     this._body = el("tbody", { role: "rowgroup" });
     this._more = el("button", { type: "button", class: "quiet", on: { click: () => this._further() } });
-    this._none = emptyState("Nothing has happened yet", "Joins, losses, refusals, rounds, deliveries and rollouts are listed here as they happen.");
+    this._none = emptyState("No events yet", "Joins, losses, refusals, rounds, deliveries and rollouts are listed here as they happen.");
     this._heads = HEADS.filter((head) => devices || head !== "Device");
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Events" },
-      tableOf("Events, the latest first", this._heads, this._heads.map((head) => (head === "Times" ? "number" : null)), this._body));
+      tableOf("Events, the latest first", this._heads, this._heads.map((head) => (head === "Count" ? "number" : null)), this._body));
     this.element = el("div", { class: "listed" }, this._none, this._table, this._more);
   }
 
-  /** Show these events, which are in order. */
+  /** Show these sorted events. */
   show(events) {
     this._events = events;
     mark(this._none, "hidden", events.length > 0);
@@ -89,7 +89,7 @@ export class EventTable {
     const cells = [momentText(at), stateMark(KINDS[kind] ?? "rest", kind), ...(this._devices ? [named] : []), text, count > 1 ? countText(count) : ""];
     return el("tr", { role: "row" }, cells.map((cell, place) => {
       const head = this._heads[place];
-      const given = { "data-head": head, role: place ? "cell" : "rowheader", class: head === "What" ? "words" : head === "Times" ? "number" : null };
+      const given = { "data-head": head, role: place ? "cell" : "rowheader", class: head === "Event" ? "words" : head === "Count" ? "number" : null };
       return el(place ? "td" : "th", { ...given, scope: place ? null : "row" }, cell);
     }));
   }

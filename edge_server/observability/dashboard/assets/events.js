@@ -1,9 +1,9 @@
-/** The server's events, with a connection that is made again by itself, ever more slowly. */
+/** The server's event stream; reconnects by itself with growing pauses. */
 
 const KINDS = ["run", "fleet", "round"];
 const SLOWEST_S = 15;
 
-/** What the server refuses to answer, with its status and its own words. */
+/** A refused request, with the server's status and message. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-/** Ask for JSON; raises Refused with the server's reason, or TypeError where there is no server. */
+/** Request JSON; throws Refused with the server's reason, or TypeError without a server. */
 export async function ask(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" }, cache: "no-store" });
   const body = await answer.text();
@@ -19,16 +19,16 @@ export async function ask(path) {
   try {
     value = JSON.parse(body);
   } catch {
-    // A proxy's error page is no JSON; its status says enough.
+    // A proxy's error page is not JSON; its status suffices.
   }
   if (!answer.ok) throw new Refused(answer.status, value?.error ?? `the server answered ${answer.status}`);
   return value;
 }
 
-/** How long to wait before try number `tries` (from 1), in seconds: 1, 2, 4, 8, then 15. */
+/** Seconds to wait before attempt number `tries` (from 1): 1, 2, 4, 8, then 15. */
 export const pause = (tries) => Math.min(SLOWEST_S, 2 ** (tries - 1));
 
-/** Tells `onEvent(kind, value)` and `onLink(link)`; `since()` says which round is the last one known. */
+/** Calls `onEvent(kind, value)` and `onLink(link)`; `since()` gives the last known round. */
 export class Events {
   constructor({ since, onEvent, onLink }) {
     Object.assign(this, { _since: since, _onEvent: onEvent, _onLink: onLink });
@@ -37,7 +37,7 @@ export class Events {
     this._tries = 0;
   }
 
-  /** Connect now, also while waiting for the next try. */
+  /** Connect now, also while waiting for the next attempt. */
   async open() {
     this.close();
     try {
@@ -49,7 +49,7 @@ export class Events {
     this._listen();
   }
 
-  /** End the connection, or the wait for the next one. */
+  /** Close the connection, or stop waiting for the next attempt. */
   close() {
     clearTimeout(this._timer);
     this._source?.close();
@@ -60,7 +60,7 @@ export class Events {
     const since = this._since();
     const source = new EventSource(since === null ? "api/stream" : `api/stream?since=${since}`);
     this._source = source;
-    for (const kind of KINDS) source.addEventListener(kind, (event) => this._heard(kind, event));
+    for (const kind of KINDS) source.addEventListener(kind, (event) => this._received(kind, event));
     source.addEventListener("end", (event) => {
       this.close();
       this._onEvent("end", JSON.parse(event.data));
@@ -68,7 +68,7 @@ export class Events {
     source.onerror = () => this._lost(source);
   }
 
-  _heard(kind, event) {
+  _received(kind, event) {
     this._tries = 0;
     this._onLink({ state: "live" });
     this._onEvent(kind, JSON.parse(event.data));
@@ -78,7 +78,7 @@ export class Events {
     if (source !== this._source) return;
     this.close();
     try {
-      // The browser does not say why a stream ended: a request of its own does.
+      // The browser does not report why a stream ended; a request does.
       this._onEvent("run", await ask("api/run"));
       this._again();
     } catch (error) {

@@ -1,17 +1,17 @@
-/** What happened, in time: joins, losses, refusals, renewals, rounds, deliveries, rollouts; filtered by kind and words. */
+/** The events of a run (joins, losses, refusals, renewals, rounds, deliveries, rollouts), filtered by kind and words. */
 
 import { el, field, mark, write } from "./dom.js";
 import { EventFeed, EventTable, KINDS } from "./event_table.js";
 import { replaceRoute, routeTo } from "./router.js";
 import { countText, some } from "./units.js";
 
-/** Whether an event has every word somewhere in its device, text or reason. */
+/** Whether every word occurs in an event's device, text or reason. */
 export function says({ device, text, reason }, words) {
   const said = `${device} ${text} ${reason}`.toLowerCase();
   return words.toLowerCase().split(/\s+/).every((word) => said.includes(word));
 }
 
-/** The section; what is looked for is in the address. */
+/** The section; its filter is part of the address. */
 export class EventsView {
   constructor() {
     Object.assign(this, { _kinds: new Set(), _words: "", _feed: new EventFeed() });
@@ -26,7 +26,7 @@ export class EventsView {
       this._table.element);
   }
 
-  /** Take what the address asks for. */
+  /** Apply the filter of the address. */
   go({ words }) {
     const kinds = (words.get("kind") ?? "").split(",").filter((kind) => kind in KINDS);
     if (kinds.join() !== [...this._kinds].join()) this._feed = new EventFeed({ kind: kinds.join() });
@@ -38,7 +38,7 @@ export class EventsView {
     if (this._last !== undefined) this._follow();
   }
 
-  /** Ask for what is new. */
+  /** Request new events. */
   show({ run }) {
     this._last = run?.events ?? 0;
     this._follow();

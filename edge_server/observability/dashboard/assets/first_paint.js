@@ -1,7 +1,7 @@
-// Before anything is drawn, and so no module: a page that was set to dark shall not flash in white.
+// Not a module, so that it runs before the first paint: a dark page must not flash white.
 try {
   const kept = localStorage.getItem("theme");
   if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
 } catch {
-  // A browser that keeps nothing for this page follows the system.
+  // Without local storage the page follows the system.
 }

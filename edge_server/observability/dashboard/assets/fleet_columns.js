@@ -1,4 +1,4 @@
-/** The columns of the fleet: their heads, what they sort by and how a cell is written. */
+/** The columns of the fleet: heads, sort values and cells. */
 
 import { el, mark, write } from "./dom.js";
 import { deviceRoute } from "./router.js";
@@ -17,17 +17,17 @@ export function fleetColumns(now) {
     textColumn({ key: "tier", head: "Tier", card: true, width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
     { key: "board", head: "Board", card: "wide", width: 144, value: ({ board }) => board || null, fill: fillBoard },
     textColumn({ key: "seen", head: "Last seen", card: "wide", width: 196, number: true, value: ({ seen_at: at }) => at && -at }, seen),
-    textColumn({ key: "attention", head: "Attention", title: "The device's score for being chosen (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
+    textColumn({ key: "attention", head: "Attention", title: "The device's selection score (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
     textColumn({ key: "ratio", head: "Pruned", width: 74, ...number, value: ({ ratio }) => ratio }, ({ ratio }) => ratioText(ratio)),
     textColumn({ key: "rounds", head: "Rounds", card: true, title: "Rounds in which its update counted", width: 74, ...number, value: ({ rounds }) => rounds }, ({ rounds }) => countText(rounds)),
     { key: "refusals", head: "Refusals", card: "wide", width: 140, ...number, value: ({ refusals }) => refusals, fill: fillRefusals },
     textColumn({ key: "celsius", head: "Temp.", title: "Temperature of the board", width: 76, ...number, value: ({ celsius }) => celsius }, ({ celsius }) => celsiusText(celsius)),
-    textColumn({ key: "memory", head: "Memory", title: "What its process holds", width: 78, ...number, value: ({ memory_bytes: bytes }) => bytes }, ({ memory_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "memory", head: "Memory", title: "Memory used by the device's process", width: 78, ...number, value: ({ memory_bytes: bytes }) => bytes }, ({ memory_bytes: bytes }) => bytesText(bytes)),
     textColumn({ key: "battery", head: "Battery", width: 76, ...number, value: ({ battery }) => battery }, ({ battery }) => ratioText(battery)),
     textColumn({ key: "loss", head: "Loss", title: "Training loss in this round", width: 76, ...number, value: ({ loss }) => loss }, ({ loss }) => lossText(loss)),
-    textColumn({ key: "free", head: "Free", title: "What its process could still take", width: 84, ...number, value: ({ memory_free_bytes: bytes }) => bytes }, ({ memory_free_bytes: bytes }) => bytesText(bytes)),
-    textColumn({ key: "down", head: "Received", card: true, title: "Bytes that it received over its own link in this run, broadcasts included", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
-    textColumn({ key: "up", head: "Sent", card: true, title: "Bytes that it sent over its own link in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "free", head: "Free", title: "Memory still available to the device's process", width: 84, ...number, value: ({ memory_free_bytes: bytes }) => bytes }, ({ memory_free_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "down", head: "Received", card: true, title: "Bytes received over its own link in this run, including broadcasts", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "up", head: "Sent", card: true, title: "Bytes sent over its own link in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
   ];
 }
 
@@ -50,7 +50,7 @@ function fillState(cell, row) {
   mark(bar, "value", share);
 }
 
-/** A state's shape, words and progress, for `data-kind`. */
+/** A state's mark, text and progress bar. */
 export function stateMark(kind = null, text = "") {
   return el("span", { class: "state", "data-kind": kind }, el("span", { class: "dot", "aria-hidden": "true" }),
     el("span", { class: "words", text }), el("progress", { max: 1, hidden: true, "aria-hidden": "true" }));

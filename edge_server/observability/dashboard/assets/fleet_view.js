@@ -1,4 +1,4 @@
-/** The fleet: a row per device, found by words, state and tier, sorted by any column. */
+/** The fleet: a row per device, filtered by words, state and tier, sorted by any column. */
 
 import { choices, el, emptyState, field, mark, write } from "./dom.js";
 import { fleetColumns } from "./fleet_columns.js";
@@ -10,7 +10,7 @@ import { countText, some } from "./units.js";
 
 const BY_TIER = "tier";
 
-/** Whether a row has every word somewhere in its name, board, state or reasons, and is of that state and tier. */
+/** Whether every word occurs in a row's name, board, state or reasons, and the row has that state and tier. */
 export function matches(row, { text, state, tier }) {
   if (state && row.state !== state) return false;
   if (tier && String(row.tier) !== tier) return false;
@@ -20,7 +20,7 @@ export function matches(row, { text, state, tier }) {
   return text.toLowerCase().split(/\s+/).every((word) => said.includes(word));
 }
 
-/** The section; what is looked for and the order are in the address, so that a view can be sent on. */
+/** The section; its filter and order are part of the address, so that a view can be shared. */
 export class FleetView {
   constructor() {
     this._state = null;
@@ -44,14 +44,14 @@ export class FleetView {
       el("h2", { id: "fleet-title", text: "Fleet" }), this._counts, this._toolbar(), this._none, this._table.element);
   }
 
-  /** Take what the address asks for. */
+  /** Apply the filter and the order of the address. */
   go(route) {
     for (const name of Object.keys(this._words)) this._words[name] = route.words.get(name) ?? (name === "sort" ? BY_TIER : "");
     if (this._text.value !== this._words.text) this._text.value = this._words.text;
     if (this._state) this.show(this._state, Date.now() / 1000);
   }
 
-  /** Draw the devices as they are. */
+  /** Draw the devices. */
   show(state, now) {
     this._state = state;
     this.tick(state, now);
@@ -67,7 +67,7 @@ export class FleetView {
     this._table.show(found, { key, descending });
   }
 
-  /** Let the times since devices were seen go on. */
+  /** Update the times since devices were last seen. */
   tick(state, now) {
     this._now = state.run?.live && !state.run.outcome ? serverNow(state, now) : null;
     if (this._state) this._table.tick();
@@ -129,7 +129,7 @@ export class FleetView {
     mark(this._none, "hidden", found.length > 0);
     if (found.length) return;
     const command = `edge-client run --broker ADDRESS --federation ${state.run?.federation ?? "NAME"} --device-id NAME`;
-    const none = emptyState("No device has joined yet", "Every device that joins gets a row. On a device:", el("p", {}, el("code", { text: command })));
-    this._none.replaceChildren(rows.length ? emptyState("No device is like that", "Look for other words, or in all states and tiers.") : none);
+    const none = emptyState("No device has joined yet", "Devices are listed here as they join. To start one, run on the device:", el("p", {}, el("code", { text: command })));
+    this._none.replaceChildren(rows.length ? emptyState("No matching devices", "Try other words, or select all states and tiers.") : none);
   }
 }

@@ -1,4 +1,4 @@
-/** What a tier's model looks at (Grad-CAM): test images, the heat of its attention laid over them. */
+/** Grad-CAM of a tier's model: test images with a heat overlay. */
 
 import { choices, el, emptyState, field, mark } from "./dom.js";
 import { ask } from "./events.js";
@@ -6,7 +6,7 @@ import { ratioText } from "./units.js";
 
 const COUNT = 8;
 
-/** The panel; images are computed by the server when they are asked for. */
+/** The panel; the server computes images on request. */
 export class GradcamPanel {
   constructor() {
     this._tier = el("select");
@@ -18,14 +18,14 @@ export class GradcamPanel {
     this._why = el("p", { class: "note" });
     this._tools = el("div", { class: "tools" }, field("Tier", this._tier), field("Overlay", this._strength), this._button);
     this.element = el("section", { "aria-labelledby": "gradcam-title" }, el("h3", { id: "gradcam-title", text: "What the model looks at" }),
-      el("p", { class: "note", text: "Grad-CAM: yellow is where the image spoke most for the class that was predicted." }), this._why, this._tools, this._said, this._images);
+      el("p", { class: "note", text: "Grad-CAM: yellow marks the regions that contributed most to the predicted class." }), this._why, this._tools, this._said, this._images);
   }
 
-  /** Say whether examples can be computed, and of which tiers. */
+  /** Show whether examples can be computed, and for which tiers. */
   show({ gradcam, gradcam_why_not: why }, tiers) {
     mark(this._tools, "hidden", !gradcam);
     mark(this._why, "hidden", gradcam);
-    this._why.textContent = gradcam ? "" : `No examples here: ${why || "the server does not say why"}`;
+    this._why.textContent = gradcam ? "" : `Not available: ${why || "the server gave no reason"}`;
     choices(this._tier, tiers.map((tier) => [String(tier), String(tier)]));
     if (!this._chosen && tiers.length) this._tier.value = this._chosen = String(tiers.at(-1));
   }
@@ -54,8 +54,8 @@ export class GradcamPanel {
 function example({ label, predicted, confidence, class_names: names, image, heat }) {
   const name = (index) => names?.[index] ?? String(index);
   const right = label === predicted;
-  const said = right ? `${name(label)}, recognised` : `${name(label)}, taken for ${name(predicted)}`;
+  const text = right ? `${name(label)}, correct` : `${name(label)}, predicted ${name(predicted)}`;
   return el("li", {}, el("figure", {},
     el("div", { class: "stack" }, el("img", { src: image, alt: `Test image of class ${name(label)}` }), el("img", { class: "heat", src: heat, alt: "" })),
-    el("figcaption", { class: right ? null : "wrong" }, el("span", { text: said }), el("span", { class: "note", text: ` ${ratioText(confidence)} sure` }))));
+    el("figcaption", { class: right ? null : "wrong" }, el("span", { text }), el("span", { class: "note", text: ` ${ratioText(confidence)} confidence` }))));
 }

@@ -1,4 +1,4 @@
-/** A picture of cells, rows by columns, on a canvas: who hovers reads a cell in `readout`, who clicks opens it. */
+/** A grid of cells on a canvas: hovering shows a cell's value in `readout`, clicking opens it. */
 
 import { el, write } from "./dom.js";
 import { onTheme } from "./theme.js";
@@ -8,13 +8,13 @@ const CIVIDIS = [[0, 32, 77], [39, 61, 109], [87, 93, 109], [122, 123, 120], [15
 // From blue over white to orange: below zero, zero, above.
 const DIVERGING = [[0, 95, 153], [92, 162, 206], [244, 244, 242], [226, 148, 88], [163, 66, 0]];
 
-/** The colour of a share of one, from dark blue to yellow. */
+/** The colour of a share from 0 to 1: dark blue to yellow. */
 export const sequential = (share) => between(CIVIDIS, share);
 
 /** The colour of -1 to 1. */
 export const diverging = (value) => between(DIVERGING, (value + 1) / 2);
 
-/** Black or white, whichever reads better on that colour. */
+/** Black or white, whichever has more contrast on that colour. */
 export function inkOn([red, green, blue]) {
   const linear = [red, green, blue].map((value) => ((value / 255 + 0.055) / 1.055) ** 2.4);
   const luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
@@ -43,7 +43,7 @@ export class CellPicture {
     onTheme(() => this.draw());
   }
 
-  /** Draw rows by columns cells beside the names of the rows, and say what they are to those who do not see. */
+  /** Draw rows by columns cells next to the rows' names, with `label` for screen readers. */
   show(shape, names, label) {
     this._shape = shape;
     this.canvas.setAttribute("aria-label", label);
@@ -92,7 +92,7 @@ export class CellPicture {
   }
 }
 
-/** Fill a box with a colour, and write a text in it where it fits. */
+/** Fill a box with a colour, and write a text in it if it fits. */
 export function fillCell(context, box, rgb, text = "") {
   context.fillStyle = `rgb(${rgb.join(" ")})`;
   context.fillRect(box.left, box.top, box.width, box.height);

@@ -1,4 +1,4 @@
-/** The page: one store, one stream of events, one view in sight. */
+/** The page: one store, one event stream, one visible view. */
 
 import { Banner } from "./banner.js";
 import { ChannelView } from "./channel_view.js";
@@ -11,7 +11,7 @@ import { ModelView } from "./model_view.js";
 import { parseRoute } from "./router.js";
 import { RunView } from "./run_view.js";
 import { lastRound, Store, withEnd, withFleet, withLink, withRound, withRun } from "./store.js";
-import { Teller } from "./teller.js";
+import { Announcer } from "./announcer.js";
 import { lightOnPaper, themeButton } from "./theme.js";
 
 const byId = (id) => document.getElementById(id);
@@ -24,29 +24,29 @@ let shown = "run";
 let drawing = false;
 
 const store = new Store((state, before) => {
-  teller.tell(state, before);
+  announcer.announce(state, before);
   if (!drawing) requestAnimationFrame(draw);
   drawing = true;
 });
-const teller = new Teller(byId("spoken"));
+const announcer = new Announcer(byId("spoken"));
 const events = new Events({
   since: () => (store.state.run ? lastRound(store.state) : null),
   onLink: (link) => store.state.link.state === link.state && link.state === "live" || store.apply(withLink, link),
-  onEvent: hear,
+  onEvent: receive,
 });
 const banner = new Banner(byId("banner"), () => events.open());
 
-function hear(kind, value) {
+function receive(kind, value) {
   if (kind === "fleet") store.apply(withFleet, value);
   else if (kind === "round") store.apply(withRound, value);
   else if (kind === "end") store.apply(withEnd, value);
-  else hearRun(value);
+  else receiveRun(value);
 }
 
-function hearRun(run) {
+function receiveRun(run) {
   const another = store.state.run && store.state.run.run !== run.run && !run.history;
   store.apply(withRun, run, seconds());
-  // Another run goes on at this address now: its earlier rounds were never told here.
+  // Another run is served at this address now: connect again to get its earlier rounds.
   if (another) events.open();
 }
 

@@ -1,4 +1,4 @@
-/** How a curve is told from others without its colour: a dash pattern and a shape of its points. */
+/** Marks that distinguish curves without colour: a dash pattern and a point shape. */
 
 import { svg } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** The model: which channels each tier keeps, how alike clients are, what it looks at, what devices serve. */
+/** The model: the channels each tier keeps, similarity of clients, Grad-CAM, and the variants that devices serve. */
 
 import { ChannelsPanel } from "./channels_panel.js";
 import { el, emptyState, mark } from "./dom.js";
@@ -9,7 +9,7 @@ import { VariantsPanel } from "./variants_panel.js";
 
 const SOONEST_MS = 3000;
 
-/** The section; it asks the server again when a round has closed, while it is looked at. */
+/** The section; while visible, it requests the model again after each closed round. */
 export class ModelView {
   constructor() {
     this._asked = { at: 0, round: undefined, run: undefined };
@@ -21,15 +21,15 @@ export class ModelView {
     this._variants = new VariantsPanel();
     this.element = el("section", { class: "view", "aria-labelledby": "model-title" }, el("h2", { id: "model-title", text: "Model" }),
       this._said, this._channels.element, this._similarity.element, this._gradcam.element, this._variants.element);
-    this._said.replaceChildren(emptyState("Loading", "Asking the server for the channels."));
+    this._said.replaceChildren(emptyState("Loading", "Requesting the channels from the server."));
   }
 
-  /** Take the group that the address names. */
+  /** Choose the group in the address. */
   go(route) {
     this._channels.choose(route.path[0] ?? "");
   }
 
-  /** Ask again if a round has closed since, but not at every turn of a fast simulation. */
+  /** Request again if a round has closed, at most every `SOONEST_MS`. */
   show(state, now) {
     const { run, history } = state;
     if (!run) return;
@@ -42,7 +42,7 @@ export class ModelView {
     this._load();
   }
 
-  /** What was put off is asked for later. */
+  /** Send a postponed request. */
   tick(state, now) {
     this.show(state, now);
   }

@@ -1,4 +1,4 @@
-/** The rollouts of this run's models: which version, how far, what became of the devices. */
+/** The rollouts of this run's models: version, progress, devices by status. */
 
 import { el, mark, plainTable } from "./dom.js";
 import { ask } from "./events.js";
@@ -9,7 +9,7 @@ const PHASES = { gathering: "busy", running: "busy", stopping: "warn", stopped: 
 const HEADS = ["Version", "Phase", "Groups open", "Devices", "Began", "Ended", "Why"];
 const SOONEST_MS = 3000;
 
-/** A row per rollout; asked for while somebody looks, for another process carries it out. */
+/** A row per rollout; requested while visible, as another process runs rollouts. */
 export class RolloutsTable {
   constructor() {
     this._asked = 0;
@@ -18,18 +18,18 @@ export class RolloutsTable {
     this.element = el("section", { "aria-labelledby": "rollouts-title", hidden: true }, el("h3", { id: "rollouts-title", text: "Rollouts" }), this._table);
   }
 
-  /** Ask again, but not all the time. */
+  /** Request again, at most every `SOONEST_MS`. */
   async look() {
     if (Date.now() - this._asked < SOONEST_MS) return;
     this._asked = Date.now();
     try {
       this.show((await ask("api/rollouts")).rollouts);
     } catch {
-      // The page says by itself that its server is gone.
+      // The banner reports a lost server.
     }
   }
 
-  /** Draw them, if they are others than before. */
+  /** Draw the rollouts if they changed. */
   show(rollouts) {
     const made = JSON.stringify(rollouts);
     mark(this.element, "hidden", rollouts.length === 0);

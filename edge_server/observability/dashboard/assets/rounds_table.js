@@ -1,4 +1,4 @@
-/** The rounds as rows: who was chosen, who counted, who was left behind or refused. */
+/** The rounds as rows: chosen, counted, dropped and refused devices, accuracy, bytes, time. */
 
 import { arrange, el, mark, tableOf, write } from "./dom.js";
 import { deviceRoute } from "./router.js";
@@ -8,7 +8,7 @@ const FIRST = 8;
 const MOST_NAMED = 4;
 const HEADS = ["Round", "Chosen", "Counted", "Dropped", "Refused", "Accuracy", "Loss", "Server sent", "Server received", "Time"];
 
-/** The last rounds, all of them on request. */
+/** The last rounds, or all of them on request. */
 export class RoundsTable {
   constructor() {
     this._all = false;

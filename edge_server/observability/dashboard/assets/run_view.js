@@ -1,4 +1,4 @@
-/** The run: how far it is, what it has reached and what that has cost. */
+/** The run: its progress, results and costs. */
 
 import { fromZero, RoundChart, shareBounds } from "./charts.js";
 import { el, emptyState, mark, write } from "./dom.js";
@@ -29,7 +29,7 @@ export class RunView {
       this._waiting, this._curves, this._rollouts.element, this._tiers.element, this._rounds.element, this._noted);
   }
 
-  /** Draw what is known of the run. */
+  /** Draw the run. */
   show(state) {
     const { run, history } = state;
     if (!run) return;
@@ -40,7 +40,7 @@ export class RunView {
     if (!history.length) this._waiting.replaceChildren(firstRound(run, state.fleet?.size ?? 0));
     const rounds = history.map(({ round }) => round);
     const wanted = this._charts.filter((one) => !one.wanted || one.wanted(run));
-    // With an odd one there would be a hole beside the last.
+    // An odd number of charts would leave a gap next to the last one.
     mark(this._charts[0].chart.element, "data-wide", wanted.length % 2 === 1);
     for (const one of this._charts) {
       const { chart, columns } = one;
@@ -53,7 +53,7 @@ export class RunView {
     this._note(run.notes ?? []);
   }
 
-  /** Let the clocks run. */
+  /** Update the clocks. */
   tick(state, now) {
     const { run } = state;
     if (!run) return;
@@ -87,10 +87,10 @@ export class RunView {
     const mean = costs.length ? costs.reduce((a, b) => a + b, 0) / costs.length : null;
     const tiles = [
       ["Test accuracy", percentText(tested.at(-1)?.test_accuracy), best ? `best ${percentText(best.test_accuracy)} in round ${best.round}` : "not measured yet"],
-      ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "are here" : "are known"],
+      ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "connected" : "known"],
       ["Server received", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
       ["Server sent", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
-      ["Relative cost", relative(mean), "of full-model exchange"],
+      ["Relative cost", relative(mean), "of a full exchange"],
       ["Time per round", durationText(last?.duration_s), last ? `${durationText(sum("duration_s"))} in all rounds` : "no round has closed"],
     ];
     if (run.privacy) tiles.push(["Privacy spent", `ε ${scoreText(run.privacy.epsilon)}`, `at δ ${scoreText(run.privacy.delta)}`]);
@@ -131,12 +131,12 @@ function describe(run) {
 }
 
 function firstRound(run, devices) {
-  if (run.outcome) return emptyState("No round was closed", "The run ended before its first round was over.");
+  if (run.outcome) return emptyState("No round was closed", "The run ended during its first round.");
   if (!devices) {
     const command = `edge-client run --broker ADDRESS --federation ${run.federation} --device-id NAME`;
-    return emptyState("Waiting for devices", "No device has joined yet. On a device:", el("p", {}, el("code", { text: command })));
+    return emptyState("Waiting for devices", "No device has joined yet. To start one, run on the device:", el("p", {}, el("code", { text: command })));
   }
-  return emptyState("The first round is under way", "Its curves appear here as soon as it has closed; the fleet shows what each device does now.");
+  return emptyState("The first round is under way", "Curves appear after it has closed; the fleet shows what each device is doing.");
 }
 
 /** The tiers that some device has; null while no device is known. */
@@ -152,7 +152,7 @@ function makeCharts() {
   };
   return [
     {
-      chart: new RoundChart({ title: "Accuracy", note: "On the server's test data, of the whole model and of the part of it that each tier of the fleet has", format: percentText, tick: ratioText, bounds: shareBounds }),
+      chart: new RoundChart({ title: "Accuracy", note: "On the server's test data: the global model and each tier's sub-model", format: percentText, tick: ratioText, bounds: shareBounds }),
       columns: (history, had) => [line("test_accuracy", "whole model", 0), ...tiers(history, had), line("client_accuracy", "devices' own data", 7)],
     },
     {
@@ -160,7 +160,7 @@ function makeCharts() {
       columns: () => [line("test_loss", "test", 0), line("train_loss", "training", 1)],
     },
     {
-      chart: new RoundChart({ title: "Bytes per round", note: "What the server itself sent and received; a broadcast counts once", format: bytesText }),
+      chart: new RoundChart({ title: "Bytes per round", note: "Sent and received by the server; a broadcast counts once", format: bytesText }),
       columns: () => [line("downlink_bytes", "sent", 1), line("uplink_bytes", "received", 2)],
     },
     {
@@ -168,11 +168,11 @@ function makeCharts() {
       columns: () => [line("duration_s", "duration", 1)],
     },
     {
-      chart: new RoundChart({ title: "Relative cost", note: "Bytes of a round over those of every device exchanging the full model both ways", format: percentText, tick: ratioText }),
+      chart: new RoundChart({ title: "Relative cost", note: "Bytes of a round relative to every device receiving and sending the full model", format: percentText, tick: ratioText }),
       columns: () => [line("cost_relative", "cost", 3)],
     },
     {
-      chart: new RoundChart({ title: "Privacy spent", note: "ε of differential privacy, of all rounds so far", format: scoreText, bounds: fromZero }),
+      chart: new RoundChart({ title: "Privacy spent", note: "ε of differential privacy over all rounds so far", format: scoreText, bounds: fromZero }),
       columns: () => [line("epsilon", "ε", 4)],
       wanted: (run) => Boolean(run.privacy),
     },

@@ -1,4 +1,4 @@
-/** How alike the clients' updates of a round are: a heat map from -1 to 1, and the same as a table. */
+/** Similarity of the clients' updates of a round: a heat map from -1 to 1, and a table. */
 
 import { el, emptyState, mark, plainTable, write } from "./dom.js";
 import { CellPicture, diverging, fillCell } from "./heatmap.js";
@@ -6,7 +6,7 @@ import { deviceRoute } from "./router.js";
 
 const two = (value) => (Number.isFinite(value) ? value.toFixed(2) : "-");
 
-/** The panel; nothing but a sentence where no similarity was measured. */
+/** The panel; an empty state without a measured similarity. */
 export class SimilarityPanel {
   constructor() {
     this._readout = el("p", { class: "readout", text: "\u00a0" });
@@ -23,12 +23,12 @@ export class SimilarityPanel {
     this._table = el("details", { class: "numbers", on: { toggle: () => this._tabulate() } }, el("summary", { text: "As a table" }));
     this._body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Similarity of clients" });
     this._table.append(this._body);
-    this._none = emptyState("No similarity has been measured", "It is where the strategy weighs updates by it, as IGFL does.");
+    this._none = emptyState("No similarity has been measured", "Strategies that weight updates by similarity, such as IGFL, measure it.");
     this._card = el("div", { class: "card" }, this._facts, this._picture.element, this._readout, scale(), this._table);
     this.element = el("section", { "aria-labelledby": "similarity-title" }, el("h3", { id: "similarity-title", text: "Similarity of clients" }), this._none, this._card);
   }
 
-  /** Draw {round, clients [K], values [K, K]}, or say that there is none. */
+  /** Draw {round, clients [K], values [K, K]}, or the empty state. */
   show(similarity) {
     this._of = similarity;
     const there = Boolean(similarity?.clients.length);
@@ -36,7 +36,7 @@ export class SimilarityPanel {
     mark(this._card, "hidden", !there);
     if (!there) return;
     const { clients, round } = similarity;
-    write(this._facts, `Cosine of their updates in round ${round}: 1 is the same direction, -1 the opposite. Columns are in the order of the rows.`);
+    write(this._facts, `Cosine of their updates in round ${round}: 1 is the same direction, -1 the opposite. Columns have the same order as rows.`);
     const height = Math.max(8, Math.min(34, Math.floor(520 / clients.length)));
     this._picture.show({ rows: clients.length, columns: clients.length, height }, clients.map((name) => (height >= 14 ? name : "")),
       `Similarity of ${clients.length} clients in round ${round}; a table follows`);

@@ -1,4 +1,4 @@
-/** The states that a device can be in: their order, their kind, and what they mean. */
+/** The states of a device: their order, their kind, their text. */
 
 const KINDS = {
   training: "busy", fetching: "busy", offered: "busy", waiting: "busy", uploading: "busy", checking: "busy", exporting: "busy",
@@ -8,7 +8,7 @@ const KINDS = {
 /** All known states, the busiest first: the order of sorting. */
 export const STATES = Object.keys(KINDS);
 
-/** Which colour and shape a state has. */
+/** The kind of a state, which gives its colour and shape. */
 export const kindOf = (state) => KINDS[state] ?? "rest";
 
 /** A state's place among the others; unknown ones come last. */
@@ -26,7 +26,7 @@ export function stateText({ state, epoch, epochs, reason, ineligible_because: be
   return why ? `${state}: ${why}` : `${state}`;
 }
 
-/** How much of its epochs a device has trained, or null. */
+/** The trained share of a device's epochs, or null. */
 export function trained({ state, epoch, epochs }) {
   return state === "training" && epochs ? Math.min(1, (epoch ?? 0) / epochs) : null;
 }

@@ -1,6 +1,6 @@
-/** What the page knows of the run. Pure functions from a state and what came to the next state. */
+/** The page's state: pure functions from a state and a received value to the next state. */
 
-/** Before anything has come. `fleet` is null until the first list of devices, then a Map by name; `watched` once the run was seen going on. */
+/** The initial state. `fleet` is null until the first list of devices, then a Map by name; `watched` is set once the run was seen live. */
 export const NOTHING = Object.freeze({
   link: { state: "loading" },
   run: null,
@@ -10,7 +10,7 @@ export const NOTHING = Object.freeze({
   watched: false,
 });
 
-/** The run as it is now; of another run than before, all that was known of that one goes. */
+/** The run's new value; a different run clears everything known of the earlier one. */
 export function withRun(state, run, now) {
   const { history, ...facts } = run;
   const kept = state.run && state.run.run === facts.run ? state : { ...NOTHING, link: state.link };
@@ -19,7 +19,7 @@ export function withRun(state, run, now) {
   return { ...kept, run: facts, history: lines, clock, watched: kept.watched || facts.live };
 }
 
-/** A round has closed; one that is told again replaces what was known of it. */
+/** Add a closed round; a repeated round replaces its earlier value. */
 export function withRound(state, line) {
   return { ...state, history: addRound(state.history, line) };
 }
@@ -30,7 +30,7 @@ function addRound(history, line) {
   return [...others, line].sort((a, b) => a.round - b.round);
 }
 
-/** Devices have changed, come or gone; the rows of all others stay the very same objects. */
+/** Apply changed, new and removed devices; the rows of all others stay the same objects. */
 export function withFleet(state, change) {
   const fleet = new Map(change.full ? [] : (state.fleet ?? []));
   for (const row of change.devices ?? []) fleet.set(row.device, row);

@@ -1,16 +1,16 @@
-/** A table that sorts by any column and holds only the rows in sight: as smooth with 1,000 rows as with ten. */
+/** A table that sorts by any column and renders only the visible rows. */
 
 import { el, mark, write } from "./dom.js";
 
 export const ROW_HEIGHT = 38;
-/** On a phone a row is a card; views.css draws it in this height. */
+/** Height in pixels of a row drawn as a card on a phone; the same as in views.css. */
 export const CARD_HEIGHT = 196;
 const phone = matchMedia("(max-width: 40rem)");
 const rowHeight = () => (phone.matches ? CARD_HEIGHT : ROW_HEIGHT);
 const BEYOND = 8;
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-/** Rows in the order of one column; what is not known comes last either way, equals keep their order. */
+/** Rows sorted by one column; unknown values come last in either direction, equal ones keep their order. */
 export function sorted(rows, value, descending) {
   const sign = descending ? -1 : 1;
   return rows.toSorted((one, other) => {
@@ -20,7 +20,7 @@ export function sorted(rows, value, descending) {
   });
 }
 
-/** Which rows to hold: those in sight and a few more at both ends. */
+/** The rows to render: the visible ones and a few more at both ends. */
 export function windowOf(count, top, height, row = ROW_HEIGHT) {
   const first = Math.max(0, Math.floor(top / row) - BEYOND);
   const last = Math.min(count, Math.ceil((top + height) / row) + BEYOND);

@@ -1,14 +1,14 @@
-/** Light or dark: as the system says, or as the reader does; canvases ask here for colours. */
+/** The theme: light, dark, or as the system is set; and colours for canvases. */
 
 const NEXT = { system: "light", light: "dark", dark: "system" };
 const listeners = new Set();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/** What is set: system, light or dark. */
+/** The chosen theme: system, light or dark. */
 export const theme = () => document.documentElement.dataset.theme ?? "system";
 
-/** Call `heard` whenever colours have changed. */
-export const onTheme = (heard) => listeners.add(heard);
+/** Call `listener` whenever colours have changed. */
+export const onTheme = (listener) => listeners.add(listener);
 
 /** The value of a colour token such as `--ink`, as a canvas understands it. */
 export function colour(token) {
@@ -20,7 +20,7 @@ export function colour(token) {
   return value;
 }
 
-/** Have a button go through the three themes. */
+/** Make a button cycle through the three themes. */
 export function themeButton(button) {
   const [word, name] = [document.createElement("span"), document.createElement("span")];
   [word.className, word.textContent] = ["wide", "Theme: "];
@@ -29,23 +29,23 @@ export function themeButton(button) {
   button.addEventListener("click", () => {
     keep(NEXT[theme()]);
     say();
-    tell();
+    notify();
   });
-  dark.addEventListener("change", tell);
+  dark.addEventListener("change", notify);
   say();
 }
 
-/** Paper is white: canvases are drawn in light while the page is printed. */
+/** Draw canvases in light while the page is printed. */
 export function lightOnPaper() {
   let before = "system";
   addEventListener("beforeprint", () => {
     before = theme();
     apply("light");
-    tell();
+    notify();
   });
   addEventListener("afterprint", () => {
     apply(before);
-    tell();
+    notify();
   });
 }
 
@@ -61,10 +61,10 @@ function keep(name) {
     if (name === "system") localStorage.removeItem("theme");
     else localStorage.setItem("theme", name);
   } catch {
-    // Then it lasts as long as the page.
+    // Without local storage the choice lasts as long as the page.
   }
 }
 
-function tell() {
-  for (const heard of listeners) heard();
+function notify() {
+  for (const listener of listeners) listener();
 }

@@ -1,9 +1,9 @@
-/** The tiers: how much of the model each one trains, and its ONNX file. */
+/** The tiers: the share of the model that each one trains, and its ONNX file. */
 
 import { el, mark, plainTable } from "./dom.js";
 import { bytesText, countText, ratioText, siText } from "./units.js";
 
-/** A row per tier with a link to what can be downloaded. */
+/** A row per tier with a download link. */
 export class TiersTable {
   constructor() {
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Tiers" });
@@ -11,7 +11,7 @@ export class TiersTable {
     this._made = "";
   }
 
-  /** Draw the tiers of a run, if they are others than before. */
+  /** Draw the tiers of a run if they changed. */
   show(run) {
     const tiers = run.tiers ?? [];
     mark(this.element, "hidden", tiers.length === 0);
@@ -27,15 +27,15 @@ function tierRow({ tier, ratio, parameters, macs, onnx, onnx_bytes: bytes }) {
   return [tierBadge(tier), ratioText(ratio), countText(parameters), siText(macs), onnxLink(tier, onnx, bytes)];
 }
 
-/** Where a tier's ONNX file is to be had, or that there is none yet. */
+/** A download link of a tier's ONNX file, or a text if there is none yet. */
 export function onnxLink(tier, onnx, bytes) {
   if (!onnx) return "not exported yet";
-  // The server says the path from its root; this page may hang elsewhere behind a proxy.
+  // The server gives an absolute path; behind a proxy this page may have another root.
   const href = onnx.replace(/^\/+/, "");
   return el("a", { href, download: `tier-${tier}.onnx`, text: `tier-${tier}.onnx (${bytesText(bytes)})` });
 }
 
-/** A tier's number beside its colour. */
+/** A tier's number with its colour. */
 export function tierBadge(tier) {
   return el("span", { class: `tier inks${Number(tier) % 8}`, text: `${tier}` });
 }

@@ -1,4 +1,4 @@
-/** Numbers as people read them, in the words of edge_server/config/units.py; a test holds the two together. */
+/** Readable numbers in the formats of edge_server/config/units.py; a test compares the two. */
 
 export const UNKNOWN = "-";
 const PREFIXES = ["", "k", "M", "G", "T", "P"];

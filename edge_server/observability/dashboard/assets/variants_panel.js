@@ -1,4 +1,4 @@
-/** What devices made: which ONNX variant each one took and why, whether it serves it, and the tiers' files to download. */
+/** ONNX variants: the one that each device chose and why, whether it serves it, and the tiers' files. */
 
 import { el, emptyState, mark, plainTable } from "./dom.js";
 import { deviceRoute } from "./router.js";
@@ -14,7 +14,7 @@ const servedText = (verdict) => [verdict?.served === false ? `no, ${verdict.earl
 export class VariantsPanel {
   constructor() {
     this._files = el("ul", { class: "files", "aria-label": "ONNX files by tier" });
-    this._none = emptyState("No device has exported its model yet", "Devices do so after the last round, if the run delivers.");
+    this._none = emptyState("No device has exported its model yet", "Devices export after the last round if the run delivers models.");
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Variants" });
     this.element = el("section", { "aria-labelledby": "variants-title" }, el("h3", { id: "variants-title", text: "ONNX" }), this._files, this._none, this._table);
   }
@@ -35,6 +35,6 @@ export class VariantsPanel {
     const rows = variants.map(({ device, tier, variant, onnx_bytes: bytes, latency_ms: ms, accuracy, why, verdict }) => [
       el("a", { href: deviceRoute(device), text: device }), tierBadge(tier), variant ?? "-", bytesText(bytes), msText(ms), percentText(accuracy), why ?? "", servedText(verdict),
     ]);
-    this._table.replaceChildren(plainTable("Variants that devices made", HEADS, rows));
+    this._table.replaceChildren(plainTable("Variants chosen by devices", HEADS, rows));
   }
 }

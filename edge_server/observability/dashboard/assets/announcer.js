@@ -1,11 +1,11 @@
-/** Says to screen readers that a round has closed or the run has ended: not more often than one can listen. */
+/** Announces closed rounds and the end of the run to screen readers, at most every 5 seconds. */
 
 import { percentText } from "./units.js";
 
 const APART_MS = 5000;
 
-/** What is worth saying of a change, or null. */
-export function worthSaying(state, before) {
+/** The announcement of a change, or null. */
+export function announcement(state, before) {
   const { run, history } = state;
   if (!run || !before.run) return null;
   if (run.outcome && !before.run.outcome) return `The run has ended: ${run.outcome}.`;
@@ -15,17 +15,17 @@ export function worthSaying(state, before) {
   return `Round ${last.round} of ${run.rounds} closed${accuracy}.`;
 }
 
-/** Writes into a live region; of what comes too soon only the last is said. */
-export class Teller {
+/** Writes into a live region; of announcements in quick succession, only the last. */
+export class Announcer {
   constructor(region) {
     this._region = region;
     this._last = 0;
     this._timer = null;
   }
 
-  /** Say what has changed, if it is worth saying. */
-  tell(state, before) {
-    const text = worthSaying(state, before);
+  /** Announce a change, if there is anything to announce. */
+  announce(state, before) {
+    const text = announcement(state, before);
     if (text === null) return;
     clearTimeout(this._timer);
     this._timer = setTimeout(() => this._say(text), Math.max(0, this._last + APART_MS - Date.now()));
