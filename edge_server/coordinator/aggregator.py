@@ -14,12 +14,12 @@ from edge_server.coordinator.observations import is_observed, observation
 from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import cohort_update, sum_masked_updates
-from edge_server.coordinator.tier_assignment import Tiering
+from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.round_review import RoundReview, looked
 from edge_server.coordinator.validation.update import client_update, known_clients
 from edge_server.rounds.events import CloseRound
-from edge_server.storage.journal import Aggregated
+from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.sync import wait_for_disk
 from edge_server.strategy.aggregation.updates import ClientUpdate
@@ -43,7 +43,7 @@ class Aggregator:
     """Closes the rounds of one run."""
 
     def __init__(
-        self, model: ModelState, storage: RunStorage, checker: UpdateChecker, tiering: Tiering
+        self, model: ModelState, storage: RunStorage, checker: UpdateChecker, tiering: TierAssigner
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
         self._checker, self._tiering = checker, tiering
@@ -170,7 +170,7 @@ class Aggregator:
             command.round,
             self._model.sha256,
             updates=[
-                Aggregated(name, update.attempt, update.blob.digest, command.staleness.get(name, 0))
+                AggregatedUpdate(name, update.attempt, update.blob.digest, command.staleness.get(name, 0))
                 for name, update in reviewed.accepted.items()
             ],
             over=command.selected,

@@ -8,7 +8,7 @@ from edge_server.coordinator.blob_repair import BlobRepair
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.evaluation import Testing
 from edge_server.coordinator.exporter import Exporter
-from edge_server.coordinator.initial_model import Start
+from edge_server.coordinator.initial_model import InitialModel
 from edge_server.coordinator.model_state import ModelState, open_model
 from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.rollback import Rollback
@@ -16,7 +16,7 @@ from edge_server.coordinator.run_context import make_context
 from edge_server.coordinator.run_storage import RunStorage, open_storage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.tier_assignment import make_tiering
+from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.coordinator.validation.checker import make_checker
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.recovery import Resumption
@@ -37,7 +37,7 @@ def assemble(
     object_store: Depot | None = None,
     broadcasts: bool = True,
     testing: Testing | None = None,
-    first: Start | None = None,
+    first: InitialModel | None = None,
 ) -> Coordinator:
     """Open the run in `folder`: a new one, or the one that `resume` describes.
 
@@ -106,7 +106,7 @@ def _connect(
 ) -> Coordinator:
     assigning, publisher = tasks
     model.add_clients(resume.clients)
-    tiering = make_tiering(model, resume)
+    tiering = make_tier_assigner(model, resume)
     checker = make_checker(model, storage, resume)
     return Coordinator(
         context=model.context,

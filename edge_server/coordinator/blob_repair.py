@@ -44,7 +44,7 @@ class BlobRepair:
             )
             self._draw_graphs(needed)
 
-        return repaired(self._store, digests, make_again)
+        return repair_blobs(self._store, digests, make_again)
 
     def repair_all(self, federation: Federation) -> Federation:
         """Check every blob that a recovered run needs: those of open tasks, and the accepted updates."""
@@ -66,7 +66,7 @@ def open_tasks(federation: Federation) -> list[Task]:
     return [participant.assignment.task for participant in federation.participants.values()]
 
 
-def repaired(
+def repair_blobs(
     store: BlobStore, digests: Iterable[str], make_again: Callable[[frozenset[str]], None]
 ) -> frozenset[str]:
     """Which of these blobs are lost for good: the damaged ones that `make_again` does not restore."""
@@ -75,10 +75,10 @@ def repaired(
         return damaged
     for digest in sorted(damaged):
         state = "is not the blob of its name" if digest in store else "is gone"
-        log.warning("%s %s: it is made anew", store.path(digest), state)
+        log.warning("%s %s: it is made again", store.path(digest), state)
         store.path(digest).unlink(missing_ok=True)
     make_again(damaged)
     lost = frozenset(digest for digest in damaged if digest not in store)
     for digest in sorted(lost):
-        log.warning("blob %s cannot be made anew: whoever needs it is asked again", digest)
+        log.warning("blob %s cannot be made again: the device that sent it is asked for it", digest)
     return lost

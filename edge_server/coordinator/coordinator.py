@@ -16,7 +16,7 @@ from edge_server.coordinator.rollback import Rollback
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
-from edge_server.coordinator.tier_assignment import Tiering
+from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.records import Summary
@@ -31,7 +31,7 @@ class Coordinator:
     storage: RunStorage
     model: ModelState
     signer: ManifestSigner
-    tiering: Tiering
+    tiering: TierAssigner
     planner: Planner
     checker: UpdateChecker
     aggregator: Aggregator

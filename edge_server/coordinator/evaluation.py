@@ -1,4 +1,4 @@
-"""What the server tests its model on, when, and in which tiers' shapes."""
+"""Testing the global model: on which data, after which rounds, for which tiers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tiers_are_due(settings: FederationSettings, number: int) -> bool:
 def evaluate_tiers(
     tiers: Mapping[int, SubModelSpec], test: Callable[[SubModelSpec], Evaluation]
 ) -> dict[int, Evaluation]:
-    """Test the full model (as tier 0) and these tiers'; sub-models that are alike are tested once."""
+    """Test the full model (as tier 0) and these tiers'; equal sub-models are tested once."""
     specs = {0: SubModelSpec(), **tiers}
     keys = {tier: spec.model_dump_json() for tier, spec in specs.items()}
     by_spec: dict[str, Evaluation] = {}
@@ -46,9 +46,10 @@ def evaluate_tiers(
 
 
 class Testing:
-    """The server's own test data, if it has any, and what its model comes to on them.
+    """The server's own test data, if any, and tests on it.
 
-    `classes` is the federation's list; empty until it is known. The data is the file's unless it is given.
+    `classes` is the federation's list; empty until it is known. The configured data is loaded unless `data`
+    is given.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Testing:
             log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
 
     def agree(self, classes: tuple[str, ...]) -> None:
-        """Take the list that devices have agreed on: only data without names has waited for one."""
+        """Take the list of classes that devices have agreed on."""
         if self._data is not None and classes != self._data.class_names:
             log.warning(
                 "the labels of [data] source have no names and are taken as places in the list %s; "
@@ -83,7 +84,7 @@ class Testing:
 
     @property
     def tested_on(self) -> str:
-        """How many examples of which source, in words; empty without any."""
+        """The number of examples and their source, in words; empty without test data."""
         return (
             ""
             if self._data is None
@@ -93,7 +94,7 @@ class Testing:
     def tested(
         self, number: int, model: GlobalModel, params: Arrays, tier_spec: Callable[[Ratio], SubModelSpec]
     ) -> dict[int, Evaluation]:
-        """Test the full model (as tier 0) and every tier's; empty without data, or where it is not time."""
+        """Test the full model (as tier 0) and every tier's; empty without data, or if no test is due."""
         settings, data = self._config.federation, self._data
         if data is None or not is_due(settings, number):
             return {}
@@ -104,7 +105,7 @@ class Testing:
         )
 
     def canary(self, model: GlobalModel) -> Accuracy | None:
-        """What the canary asks: a sub-model's accuracy on some test data; none where it is off."""
+        """The canary's test: a sub-model's accuracy on a sample of the test data; None if it is off."""
         if self._config.firewall.canary is None:
             return None
         if self._data is None:

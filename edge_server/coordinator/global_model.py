@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
-    """Whether a model computes no numbers: it holds some that are none, or its test (tier 0) came to none."""
+    """Whether a model has parameters that are not finite, or no test loss (tier 0)."""
     whole = tested.get(0)
     if whole is not None and whole.examples and whole.loss is None:
         return True
@@ -29,16 +29,16 @@ def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
 
 
 class GlobalModel:
-    """The network itself, for whatever the server does with it beside slicing arrays."""
+    """The network: what the server needs of it apart from slicing arrays."""
 
     def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
-        # The numbers are the state's, which lends them where they are needed: one model in memory, not two.
+        # The module has no parameters of its own; it borrows those of the state, so memory holds one model.
         self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
         self._graphs: tuple[bytes, ...] = ()
 
     @property
     def parameters(self) -> int:
-        """Trainable numbers of the full network."""
+        """The number of trainable parameters of the full network."""
         return parameter_count(self._module)
 
     def macs(self, spec: SubModelSpec) -> int:
@@ -50,7 +50,7 @@ class GlobalModel:
         return count_macs(module, self._spec.input_shape)
 
     def sub_model(self, params: Arrays, spec: SubModelSpec) -> nn.Module:
-        """The dense network of `spec` with its part of `params`, to be looked at and not to be trained."""
+        """The dense network of `spec` with its part of `params`, to be inspected, not trained."""
         module = compact(self._module, spec, self._channel_map)
         borrow_arrays(module, extract(params, spec, self._channel_map))
         return module
@@ -58,11 +58,11 @@ class GlobalModel:
     def test(
         self, params: Arrays, spec: SubModelSpec, data: LabelledData, inputs: Inputs | None = None
     ) -> Evaluation:
-        """Loss and accuracy of a sub-model; `inputs` are those of `data`, where they are at hand."""
+        """Loss and accuracy of a sub-model; `inputs` are those of `data`, if they were made before."""
         return evaluate(self.sub_model(params, spec), data, inputs=inputs)
 
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
-        """A sub-model's ONNX graph without weights, or None where devices export it themselves."""
+        """A sub-model's ONNX graph without weights; None if devices have to export it themselves."""
         from edge_client.inference.export.onnx import MAX_GRAPH_BYTES, ExportRefused, find_graph
 
         module = self.sub_model(params, spec).eval()

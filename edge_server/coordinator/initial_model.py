@@ -1,7 +1,7 @@
 """The model that a run starts from, where `[model] from` names one: a version, a round's model, or a run.
 
-It is read once, when the run begins. What is noted of it lies in the run's folder as `start.json`, beside the
-run's own models, and a run that goes on needs no more than that.
+It is read once, when the run begins. `start.json` in the run folder says where it came from; a resumed run
+needs no more.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from schemas.values import ModelSpec
 NOTE = "start.json"
 KEY = "[model] from"
 SHOWN = 3
-"""So many parameters that differ are named."""
+"""The most differing parameters that an error names."""
 
 
 @dataclass(frozen=True)
-class Start:
-    """The model to start from: its file, what its manifest says, how it was named."""
+class InitialModel:
+    """The model to start from: its file, its manifest, and the name that the user `stated`."""
 
     path: Path
     stated: str
@@ -44,7 +44,7 @@ class Start:
     manifest: dict[str, Any]
 
     def read(self, spec: ModelSpec, channel_map: ChannelMap) -> tuple[Arrays, StartedFrom]:
-        """Its parameters, and whose they are; raises `ConfigError` unless they fit the network."""
+        """Its parameters and their origin; raises `ConfigError` unless they fit the network."""
         try:
             arrays = FileGroups(self.path)["model"]
             self._check_fit(arrays, spec, channel_map)
@@ -62,7 +62,7 @@ class Start:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of its classes in the order of its outputs; empty where they have none but numbers."""
+        """The names of its classes in the order of its outputs; empty if the classes are numbers."""
         preprocessing = self.manifest.get("preprocessing")
         listed = preprocessing.get("class_names") if isinstance(preprocessing, dict) else None
         names = tuple(map(str, listed)) if isinstance(listed, list) else ()
@@ -107,11 +107,13 @@ class Start:
         )
 
 
-def find_start(config: Config, registries: Sequence[Path], folder: RunFolder | None = None) -> Start | None:
-    """Where the model lies that the file names; None where it names none.
+def find_initial_model(
+    config: Config, registries: Sequence[Path], folder: RunFolder | None = None
+) -> InitialModel | None:
+    """The model that the configuration starts from; None if it names none.
 
-    A run's own `folder` comes first: it holds the model if the run was cut off as it began. Raises
-    `ConfigError` for what is neither a version in one of the registries nor a model's path.
+    The run's own `folder` is searched first: a run that was cut off at its beginning has the model there.
+    Raises `ConfigError` for a name that is neither a version in a registry nor the path of a model.
     """
     stated = config.model.from_
     if stated is None:
@@ -119,18 +121,18 @@ def find_start(config: Config, registries: Sequence[Path], folder: RunFolder | N
     note = noted_start(folder) if folder is not None else None
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
         manifest = {"state_sha256": note.state_sha256, "run": note.run, "round": note.round}
-        return Start(folder.model(0), stated, note.version, manifest)
+        return InitialModel(folder.model(0), stated, note.version, manifest)
     path, version = _located(stated, [one for one in registries if (one / FILE).is_file()])
-    return Start(path, stated, version, _manifest(path.with_name("manifest.json")))
+    return InitialModel(path, stated, version, _manifest(path.with_name("manifest.json")))
 
 
 def note_start(folder: RunFolder, about: StartedFrom) -> None:
-    """Keep in the run's folder what it started from."""
+    """Write to the run folder what the run started from."""
     write_synced(folder.path / NOTE, (about.model_dump_json(indent=2) + "\n").encode())
 
 
 def noted_start(folder: RunFolder) -> StartedFrom | None:
-    """What the run in that folder started from; None where it began with a network of its own."""
+    """What the run in that folder started from; None if it began with fresh parameters."""
     try:
         return StartedFrom.model_validate_json((folder.path / NOTE).read_bytes())
     except FileNotFoundError:
@@ -160,7 +162,7 @@ def _located(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]
 
 
 def _candidates(path: Path) -> Iterator[Path]:
-    """The file itself, a round's folder, a version's folder, a run's last model."""
+    """The path as a file, a round's folder, a version's folder, a run folder with its last model."""
     yield path
     yield path / STATE
     yield path / "model" / STATE

@@ -1,4 +1,4 @@
-"""The slow jobs of a server: each is done beside the server's thread, and ends as an event in its inbox."""
+"""The slow jobs of a server: each runs in another thread and ends as an event in the server's inbox."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
 
 COLLECTORS = 4
-"""Updates that are fetched from the store at once."""
+"""Updates that are fetched from the object store at once."""
 CHECKS_AT_ONCE = 64
-"""Updates that are checked together: their devices wait for one another, but for the disk only once."""
+"""Most updates that are checked together, so that all of them wait for the disk once."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class JobDone:
 
 @dataclass(frozen=True)
 class Collected:
-    """Event: an update that was put into the store is here, if it is `there`; else its chunks `have`."""
+    """Event: an update was fetched, if it was `there`; `have` is the bitmap of its chunks."""
 
     command: CheckUpdate
     there: bool
@@ -77,7 +77,7 @@ class Jobs:
 
     @property
     def open(self) -> int:
-        """How many are under way or wait."""
+        """The number of jobs that run or wait."""
         return len(self._open)
 
     def plan(self, command: PlanRound, chunk_bytes: int) -> None:
@@ -85,16 +85,16 @@ class Jobs:
         self._begin(partial(_plan, self._coordinator, command, chunk_bytes))
 
     def export_tiers(self) -> None:
-        """Write the tiers' files, once."""
+        """Export the tiers' models; a second call does nothing."""
         if self._exported is None:
             self._exported = self._in_turn.submit(self._coordinator.exporter.export_tiers)
 
     def collect(self, command: CheckUpdate) -> None:
-        """Fetch an update that was put into the store."""
-        self._told(self._collectors.submit(_collect, self._coordinator, command))
+        """Fetch an update from the object store."""
+        self._follow(self._collectors.submit(_collect, self._coordinator, command))
 
     def check(self, command: CheckUpdate, task: TrainTask) -> None:
-        """Look at an update."""
+        """Check an update."""
         self._unchecked.put((command, task))
         self._begin(partial(_check, self._coordinator, self._unchecked))
 
@@ -111,26 +111,26 @@ class Jobs:
         self._begin(lambda: JobDone(BlobsLost(self._coordinator.repair.repair([digest], tasks))))
 
     def publish(self, refs: Iterable[BlobRef]) -> None:
-        """Lay blobs into the store, if there is one."""
+        """Put blobs into the object store, if there is one."""
         storage = self._coordinator.storage
         if storage.object_store is not None:
             self._in_turn.submit(storage.object_store.publish, refs, storage.store)
 
     def exported(self) -> Mapping[int, Path]:
-        """The tiers' files, as far as they were to be written; raises what writing them has raised."""
+        """The exported files by tier; empty if none were to be exported. Raises what the export raised."""
         if self._exported is None or self._exported.cancelled():
             return {}
         return self._exported.result()
 
     def end(self, *, finished: bool) -> None:
-        """Wait for the job under way; those that wait are done as well only where the run has `finished`."""
+        """Wait for the running job; waiting jobs run only if the run has `finished`."""
         self._collectors.shutdown(wait=False, cancel_futures=True)
         self._in_turn.shutdown(wait=True, cancel_futures=not finished)
 
     def _begin(self, job: Callable[[], JobDone | ChecksDone]) -> None:
-        self._told(self._in_turn.submit(job))
+        self._follow(self._in_turn.submit(job))
 
-    def _told(self, future: Future[Any]) -> None:
+    def _follow(self, future: Future[Any]) -> None:
         self._open.add(future)
         future.add_done_callback(self._ended)
 
@@ -148,7 +148,7 @@ def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> Job
 
 
 def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdate, TrainTask]]) -> ChecksDone:
-    """Check all that wait, of which each has brought one such job: some find nothing left to do."""
+    """Check all waiting updates. Each update adds one such job, so some jobs find nothing left to do."""
     checks: list[tuple[CheckUpdate, TrainTask]] = []
     with contextlib.suppress(queue.Empty):
         while len(checks) < CHECKS_AT_ONCE:

@@ -1,4 +1,4 @@
-"""From a checked configuration to a federation that runs: broker, run folder, coordinator, server."""
+"""Running a federation from a checked configuration: broker, run folder, coordinator, server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
 @contextlib.contextmanager
 def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerAddress]:
-    """The user's broker by URL, or one that is started here and ends with the block."""
+    """The user's broker by URL, or a broker that runs for as long as the block."""
     if broker not in OWN_BROKERS:
         yield parse_address(broker, tls)
         return
@@ -51,23 +51,23 @@ def serve(
 ) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
 
-    The models that it ends with are entered in the `registry`, which lies beside `out` unless it is named. A
-    run that was cut off there goes on, under its name; a new one is called `run`. Raises `Suspended` where
-    this one shall go on another time.
+    The final models are entered in the `registry`, by default the one next to `out`. An unfinished run in
+    `out` is resumed under its own name; a new one is called `run`. Raises `Suspended` where the run is not
+    over.
     """
     from edge_server.coordinator.assembly import assemble
-    from edge_server.coordinator.initial_model import find_start
-    from edge_server.coordinator.object_store import opened_depot
+    from edge_server.coordinator.initial_model import find_initial_model
+    from edge_server.coordinator.object_store import open_object_store
     from edge_server.integrations.open import open_bridges
     from edge_server.observability.report.provenance_file import write_provenance
     from edge_server.releases.registry.register import default_registry, try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
 
-    shelf = registry or default_registry(out)
+    registry_path = registry or default_registry(out)
     with (
         locked(out),
-        opened_depot(config.blobs, out / "depot") as depot,
-        open_bridges(config, address, shelf) as beside,
+        open_object_store(config.blobs, out / "depot") as depot,
+        open_bridges(config, address, registry_path) as beside,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_provenance(folder.path)
@@ -75,28 +75,28 @@ def serve(
         run = recovered.federation.run if recovered else new
         signer = open_manifest_signer(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None
-        first = None if resume else find_start(config, [shelf, RUNS / "registry"], folder)
+        first = None if resume else find_initial_model(config, [registry_path, RUNS / "registry"], folder)
         coordinator = assemble(
             config, run, folder, resume=resume, signer=signer, object_store=depot, first=first
         )
-        say(coordinator.notices)
+        print_notices(coordinator.notices)
         server = Server(address, coordinator, WatcherGroup(watcher, beside), recovered)
-        look_for_strangers(address, config.federation.name, server.warn)
+        warn_of_open_broker(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
         from edge_server.observability.report.report import write_report
 
         write_report(folder.path)
-        try_enter_run(shelf, folder.path)
+        try_enter_run(registry_path, folder.path)
     return summary
 
 
-def look_for_strangers(
+def warn_of_open_broker(
     address: BrokerAddress, federation: str, warn: Callable[[str, str], None], *, loopback: bool = False
 ) -> None:
-    """Warn, some moments later and from another thread, where the broker lets in anyone who reaches it.
+    """Warn, later and from another thread, if the broker accepts clients without credentials.
 
-    One that only this machine reaches is looked at only where `loopback` says so.
+    A broker on a loopback address is tested only with `loopback`.
     """
     from edge_client.cli.doctor.open_broker import is_loopback, strangers
 
@@ -109,10 +109,10 @@ def look_for_strangers(
         threading.Thread(target=look, name="strangers", daemon=True).start()
 
 
-def run_and_tell(
+def run_and_report(
     args: argparse.Namespace, out: Path, run: Callable[[BrokerAddress, Watcher], Summary]
 ) -> int:
-    """Run with the broker and the watchers that were asked for; say where the run is, or how it goes on."""
+    """Run with the requested broker and watchers; print where the run is, or how to resume it."""
     try:
         with (
             broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
@@ -122,18 +122,18 @@ def run_and_tell(
     except Suspended as pause:
         print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED
-    tell_where(out, args.format)
+    print_run_folder(out, args.format)
     return exit_code(summary)
 
 
-def say(words: Iterable[str]) -> None:
-    """Tell the user, on standard error, what is to be known of a run that begins."""
-    for line in words:
+def print_notices(notices: Iterable[str]) -> None:
+    """Print what the user should know before the run begins, on standard error."""
+    for line in notices:
         print(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
-def tell_where(out: Path, output_format: str) -> None:
-    """Say where the run is, to people; programs have asked for JSON alone."""
+def print_run_folder(out: Path, output_format: str) -> None:
+    """Print where the run is, unless the output is for programs."""
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
         print(f"in the browser: edge-server dashboard {out}")
@@ -141,15 +141,15 @@ def tell_where(out: Path, output_format: str) -> None:
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 
-def tell_finished(out: Path, summary: Summary, output_format: str) -> int:
-    """Say that the run in a folder is finished, and how a new one is begun; returns the exit code."""
+def print_finished(out: Path, summary: Summary, output_format: str) -> int:
+    """Print that the run in a folder is finished, and how to begin a new one; returns the exit code."""
     rounds = "1 round" if summary.rounds == 1 else f"{summary.rounds} rounds"
     print(
         f"the run in {out} is finished: {rounds}, nothing is left to do; for a new run name another folder "
         "with --out, or none",
         file=sys.stderr if output_format != "table" else sys.stdout,
     )
-    tell_where(out, output_format)
+    print_run_folder(out, output_format)
     return exit_code(summary)
 
 
@@ -159,9 +159,9 @@ def exit_code(summary: Summary) -> int:
 
 
 @contextlib.contextmanager
-def stopped_by_signals(end: Callable[[], None], put_down: Callable[[], None] | None = None) -> Iterator[None]:
-    """SIGINT ends the run in order, and SIGTERM puts it down where it can; a second one ends the process."""
-    actions = {signal.SIGINT: end, signal.SIGTERM: put_down or end}
+def stopped_by_signals(end: Callable[[], None], suspend: Callable[[], None] | None = None) -> Iterator[None]:
+    """SIGINT ends the run, SIGTERM suspends it if it can; a second signal ends the process."""
+    actions = {signal.SIGINT: end, signal.SIGTERM: suspend or end}
     before = {number: signal.getsignal(number) for number in actions}
 
     def stop(number: int, frame: object) -> None:

@@ -10,10 +10,10 @@ from torch import nn
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.initial_model import Start, note_start, noted_start
+from edge_server.coordinator.initial_model import InitialModel, note_start, noted_start
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
-from edge_server.storage.journal import GivenUp
+from edge_server.storage.journal import UndoneRound
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
@@ -41,7 +41,7 @@ class ModelState:
         network: GlobalModel,
         state: State,
         *,
-        undone: GivenUp | None = None,
+        undone: UndoneRound | None = None,
         started_from: StartedFrom | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
@@ -73,7 +73,7 @@ class ModelState:
         """Remember clients, as {name: (tier, examples)}."""
         self.state = replace(self.state, clients={**self.state.clients, **clients})
 
-    def go_back(self, older: State, undone: GivenUp) -> None:
+    def go_back(self, older: State, undone: UndoneRound) -> None:
         """Replace the state by an `older` one; the round that led from it is `undone`."""
         self.state, self.undone = gone_back(older, self.state), undone
 
@@ -116,7 +116,7 @@ def open_model(
     *,
     keep: NewArrayStore,
     resume: Resumption | None,
-    first: Start | None,
+    first: InitialModel | None,
     secret: bytes | None,
 ) -> ModelState:
     """The state of a new run, or of the one that `resume` describes.
@@ -144,7 +144,9 @@ def open_model(
     )
 
 
-def _started(context: RunContext, folder: RunFolder, own: Arrays, first: Start) -> tuple[Arrays, StartedFrom]:
+def _started(
+    context: RunContext, folder: RunFolder, own: Arrays, first: InitialModel
+) -> tuple[Arrays, StartedFrom]:
     """The parameters of the model to start from, in the network's order; noted in the run folder."""
     testing = context.testing
     first.check_classes(testing.classes)

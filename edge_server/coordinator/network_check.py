@@ -1,4 +1,4 @@
-"""Whether a network fits its classes and its recipe, before anybody trains it.
+"""Whether a network fits its classes and its recipe, before it is trained.
 
 Imports torch: import it late.
 """
@@ -15,7 +15,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, stated_classes
-from edge_server.coordinator.initial_model import Start
+from edge_server.coordinator.initial_model import InitialModel
 from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Network
 from schemas.errors import ConfigError
@@ -24,10 +24,10 @@ from schemas.values import ModelSpec
 PROBES = 2
 
 
-def check_network(config: Config, data: LabelledData, first: Start | None = None) -> None:
-    """Build the network and feed it; raises `ConfigError` for one that a run could not begin with.
+def check_network(config: Config, data: LabelledData, first: InitialModel | None = None) -> None:
+    """Build the network and feed it; raises `ConfigError` for a network that no run can begin with.
 
-    `first` is the model that it shall start from, if there is one.
+    `first` is the model that the run starts from, if any.
     """
     spec = model_spec(config, data)
     module = build_model(spec)
@@ -54,11 +54,11 @@ def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
         )
 
 
-def uncut_word(config: Config, network: Network) -> str | None:
-    """What becomes of a recipe that prunes a network without channels to prune; None for any other.
+def unpruned_notice(config: Config, network: Network) -> str | None:
+    """The notice that a recipe prunes a network without prunable channels; None for any other.
 
-    Where tiers only say how much is pruned, everybody trains the full model. Raises `ConfigError` where the
-    recipe learns that from the rounds, for there is nothing to learn.
+    With ratios fixed by tier, all devices train the full model. Raises `ConfigError` for a recipe that learns
+    its ratios, as there is nothing to learn.
     """
     learns = config.strategy.ratio.name not in STEADY
     if group_ratios(network.entry, 0.0, network.channel_map) or not (learns or any(config.tiers.levels)):

@@ -1,4 +1,4 @@
-"""The store that a federation file names, for as long as its run lasts."""
+"""The object store that a federation file names, open while its run lasts."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ PATIENCE_S = 15.0
 
 
 @contextlib.contextmanager
-def opened_depot(settings: BlobSettings, folder: Path) -> Iterator[Depot | None]:
-    """The store, None where there is none; an embedded one keeps its objects in `folder`.
+def open_object_store(settings: BlobSettings, folder: Path) -> Iterator[Depot | None]:
+    """The object store, None if the file names none; an embedded one keeps its objects in `folder`.
 
-    Raises `ConfigError` for a secret or a client of S3 that cannot be.
+    Raises `ConfigError` for an unusable secret or S3 client.
     """
     if settings.store is None:
         yield None
     elif settings.store == EMBEDDED:
         key = secrets.token_bytes(KEY_BYTES)
         with serve_objects(folder, key) as address:
-            yield _depot(settings, HmacUrlSigner(address, key))
+            yield _object_store(settings, HmacUrlSigner(address, key))
     else:
-        yield _depot(settings, _links(settings, settings.store))
+        yield _object_store(settings, _links(settings, settings.store))
 
 
-def _depot(settings: BlobSettings, links: UrlSigner) -> Depot:
+def _object_store(settings: BlobSettings, links: UrlSigner) -> Depot:
     web = Web(ca=settings.ca, timeout_s=PATIENCE_S)
     above = int(settings.threshold_mb * 10**6)
     return Depot(links, web, above=above, seconds=settings.url_minutes * 60)

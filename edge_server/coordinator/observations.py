@@ -1,7 +1,7 @@
-"""What a closed round showed of channels and clients, for whoever asks later: no run needs it to go on.
+"""What a closed round shows of channels and clients, kept for explanations; no run needs it to resume.
 
-It is measured on what is there anyway: the scores that devices have sent, the global model a parameter at a
-time, the products that a weighting has made.
+It is computed from existing values: scores that devices sent, the global model one parameter at a time, and
+the similarities of a weighting.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from schemas.tensors.blobs import Arrays
 
 MOST_ROUNDS = 100
 MOST_NUMBERS = 60_000
-"""Of one observation, scores and listed channels together: mobilenet-v2 with five tiers has half as many."""
+"""Most scores and listed channels of one observation; mobilenet-v2 with five tiers has half of that."""
 
 Scores = Mapping[str, NDArray[np.float64]]
 
 
 def is_observed(number: int, rounds: int) -> bool:
-    """Whether to look at round `number` of so many: at about a hundred, the first and the last among them."""
+    """Whether round `number` of `rounds` is observed: about a hundred are, with the first and the last."""
     step = 2 ** max(0, math.ceil(math.log2(rounds / MOST_ROUNDS)))
     return number in (1, rounds) or number % step == 0
 
@@ -42,9 +42,9 @@ def observation(
     *,
     ranked: bool,
 ) -> Observation:
-    """What the round shows that led to `state`; `specs` are the tiers', `groups` those that tiers may cut.
+    """The observation of the round that led to `state`; `specs` are the tiers', `groups` the prunable ones.
 
-    One in which devices have `ranked` channels shows their attention, any other the weights' magnitude.
+    With `ranked` channels it has the devices' attention scores, else the magnitude of the weights.
     """
     scores = _attention(updates, channel_map) if ranked else _magnitude(state.params, groups, channel_map)
     alike = state.observed.get("similarity")
@@ -70,7 +70,7 @@ def observation(
 
 
 def _attention(updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Scores:
-    """By place in the new model: the devices' mean of what their own channel of that rank scored."""
+    """By channel of the new model: the mean over devices of the score of their own channel of that rank."""
     found: dict[str, list[NDArray[np.float32]]] = {}
     for update in updates:
         for name, scores in group_scores(update.groups.get("attention", {}), channel_map).items():
@@ -86,7 +86,7 @@ def _magnitude(params: Arrays, groups: Sequence[str], channel_map: ChannelMap) -
 
 
 def _bounded(groups: Mapping[str, ChannelScores]) -> dict[str, ChannelScores]:
-    """As many of the groups, in order, as are not too much together."""
+    """The first groups that together have at most `MOST_NUMBERS` numbers."""
     kept, left = {}, MOST_NUMBERS
     for name, group in groups.items():
         size = len(group.scores) + sum(len(one) for one in group.kept.values() if not isinstance(one, int))

@@ -16,7 +16,7 @@ from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.selection_log import record_selection
 from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.tier_assignment import Tiering
+from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.births import cap_birth_claims
 from edge_server.rounds.events import PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
@@ -38,7 +38,7 @@ class Planner:
         storage: RunStorage,
         assigning: TaskAssigner,
         publisher: ModelPublisher,
-        tiering: Tiering,
+        tiering: TierAssigner,
         *,
         journaled: tuple[str, ...],
     ) -> None:

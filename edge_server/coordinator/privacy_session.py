@@ -15,12 +15,12 @@ from edge_server.strategy.strategy import Plan, State
 
 
 def repeatable_secret(seed: int) -> bytes:
-    """The secret of a simulation, whose data is nobody's: whoever knows the seed can take the noise away."""
+    """The secret of a simulation. The seed reveals the noise, which is acceptable for simulated devices."""
     return hashlib.sha256(f"simulated noise {seed}".encode()).digest()[:KEY_BYTES]
 
 
 class PrivacyGuard:
-    """Keeps the mechanism's part of the strategy's state; without a mechanism it changes nothing."""
+    """Keeps the part of the strategy's state that belongs to the mechanism; does nothing without one."""
 
     def __init__(self, config: Config, mechanism: dp.Gaussian | None) -> None:
         self._settings, self._mechanism = config.privacy, mechanism
@@ -31,21 +31,21 @@ class PrivacyGuard:
         return self._mechanism is not None
 
     def opened(self, state: State, secret: bytes | None) -> State:
-        """The state before round one; a state that goes on keeps its secret and what it has spent."""
+        """The state before round one; a resumed state keeps its secret and the privacy that it has spent."""
         if self._mechanism is None or state.privacy is not None:
             return state
         drawn = secrets.token_bytes(KEY_BYTES) if secret is None else secret
         return replace(state, privacy=dp.initial_state(self._mechanism, drawn))
 
     def entropy(self, state: State) -> list[int]:
-        """What the choice of clients depends on beside the seed, which others may know."""
+        """The secret part of the seed for choosing clients, as others may know the configured seed."""
         if self._mechanism is None:
             return []
         secret = bytes.fromhex(_opened(state)["secret"])
         return [int.from_bytes(hashlib.blake2b(b"choice", key=secret, digest_size=16).digest())]
 
     def planned(self, state: State, plan: Plan, *, population: int) -> State:
-        """The state that knows whom the next round asks, chosen of so many."""
+        """The state with the clients of the next round, which were chosen from a `population`."""
         if self._mechanism is None:
             return state
         cuts = [assignment.cut for assignment in plan.assignments.values()]
@@ -53,17 +53,17 @@ class PrivacyGuard:
         return replace(state, privacy=known)
 
     def over_budget(self, state: State) -> str:
-        """Why the planned round must not begin; empty where it may."""
+        """Why the planned round must not begin; empty if it may."""
         return "" if self._mechanism is None else dp.over_budget(self._mechanism, _opened(state))
 
     def released(self, record: RoundRecord) -> RoundRecord:
-        """The record without what devices measured on their own data: no noise covers it."""
+        """The record without the devices' own metrics, which no noise protects."""
         if self._mechanism is None or self._settings.release_metrics:
             return record
         return record.model_copy(update={"train_loss": None, "client_accuracy": None})
 
     def provenance(self, state: State) -> Mapping[str, str]:
-        """What a model says of the privacy of those who trained it."""
+        """The privacy guarantee of a model, for its provenance."""
         return {} if self._mechanism is None else dp.provenance(self._mechanism, _opened(state))
 
 

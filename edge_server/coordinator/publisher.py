@@ -1,4 +1,4 @@
-"""What a server publishes, every byte of it counted."""
+"""Publishing messages and chunks, and counting their bytes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MOST_STRANGERS, WINDOW_S = 500, 10.0
 """The most messages to devices that are not in the fleet, per window of seconds."""
 
 
-class Outgoing:
-    """Messages and chunks on the topics of one federation; it tells of blobs that it finds `unreadable`."""
+class Publisher:
+    """Publishes on the topics of one federation; calls `unreadable` with the digest of a damaged blob."""
 
     def __init__(
         self,
@@ -39,25 +39,25 @@ class Outgoing:
         self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
 
     def announce(self, message: Message, present: Iterable[str] = ()) -> None:
-        """Tell all, now and whenever they come; these devices are `present`."""
+        """Publish a retained message for all devices; those that are `present` receive it now."""
         self._announced = message
         payload = encode_message(message)
         self._tally.announced(present, len(payload))
         self._link.publish(str(StateTopic(self._federation)), payload, retain=True)
 
     def announce_again(self) -> None:
-        """Say it once more: a broker without persistence has forgotten it."""
+        """Publish the last announcement again: a broker without persistence has forgotten it."""
         if self._announced is not None:
             self.announce(self._announced)
 
     def send(self, device: str, message: Message) -> None:
-        """Tell one device."""
+        """Send a message to one device."""
         payload = encode_message(message)
         self._tally.sent(device, len(payload))
         self._link.publish(self._topic(device, Channel.DOWN), payload)
 
     def send_to_stranger(self, device: str, message: Message) -> None:
-        """Tell a device that is not in the fleet; beyond a rate the message is dropped.
+        """Send a message to a device that is not in the fleet; beyond a rate it is dropped.
 
         Anyone may invent names of devices.
         """
@@ -65,7 +65,7 @@ class Outgoing:
             self.send(device, message)
 
     def send_chunks(self, command: SendChunks) -> None:
-        """Send one device what it has asked for."""
+        """Send a device the chunks that it has asked for."""
         device, ref = command.device, command.ref
         for index in range(command.first, min(command.first + command.count, ref.chunks)):
             self._tally.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
@@ -76,7 +76,7 @@ class Outgoing:
             )
 
     def publish(self, command: Publish) -> None:
-        """Once for all who listen; what gets lost, on its way or because there is no link, is asked for."""
+        """Publish chunks once for all listeners at QoS 0; devices ask for chunks that are lost."""
         topic = str(SharedTopic(self._federation, command.channel))
         for index in range(command.first, command.first + command.count):
             try:
@@ -88,7 +88,7 @@ class Outgoing:
             self._link.publish(topic, frame, qos=0)
 
     def _read(self, ref: BlobRef, index: int) -> bytes:
-        """A chunk as it is sent; raises `OSError` for one that is not there, after saying so."""
+        """A chunk with its header; raises `OSError` if it is missing, after calling `unreadable`."""
         try:
             frame = self._store.read_frame(ref, index)
         except OSError:

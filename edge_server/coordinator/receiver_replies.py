@@ -1,4 +1,4 @@
-"""What the server makes of what its receivers say."""
+"""Interpreting the messages of receiver processes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
 from schemas.values import Reason
 
 
-def bytes_of(told: Placed | Misfit) -> int:
-    """How large what came from the device was."""
-    return told.size + CHUNK_HEADER_BYTES if isinstance(told, Placed) else told.size
+def bytes_of(message: Placed | Misfit) -> int:
+    """The size in bytes of the MQTT payload that the device sent."""
+    return message.size + CHUNK_HEADER_BYTES if isinstance(message, Placed) else message.size
 
 
-def chunk_of(told: Placed | Misfit) -> ChunkReceived:
-    """The chunk that has come; raises `PeerError` for what was none."""
-    if isinstance(told, Misfit):
-        raise PeerError(told.detail, reason=Reason(told.reason))
-    # Its bytes are in their place; the machine only looks at how many they are.
-    return ChunkReceived(told.device, Chunk(told.prefix, told.index, bytes(told.size)))
+def chunk_of(message: Placed | Misfit) -> ChunkReceived:
+    """The received chunk; raises `PeerError` if the payload was none."""
+    if isinstance(message, Misfit):
+        raise PeerError(message.detail, reason=Reason(message.reason))
+    # The receiver has written the bytes; the round machine needs only their number.
+    return ChunkReceived(message.device, Chunk(message.prefix, message.index, bytes(message.size)))
 
 
-def check_able(told: ReceiverMessage) -> None:
-    """Raise `OSError` where the disk takes no more, and `ConfigError` where receivers can do nothing."""
-    if isinstance(told, NoRoom):
-        raise OSError(told.errno, told.detail)
-    if isinstance(told, Unable):
+def check_able(message: ReceiverMessage) -> None:
+    """Raise `OSError` if the disk is full, and `ConfigError` if receivers cannot work with this broker."""
+    if isinstance(message, NoRoom):
+        raise OSError(message.errno, message.detail)
+    if isinstance(message, Unable):
         raise ConfigError(
-            f"[federation] receivers: {told.detail}: leave receivers at 0, or use a broker with shared "
+            f"[federation] receivers: {message.detail}: leave receivers at 0, or use a broker with shared "
             "subscriptions (Mosquitto 2, EMQX, HiveMQ, or the embedded one)"
         )

@@ -1,7 +1,7 @@
-"""Computing every aggregate of a run again, from its journal and the updates that it has kept.
+"""Computing every aggregate of a run again, from its journal and its update archive.
 
-A round agrees when the strategy, begun with the state before the round and given the spooled updates, comes
-to the model whose digest the journal has. What is compared is sha256 of bytes: equal to the last bit, or not.
+A round agrees if the strategy, given the state before the round and the archived updates, computes the model
+whose sha256 the journal has: equal to the last bit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import client_update, known_clients
-from edge_server.storage.journal import Aggregated
-from edge_server.storage.journal_reader import REMEDY, Closed, JournalReader, Planned
+from edge_server.storage.journal import AggregatedUpdate
+from edge_server.storage.journal_reader import REMEDY, ClosedRound, JournalReader, RecordedPlanning
 from edge_server.storage.run_folder import RunFolder
-from edge_server.storage.update_archive import BEFORE, MODEL, Spool
+from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.checkpoint import load_state
 from edge_server.strategy.strategy import State, Strategy, close
@@ -32,8 +32,8 @@ from schemas.tensors.blobs import FlatGroups
 from schemas.tensors.files import digest_of_tensors
 
 
-class Verdict(StrEnum):
-    """What came of a round's second computation."""
+class ReplayVerdict(StrEnum):
+    """The result of computing a round again."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -43,10 +43,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Replayed:
-    """A round that was computed again; `sha256` is what came now, None where nothing could."""
+    """A round that was computed again; `sha256` is the new digest, None if there is none."""
 
     round: int
-    verdict: Verdict
+    verdict: ReplayVerdict
     updates: int
     journal_sha256: str
     sha256: str | None = None
@@ -54,7 +54,7 @@ class Replayed:
 
 
 def replay(run: Path) -> Iterator[Replayed]:
-    """Compute the rounds of a run folder again, one by one; raises `ConfigError` for what is none."""
+    """Compute the rounds of a run folder again, one by one; raises `ConfigError` if `run` is none."""
     folder = RunFolder(run)
     config = _config(run)
     with contextlib.closing(JournalReader(folder.journal)) as reader:
@@ -63,7 +63,7 @@ def replay(run: Path) -> Iterator[Replayed]:
         plannings, begun_with = reader.plannings(), reader.begun_with()
     if not rounds:
         raise ConfigError(f"{run} has no closed round yet")
-    again = _Again(config.make_strategy(), _channel_map(run), Spool(folder.spool, 0), updates)
+    again = _Again(config.make_strategy(), _channel_map(run), UpdateArchive(folder.spool, 0), updates)
     for closed in rounds:
         yield again.round(closed, plannings, begun_with.get(closed.round - 1))
 
@@ -72,48 +72,50 @@ def replay(run: Path) -> Iterator[Replayed]:
 class _Again:
     strategy: Strategy
     channel_map: ChannelMap
-    spool: Spool
+    spool: UpdateArchive
     updates: dict[tuple[str, int, str], tuple[Update, float | None]]
 
-    def round(self, closed: Closed, plannings: list[Planned], began_with: str | None) -> Replayed:
+    def round(
+        self, closed: ClosedRound, plannings: list[RecordedPlanning], began_with: str | None
+    ) -> Replayed:
         """Compute one round again; the model that it `began_with` has this sha256, where that is known."""
         number, sha256, made_of = closed.round, closed.state_sha256, closed.updates
         folder = self.spool.folder(number)
         if not folder.is_dir():
-            return Replayed(number, Verdict.NOT_KEPT, len(made_of), sha256)
+            return Replayed(number, ReplayVerdict.NOT_KEPT, len(made_of), sha256)
         if unread := self._unread(made_of):
-            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=unread)
+            return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=unread)
         damaged = [one.device for one in made_of if _digest(folder / one.digest) != one.digest]
         if damaged:
             detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
-            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=detail)
+            return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=detail)
         try:
             kept = load_state(folder / BEFORE, folder / MODEL, began_with)
             before = _known(kept, number, plannings)
         except ConfigError as error:
-            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))
+            return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=str(error))
         with tempfile.TemporaryDirectory(prefix="edge-replay-") as unpacked:
             sent = [self._update(one, folder, UnpackedCache(Path(unpacked))) for one in made_of]
             after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
-        verdict = Verdict.AGREES if found == sha256 else Verdict.DIFFERS
+        verdict = ReplayVerdict.AGREES if found == sha256 else ReplayVerdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
 
-    def _unread(self, made_of: tuple[Aggregated, ...]) -> str:
-        """Which row of the journal stands in the way; empty where none does."""
+    def _unread(self, made_of: tuple[AggregatedUpdate, ...]) -> str:
+        """Which row of the journal cannot be used; empty if all can."""
         if not made_of:
             return "the journal's row of this round does not say which updates it was made of"
         lost = [one.device for one in made_of if (one.device, one.attempt, one.digest) not in self.updates]
         return f"the journal's row of the update of {', '.join(lost)} cannot be read" if lost else ""
 
-    def _update(self, one: Aggregated, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
+    def _update(self, one: AggregatedUpdate, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
         update, ratio = self.updates[one.device, one.attempt, one.digest]
         path = folder / one.digest
         return client_update(update, path, unpacked=unpacked, staleness=one.staleness, ratio=ratio)
 
 
-def _known(state: State, number: int, plannings: list[Planned]) -> State:
-    """The state with the clients that the round's plannings met."""
+def _known(state: State, number: int, plannings: list[RecordedPlanning]) -> State:
+    """The state with the clients of the round's plannings."""
     met = [planned.clients for planned in plannings if planned.round == number and not planned.deliver]
     clients = {name: about for one in met for name, about in one.items()}
     return replace(state, clients={**state.clients, **clients})

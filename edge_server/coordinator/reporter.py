@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from edge_client.system.logging.context import about
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock
@@ -63,6 +64,7 @@ class RunReporter:
         self.began = time.monotonic()
         self._every_s, self._share = every_s, share
         self._next_snapshot = 0.0
+        about(federation=coordinator.context.config.federation.name, run=coordinator.context.run)
 
     def note(self, note: Note) -> None:
         """Log, count and list a note."""

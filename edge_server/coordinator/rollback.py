@@ -15,7 +15,7 @@ from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.rounds.events import RollBack, RolledBack
 from edge_server.rounds.rollback import strike_rows
 from edge_server.rounds.suspects import choose_suspects
-from edge_server.storage.journal import GivenUp
+from edge_server.storage.journal import UndoneRound
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from schemas.errors import ConfigError, PeerError
@@ -45,7 +45,7 @@ class Rollback:
             return RolledBack(command, failed=str(error))
         out = choose_suspects(measures, command.able, command.fewest)
         sha256 = digest_of_tensors(FlatGroups({"model": older.params}))
-        undone = GivenUp(command.undone, command.attempt, sha256, out, command.why)
+        undone = UndoneRound(command.undone, command.attempt, sha256, out, command.why)
         storage.journal.undone(undone, strike_rows(command, out))
         self._model.go_back(older, undone)
         self._publisher.reset()
@@ -59,10 +59,10 @@ class Rollback:
 def measured(
     reader: JournalReader, number: int, kept: Path, unpacked: UnpackedCache
 ) -> Mapping[str, Mapping[str, float]]:
-    """How large each update was that a closed round was made of, by device.
+    """The size of each update of a closed round, by device and measure.
 
-    The updates are read again where they are `kept`; else the norms count that the firewall has taken. Of a
-    masked round only the names are known.
+    The updates are read again from the archive (`kept`); where they are not there, the norms in the journal
+    count. Of a masked round only the names are known.
     """
     closed = next(one for one in reader.rounds() if one.round == number)
     norms = {(row.device, row.digest): row.norms for row in reader.examined() if row.reason is None}
@@ -84,7 +84,7 @@ def measured(
 
 
 def _largest(path: Path, unpacked: UnpackedCache) -> dict[str, float]:
-    """The largest number of every group of a kept update; nothing where it cannot be read."""
+    """The largest magnitude in every group of an archived update; empty if it cannot be read."""
     with contextlib.suppress(OSError, PeerError):
         sizes = magnitudes_of(decoded(unpacked.groups(path)))
         return {

@@ -12,7 +12,7 @@ from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.coordinator.blob_repair import open_tasks
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
-from edge_server.coordinator.publisher import Outgoing
+from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.coordinator.round_rules import make_rules
@@ -62,7 +62,7 @@ class RoundDriver:
         coordinator: Coordinator,
         connection: BrokerConnection,
         jobs: Jobs,
-        outgoing: Outgoing,
+        outgoing: Publisher,
         reporter: RunReporter,
         *,
         writes_chunks: bool,
@@ -72,6 +72,7 @@ class RoundDriver:
         self._coordinator, self._connection, self._jobs = coordinator, connection, jobs
         self._outgoing, self._reporter, self._writes_chunks = outgoing, reporter, writes_chunks
         self._fitted: int | None = None
+        connection.link.fit(CHUNK_SIZES[-1])
         self._waiting: list[PlanRound] = []
         self._repairing: set[str] = set()
 

@@ -39,7 +39,7 @@ def round_record(
     figures: RoundFigures,
     look: RoundReview,
 ) -> RoundRecord:
-    """One line of the history; `tested` is by tier, the full model as tier 0, and may be empty.
+    """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
     `observed` is what the strategy has seen in the round: weights and attention. `look` is what came of the
     look at all updates together, those that count among it.
@@ -84,13 +84,13 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
 
 
 def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
-    """The mean by examples of what is known; none where nothing is."""
+    """The mean of the known values weighted by examples; None if there are none."""
     known = [(value, weight) for value, weight in values if value is not None and weight > 0]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None
 
 
 def closed_event(record: RoundRecord) -> RoundClosed:
-    """The word that a round is closed, with what was found when all its updates were looked at together."""
+    """The event that a round is closed, with what the comparison of its updates found."""
     refused = {one.device: one.detail for one in record.rejected if one.detail}
     return RoundClosed(record.round, record.diverged, refused, record.exaggerated)

@@ -1,4 +1,4 @@
-"""From a federation file to the rules of its rounds."""
+"""The rules of the rounds, from a federation file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edge_server.rounds.state import Buffering, RoundRules
 
 
 def make_rules(config: Config) -> RoundRules:
-    """The rounds' rules as the federation file states them."""
+    """The rules that the configuration states."""
     clients, privacy = config.clients, config.privacy
     at_once = clients.concurrency or clients.num_clients
     buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
@@ -24,7 +24,7 @@ def make_rules(config: Config) -> RoundRules:
         deliver=config.federation.deliver != "none",
         deliver_every=config.federation.deliver_every,
         roll_back=config.federation.roll_back,
-        # What privacy a run has spent goes by who was chosen, once per round.
+        # The privacy that a run spends depends on the devices chosen once per round.
         replaces=privacy.mechanism == "none",
         buffering=buffering if clients.mode == "buffered" else None,
         reputation=ReputationRules(

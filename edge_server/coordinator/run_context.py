@@ -12,7 +12,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.network_check import check_outputs, uncut_word
+from edge_server.coordinator.network_check import check_outputs, unpruned_notice
 from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
@@ -83,6 +83,6 @@ def make_context(
         group_ratios(network.entry, ratio, channel_map)
     check_outputs(module, testing.model_spec)
     privacy = PrivacyGuard(config, strategy.privacy)
-    notice = uncut_word(config, network)
+    notice = unpruned_notice(config, network)
     notices = (notice,) if notice else ()
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module

@@ -1,4 +1,4 @@
-"""A run's folder when its server starts: a new one, or that of a run that was cut off."""
+"""The run folder when a server starts: a new one, or that of an unfinished run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from schemas.errors import ConfigError, EdgeError
 log = logging.getLogger(__name__)
 
 MAY_DIFFER = frozenset({"federation.rounds", *(f"blobs.{kebab(name)}" for name in BlobSettings.model_fields)})
-"""A run may go on for longer than was meant at first, and send its blobs another way."""
+"""Keys that may change when a run is resumed."""
 
 
 def unfinished_run(runs: Path, config: Config) -> Path | None:
-    """The newest folder below `runs` with a run of this very configuration that was cut off."""
+    """The newest folder below `runs` with an unfinished run of this configuration."""
     folders = [path.parent for path in runs.glob("*/journal.sqlite")]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
@@ -42,7 +42,7 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
 
 
 def finished_run(out: Path, config: Config) -> Summary | None:
-    """The summary of a run of this very configuration that has finished there; None where there is none."""
+    """The summary of a finished run of this configuration in `out`; None if there is none."""
     if not RunFolder(out).ended:
         return None
     with contextlib.suppress(EdgeError, OSError, ValueError):
@@ -54,7 +54,7 @@ def finished_run(out: Path, config: Config) -> Summary | None:
 
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """One server at a time; the lock goes with its process. Raises `ConfigError` where another has it."""
+    """Lock the folder for this process; raises `ConfigError` if another process has it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with (out / "lock").open("w") as file:
@@ -70,7 +70,7 @@ Opened = tuple[RunFolder, Recovered | None]
 
 
 def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Opened:
-    """The folder of a new run, or of one that goes on; raises `ConfigError` for one of something else."""
+    """The folder of a new run, or of one to resume; raises `ConfigError` if it holds another run."""
     folder = RunFolder(out)
     if folder.ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
@@ -96,7 +96,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
 
 
 def _begun(folder: RunFolder) -> bool:
-    """Whether anything was planned in it; one that was cut off before has nothing to go on from.
+    """Whether anything was planned in it; before that there is nothing to resume.
 
     Raises `ConfigError` for a run that has begun and whose journal cannot be read.
     """
@@ -120,7 +120,7 @@ def _is_made(journal: Path) -> bool:
 
 
 def _model_of(folder: RunFolder) -> str | None:
-    """The run that the newest model is of; None where none is, and for a simulation, which signs none."""
+    """The run that the newest model names; None without a model, and in a simulation, which signs none."""
     if not (folder.path / "signing.pub").exists():
         return None
     for path in sorted(folder.path.glob("models/round-*/manifest.json"), reverse=True):

@@ -9,13 +9,13 @@ from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
-from edge_server.storage.background_delete import Disposal
+from edge_server.storage.background_delete import BackgroundDelete
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.journal import Journal
-from edge_server.storage.journal_reader import Examined, JournalReader, read_examined
+from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader, read_examined
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
-from edge_server.storage.update_archive import Spool
+from edge_server.storage.update_archive import UpdateArchive
 from edge_server.strategy.aggregation.array_stores import FileArrays, NewArrayStore
 from edge_server.transport.object_store.store import Depot
 
@@ -29,10 +29,10 @@ class RunStorage:
     folder: RunFolder
     store: BlobStore
     unpacked: UnpackedCache
-    disposal: Disposal
+    disposal: BackgroundDelete
     journal: Journal
     events: EventRecorder
-    archive: Spool
+    archive: UpdateArchive
     object_store: Depot | None
 
     @property
@@ -47,7 +47,7 @@ class RunStorage:
             self.object_store.forget(keep)
         self.unpacked.keep_only(keep)
 
-    def examined(self) -> list[Examined]:
+    def examined(self) -> list[ExaminedUpdate]:
         """Every update that was examined in this run, as the journal has it."""
         return read_examined(self.folder.journal)
 
@@ -86,9 +86,9 @@ def open_storage(
         folder,
         store,
         UnpackedCache(folder.unpacked),
-        Disposal(folder.disposal),
+        BackgroundDelete(folder.disposal),
         Journal(folder.journal, durable=durable),
         EventRecorder(folder.events),
-        Spool(folder.spool, archive_bytes, spares=store.spares),
+        UpdateArchive(folder.spool, archive_bytes, spares=store.spares),
         object_store,
     )

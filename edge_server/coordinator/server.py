@@ -11,14 +11,13 @@ import queue
 import time
 from typing import Any
 
-from edge_client.system.logging.context import about
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.intake import Intake
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
-from edge_server.coordinator.publisher import Outgoing
+from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.observability.counters import RunCounters
@@ -31,7 +30,6 @@ from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
 from schemas.errors import EdgeError, PeerError
-from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.topics import server_filters
 
 log = logging.getLogger(__name__)
@@ -67,12 +65,11 @@ class Server:
         self._connection = BrokerConnection(
             address, self.inbox, federation=name, role="server", filters=filters
         )
-        self._connection.link.fit(CHUNK_SIZES[-1])
         self._receivers = ReceiverPool(receivers, name, address, storage.folder.blobs, self.inbox)
         self._jobs = Jobs(coordinator, self.inbox)
         counters = RunCounters(known=lambda device: self._driver.knows(device))
         self._reporter = RunReporter(coordinator, watcher, counters, self._look, share=SHOWN_SHARE)
-        self._outgoing = Outgoing(
+        self._outgoing = Publisher(
             name,
             self._connection.link,
             storage.store,
@@ -94,7 +91,6 @@ class Server:
         self._intake = Intake(self._driver, self._reporter, self._receivers, storage.store, partial=partial)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
-        about(federation=name, run=coordinator.context.run)
 
     def run(self) -> Summary:
         """Serve until the run is over; what breaks the server ends it as failed, with the reason.
@@ -127,7 +123,7 @@ class Server:
 
     def suspend(self) -> None:
         """Stop the server soon and leave the run as it is; may be called from a signal handler."""
-        self.inbox.put(Suspended("the server was told to go down"))
+        self.inbox.put(Suspended("the server was asked to stop"))
 
     def _close(self) -> None:
         """Close connections and threads; of a run that is not over, the files too."""

@@ -1,7 +1,6 @@
-"""The tiers of a run's devices: what they state, or else what the evidence speaks for.
+"""The tiers of a run's devices: as stated, or else as their memory and speed suggest.
 
-What the tiers need is told by the network that the server has anyway, once, and only if there is a device
-that states no tier.
+What each tier needs is computed once from the server's own network, and only if a device states no tier.
 """
 
 from __future__ import annotations
@@ -26,17 +25,18 @@ from schemas.values import CapabilityProfile, MeasuredSpeed
 log = logging.getLogger(__name__)
 
 LIBRARIES = 270_000_000
-"""What a process that can train holds before it has anything to train, unless its device has measured it."""
+"""Bytes that a training process occupies before it loads anything, unless its device has measured that."""
 
 Build = Callable[[int], nn.Module]
 """From a tier, counted from 1, to its sub-model."""
 
 
-class Tiering:
-    """Of one run; `build` makes a tier's network, `epochs` says how many a round asks for.
+class TierAssigner:
+    """Assigns the devices of one run to tiers.
 
-    `refusals` are tasks for which devices had no memory, as far as the journal knows of any; `undecided` the
-    devices that have stated no tier. Without `learns` no training's time is looked at (privacy).
+    `build` makes a tier's network; `epochs` gives the local epochs of a round. `refusals` counts, by device,
+    the tasks that were refused for lack of memory; `undecided` are the devices that state no tier. Without
+    `learns` training times are ignored (for privacy).
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Tiering:
         self._policy: ByEvidence | None = None
 
     def tier(self, device: Device) -> int:
-        """The device's tier as it was last planned, or would be by its memory alone."""
+        """The device's tier at the last planning, else the one that its memory allows."""
         return tier_of(device.profile, len(self._config.tiers.ratios), given=self._placed.get(device.name))
 
     def place(self, devices: Iterable[Device], state: Any, number: int) -> None:
-        """Decide for a round; what stands in the way of the evidence leaves what their memory says."""
+        """Assign tiers for a round to the devices that state none."""
         undecided = [device for device in devices if device.profile.tier is None]
         self._undecided.update(device.name for device in undecided)
         if not undecided:
@@ -75,11 +75,11 @@ class Tiering:
                 log.info("%s: tier %d by what is known of its memory and speed", name, tier, extra=about_it)
 
     def short_of_memory(self, device: str) -> None:
-        """The device had no memory for its task."""
+        """Count a task that the device refused for lack of memory."""
         self._refusals[device] += 1
 
     def observe(self, state: Any, updates: Mapping[str, tuple[Update, float | None]]) -> Any:
-        """Learn from a round's updates, each with its task's ratio."""
+        """Learn speeds from a round's updates, each with the ratio of its task."""
         trained = [
             Trained(name, one.metrics.examples, one.metrics.epochs, one.metrics.seconds, ratio)
             for name, (one, ratio) in updates.items()
@@ -125,11 +125,11 @@ class Tiering:
         )
 
 
-def make_tiering(model: ModelState, resume: Resumption) -> Tiering:
+def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
     """The tiers of a run, with what is known of its devices from before it was resumed."""
     context = model.context
     config = context.config
-    return Tiering(
+    return TierAssigner(
         config,
         model.sub_model,
         context.strategy.local_epochs or (lambda _: config.training.local_epochs),
@@ -141,14 +141,14 @@ def make_tiering(model: ModelState, resume: Resumption) -> Tiering:
 
 
 def _speed(measured: MeasuredSpeed | None) -> Speed | None:
-    """What a device has measured, if that was all that is needed."""
+    """A device's measured speed; None unless both figures are known."""
     if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
         return None
     return Speed(measured.training_macs_per_s, measured.memory_bytes_per_s)
 
 
 def _for_training(profile: CapabilityProfile) -> int | None:
-    """Bytes that are left for a training; None where that is not known."""
+    """Bytes available for training; None if unknown."""
     if profile.memory_free_bytes is None:
         return None
     measured = profile.speed.resident_bytes if profile.speed else None

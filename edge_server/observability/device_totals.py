@@ -14,7 +14,7 @@ from edge_server.rounds.link_bytes import LinkBytes, link_bytes
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, ReputationRules, quarantined, replay_strikes
 from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
 from edge_server.storage.records import RoundRecord, Summary
-from edge_server.storage.run_files import first_problem, read_history
+from edge_server.storage.run_files import first_validation_error, read_history
 from edge_server.storage.run_folder import RunFolder
 from schemas.base import Frozen
 from schemas.errors import ConfigError
@@ -73,7 +73,7 @@ def _summary(path: Path) -> Summary | None:
     try:
         return Summary.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {first_problem(error)}") from error
+        raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -14,8 +14,10 @@ phases (see `modes`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from edge_server.rounds import admission, secure_aggregation
 from edge_server.rounds import participant as part
@@ -77,10 +79,10 @@ def step(federation: Federation, event: Event, now: float) -> Step:
     """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
     if federation.phase is Phase.ENDED:
         return federation, []
-    applied, commands = _apply(federation, event, now)
-    settled, more = _settle(applied, now)
-    after, published = handlers.settle(settled, now)
-    return after, secure_aggregation.with_segments(after, commands + more + published)
+    after, commands = _apply(federation, event, now)
+    for post_step in POST_STEPS:
+        after, commands = post_step(after, commands, now)
+    return after, commands
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:
@@ -277,3 +279,35 @@ def _grant(federation: Federation, now: float) -> Step:
         federation, more = with_participant(federation, part.grant_upload(participant, now))
         commands += more
     return federation, commands
+
+
+PostStep = Callable[[Federation, list[Command], float], Step]
+"""From the state, the commands so far and the time in seconds to the next state and all commands."""
+
+
+def _appended(settle: Callable[[Federation, float], Step]) -> PostStep:
+    """A post-step that appends its commands."""
+
+    def post_step(federation: Federation, commands: list[Command], now: float) -> Step:
+        settled, more = settle(federation, now)
+        return settled, commands + more
+
+    return post_step
+
+
+class PostSteps(NamedTuple):
+    """What follows every event, in this order."""
+
+    settle: PostStep
+    publish: PostStep
+    add_segments: PostStep
+
+
+POST_STEPS = PostSteps(
+    settle=_appended(_settle),
+    publish=_appended(handlers.settle),
+    add_segments=lambda federation, commands, _: (
+        federation,
+        secure_aggregation.with_segments(federation, commands),
+    ),
+)

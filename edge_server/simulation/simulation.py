@@ -95,16 +95,14 @@ class Simulation:
         coordinator: Coordinator,
         watcher: Watcher,
         *,
-        folder: Path,
         export: bool = True,
         reputations: Reputations | None = None,
         undone: tuple[Undone, ...] = (),
     ) -> None:
         self._coordinator, self._devices, self._around = coordinator, devices, around
-        self._folder, self._export = folder, export
+        self._export = export
         self._timeline, self._tally = around.timeline, around.tally
         config, run = coordinator.context.config, coordinator.context.run
-        about(federation=config.federation.name, run=run)
         # Nobody here makes up names: all the devices of the file are let in.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
         self._federation = Federation(
@@ -340,7 +338,7 @@ class Simulation:
             for command in commands:
                 self._do(command)
             boundary = self._boundary(closed.round)
-            write_boundary(self._folder, boundary, self._tally)
+            write_boundary(self._coordinator.storage.folder.path, boundary, self._tally)
             self._go_on(boundary, diverged=closed.diverged)
         else:
             self._step(closed)

@@ -17,8 +17,8 @@ from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation, model_spec, read_source
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.initial_model import Start, find_start
-from edge_server.coordinator.launch import say, stopped_by_signals
+from edge_server.coordinator.initial_model import InitialModel, find_initial_model
+from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.network_check import check_network
 from edge_server.coordinator.privacy_session import repeatable_secret
 from edge_server.observability.counters import RunCounters
@@ -40,8 +40,8 @@ from edge_server.simulation.round_checkpoint import Boundary
 from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.timeline import Timeline
-from edge_server.storage.journal import GivenUp
-from edge_server.storage.journal_reader import Examined, JournalReader
+from edge_server.storage.journal import UndoneRound
+from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
@@ -64,7 +64,7 @@ def simulate(
     begin_engine = prepare_engine(config.simulation)
     data = _train_data(config)
     registries = [default_registry(out), RUNS / "registry"]
-    first = None if resume else find_start(config, registries)
+    first = None if resume else find_initial_model(config, registries)
     check_network(config, data, first)
     population = make_population(config, data.labels)
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
@@ -74,9 +74,9 @@ def simulate(
     boundary = restore(folder, tally) if resume else None
     before = _before(folder, boundary) if boundary else Before()
     if resume and boundary is None:
-        first = find_start(config, registries, folder)
+        first = find_initial_model(config, registries, folder)
     coordinator = _assemble(config, folder, boundary, before, first)
-    say(coordinator.notices)
+    print_notices(coordinator.notices)
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, names)
     with _scratch(out) as scratch:
@@ -99,7 +99,6 @@ def simulate(
                 around,
                 coordinator,
                 watcher,
-                folder=out,
                 export=export,
                 reputations=replay_strikes(before.strikes, ReputationRules(after=0)),
                 undone=tuple(Undone(one.round, one.attempt, one.left_out) for one in before.undone),
@@ -111,7 +110,7 @@ def simulate(
 
 
 def _assemble(
-    config: Config, folder: RunFolder, boundary: Boundary | None, before: Before, first: Start | None
+    config: Config, folder: RunFolder, boundary: Boundary | None, before: Before, first: InitialModel | None
 ) -> Coordinator:
     """The coordinator of a simulation, resumed at the boundary if there is one."""
     return assemble(
@@ -182,9 +181,9 @@ class Before:
     The list of `classes` stays what it was.
     """
 
-    examined: tuple[Examined, ...] = ()
+    examined: tuple[ExaminedUpdate, ...] = ()
     strikes: tuple[tuple[str, int, str], ...] = ()
-    undone: tuple[GivenUp, ...] = ()
+    undone: tuple[UndoneRound, ...] = ()
     classes: tuple[str, ...] = ()
 
 

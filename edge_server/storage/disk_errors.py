@@ -1,4 +1,4 @@
-"""What a disk that is full, or broken, looks like."""
+"""Recognising errors of a full or broken disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PRIMARY_CODE = 0xFF
 
 
 def disk_has_failed(error: BaseException | None) -> bool:
-    """Whether the disk is why something failed: then the same may work once there is room again."""
+    """Whether the disk caused the error, so that a retry may work once it has room."""
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode & _PRIMARY_CODE in _SQLITE_ERRORS
     return isinstance(error, OSError) and error.errno in _ERRORS

@@ -1,7 +1,7 @@
-"""The journal: what was decided, accepted and aggregated, in SQLite, on disk before anyone is told.
+"""The journal in SQLite: what was planned, accepted and aggregated, on disk before it is acknowledged.
 
-A server that is killed at any instruction goes on from here: the tasks of the round that is open, the updates
-that it has accepted, the rounds that are closed, each with its line of history.
+A server that is killed at any instruction resumes from here: the tasks and accepted updates of the open
+round, and the closed rounds, each with its line of history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = 2
 LEAVING_TRIES, LEAVING_PAUSE_S = 20, 0.05
-"""How long the end waits for readers: their looks are short."""
+"""Attempts to close the write-ahead log while other processes read, and the seconds between them."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (
     run TEXT NOT NULL, federation TEXT NOT NULL, began_at REAL NOT NULL);
@@ -61,8 +61,8 @@ CREATE TABLE IF NOT EXISTS undone (
 
 
 @dataclass(frozen=True)
-class Aggregated:
-    """An update that a round was made of: who sent it, in which attempt, how late."""
+class AggregatedUpdate:
+    """An update that was aggregated: its device, its attempt, and by how many rounds it was late."""
 
     device: str
     attempt: int
@@ -71,10 +71,10 @@ class Aggregated:
 
 
 @dataclass(frozen=True)
-class GivenUp:
-    """A closed round that was undone, and the digest of the model that the next one began with.
+class UndoneRound:
+    """A closed round that was undone; `state_sha256` is the digest of the model that the next one began with.
 
-    Plannings up to `attempt` are void; `left_out` had a part in it.
+    Plannings up to `attempt` are void; the devices `left_out` are excluded from now on.
     """
 
     round: int
@@ -87,8 +87,8 @@ class GivenUp:
 class Journal:
     """One connection in WAL mode; usable from any thread.
 
-    One that is not `durable` does not wait for the disk: it outlives its process, but not a power cut. It
-    keeps no tasks either, which make the bulk of it: a simulation goes on from its own checkpoint.
+    A journal that is not `durable` does not wait for the disk: it outlives its process, but not a power cut.
+    It has no tasks, its largest part, as a simulation resumes from its own checkpoint.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
@@ -107,13 +107,13 @@ class Journal:
             yield self._connection
 
     def begun(self, run: str, federation: str) -> None:
-        """The run has a name, once and for all."""
+        """Write the name of the run."""
         with self._written() as written:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
 
     def agreed(self, classes: Iterable[str]) -> None:
-        """The federation's list of classes is known, once and for all."""
+        """Write the federation's list of classes."""
         with self._written() as written:
             written.execute("DELETE FROM classes")
             written.execute("INSERT INTO classes VALUES (?, ?)", (json.dumps(list(classes)), time.time()))
@@ -131,7 +131,7 @@ class Journal:
         deliver: bool = False,
         choices: RoundChoices | None = None,
     ) -> None:
-        """Keep a planning: who was there, who is asked to do what, and with it why."""
+        """Write a planning: the present devices, their tasks, and the reasons of the choice."""
         now = time.time()
         row = (
             attempt,
@@ -168,9 +168,9 @@ class Journal:
         ratio: float | None = None,
         norms: Mapping[str, float] | None = None,
     ) -> None:
-        """An update was accepted (`reason` is None) or refused; `ratio` is its task's.
+        """Write that an update was accepted (`reason` is None) or refused; `ratio` is its task's.
 
-        `norms` are its own, as far as they were taken.
+        `norms` are those of its groups, as far as they were computed.
         """
         row = (
             update.attempt,
@@ -192,7 +192,7 @@ class Journal:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is examined in the block is written at its end, all at once; nothing of it where it raises."""
+        """Write the updates examined in the block in one transaction at its end; none if the block raises."""
         rows: list[tuple[Any, ...]] = []
         self._together = rows
         try:
@@ -207,7 +207,7 @@ class Journal:
             written.executemany(f"INSERT OR REPLACE INTO updates VALUES ({values})", rows)
 
     def struck(self, device: str, round_number: int, reason: str) -> None:
-        """A refusal counts against a device."""
+        """Write a refusal that counts against a device."""
         with self._written() as written:
             written.execute("INSERT INTO strikes VALUES (?, ?, ?)", (device, round_number, reason))
 
@@ -216,17 +216,17 @@ class Journal:
         round_number: int,
         state_sha256: str,
         *,
-        updates: Iterable[Aggregated],
+        updates: Iterable[AggregatedUpdate],
         over: Iterable[str],
         record: str,
         traffic: Mapping[str, Any],
         observation: Observation | None = None,
         refused: Iterable[Update] = (),
     ) -> None:
-        """A round was aggregated into the model of that digest; the tasks of these devices are `over`.
+        """Write that a round was aggregated into the model of that digest, and delete the tasks of `over`.
 
-        Updates that were accepted one by one are `refused` beside all the others. `record` is its line of
-        history, `traffic` the counts of the run so far, `observation` what it showed.
+        `refused` are accepted updates that the comparison with all others refused. `record` is the line of
+        history, `traffic` the counts of the run so far.
         """
         made_of = json.dumps([[one.device, one.attempt, one.digest, one.staleness] for one in updates])
         with self._written() as written:
@@ -242,8 +242,8 @@ class Journal:
             if observation is not None:
                 _write_observation(written, observation)
 
-    def undone(self, given_up: GivenUp, reputation: Iterable[tuple[str, int, str]]) -> None:
-        """A closed round is given up, and these are the rows of the strikes' table that come with it."""
+    def undone(self, given_up: UndoneRound, reputation: Iterable[tuple[str, int, str]]) -> None:
+        """Write that a closed round was undone, with rows for the table of strikes."""
         row = (
             given_up.round,
             given_up.attempt,
@@ -257,7 +257,7 @@ class Journal:
             written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", reputation)
 
     def norms(self, update: Update) -> dict[str, float]:
-        """The norms of an update that was examined; none where it has none that can be read."""
+        """The norms of an update that was examined; empty if they are missing or cannot be read."""
         with self._lock:
             row = self._connection.execute(
                 "SELECT norms FROM updates WHERE attempt = ? AND device = ? AND digest = ?", _key(update)
@@ -272,30 +272,30 @@ class Journal:
             return {}
 
     def delivered(self, delivery: Delivery) -> None:
-        """A device has its compact model in place."""
+        """Write that a device has installed its model."""
         row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
     def chosen(self, choices: RoundChoices) -> None:
-        """Why a planning chose whom it chose."""
+        """Write the reasons of a planning's choice."""
         with self._written() as written:
             _write_choices(written, choices)
 
     def observed(self, observation: Observation) -> None:
-        """What a closed round showed."""
+        """Write the observation of a closed round."""
         with self._written() as written:
             _write_observation(written, observation)
 
     def close(self) -> None:
-        """End the connection, and leave one file: whoever reads it from now on makes none beside it."""
+        """Close the connection and leave a single file without a write-ahead log."""
         with self._lock:
             _leave_wal(self._connection)
             self._connection.close()
 
 
 def _leave_wal(connection: sqlite3.Connection) -> None:
-    """Put everything into the one file; readers who are at it have a moment to finish."""
+    """Merge the write-ahead log into the file, waiting briefly for readers to finish."""
     for _ in range(LEAVING_TRIES):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=DELETE").fetchone()
@@ -305,7 +305,7 @@ def _leave_wal(connection: sqlite3.Connection) -> None:
             mode = ""
         if mode == "delete":
             return
-        # SQLite tells nobody when a reader of another process has finished.
+        # SQLite does not signal when a reader in another process finishes.
         time.sleep(LEAVING_PAUSE_S)
 
 
@@ -324,14 +324,14 @@ def _write_observation(written: sqlite3.Connection, observation: Observation) ->
 
 
 def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, ...]]:
-    """Each device as it is; virtual ones share what describes them, which is then written out once."""
-    # What is kept here lives as long as its place in memory is looked up.
+    """A row per device; descriptions that virtual devices share are encoded once."""
+    # The values are kept so that their ids stay valid.
     known: dict[int, tuple[Frozen, str]] = {}
 
-    def told(value: Frozen) -> str:
+    def encoded(value: Frozen) -> str:
         if id(value) not in known:
             known[id(value)] = value, value.model_dump_json()
         return known[id(value)][1]
 
-    for one in devices:
-        yield one.name, one.session, told(one.profile), told(one.data), now
+    for device in devices:
+        yield device.name, device.session, encoded(device.profile), encoded(device.data), now

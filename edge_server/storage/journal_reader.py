@@ -1,4 +1,4 @@
-"""Reading a run's journal, also while the run goes on."""
+"""Reading a run's journal, also during the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
-from edge_server.storage.journal import FORMAT, Aggregated, GivenUp
+from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update, decode_task
@@ -20,11 +20,10 @@ from schemas.values import CapabilityProfile, DataCard, Reason
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A planning as it was written; `needed` is None for one that adds to another.
+class RecordedPlanning:
+    """A planning; `needed` is None if it adds devices to an earlier one.
 
-    `clients` are those who were there, {name: (tier, examples)}.
-    `rng` is what the choice's random generator was begun with: the generator's whole state at that point.
+    `clients` were present, as {name: (tier, examples)}; `rng` is the seed of the choice's random generator.
     """
 
     attempt: int
@@ -38,27 +37,27 @@ class Planned:
 
     @property
     def joins(self) -> bool:
-        """Whether its devices join a round that is under way: as many are needed as before."""
+        """Whether its devices join an open round, which needs as many updates as before."""
         return self.needed is None and not self.deliver
 
 
 @dataclass(frozen=True)
-class Closed:
-    """A closed round: its model's digest, the updates that it was made of, its line of history.
+class ClosedRound:
+    """A closed round: its model's digest, the aggregated updates, its line of history.
 
     `traffic` are the counts of the run up to there (`Tally.traffic`).
     """
 
     round: int
     state_sha256: str
-    updates: tuple[Aggregated, ...]
+    updates: tuple[AggregatedUpdate, ...]
     record: str
     traffic: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Examined:
-    """An update that was accepted (no reason) or refused, with its norms as far as they were taken."""
+class ExaminedUpdate:
+    """An update that was accepted (no reason) or refused, with its norms as far as they were computed."""
 
     round: int
     device: str
@@ -82,17 +81,17 @@ REMEDY = "put the file back from a copy, or begin a new run in another folder"
 SPARED = frozenset(
     {"run", "tasks", "devices", "updates", "strikes", "deliveries", "choices", "observations", "undone"}
 )
-"""Tables that a run can do without: what they held is asked for again, planned again, or only explains."""
+"""Tables that a run can lose: their content is asked for again, planned again, or only explains."""
 
 OpenTask = tuple[str, int, str, int]
 """A device, the attempt, the task as JSON, the most bytes of its answer."""
 
 
 class JournalReader:
-    """What a journal says; raises `ConfigError` where there is none, or one of another format.
+    """Reads a journal; raises `ConfigError` if there is none, or one of another format.
 
-    One that is `immutable` has no writer: it is read without anything being made or locked beside it. So is
-    one without a file of its writer's beside it.
+    An `immutable` journal has no writer and is read without locks and further files, and so is one without a
+    write-ahead log.
     """
 
     def __init__(self, path: Path, *, immutable: bool = False) -> None:
@@ -110,7 +109,7 @@ class JournalReader:
             raise ConfigError(f"{path}: a journal of format {found}; this program reads format {FORMAT}")
 
     def _asked(self, asked: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        """The rows of an answer; of a table that a run can do without, and that is gone, none."""
+        """The rows of a query; none for a lost table that a run can do without."""
         try:
             return self._connection.execute(asked, values).fetchall()
         except sqlite3.Error as error:
@@ -121,7 +120,7 @@ class JournalReader:
             return []
 
     def _made(self, table: str, rows: Iterable[Any], make: Callable[..., T], *, keys: int = 1) -> list[T]:
-        """What is made of each row; one that cannot be read is left out, and named by its first `keys`."""
+        """An object per row; a row that cannot be read is skipped and logged by its first `keys` columns."""
         made = []
         for row in rows:
             try:
@@ -139,7 +138,7 @@ class JournalReader:
         return made
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def run(self) -> str | None:
@@ -148,7 +147,7 @@ class JournalReader:
         return str(rows[0][0]) if rows else None
 
     def began_at(self) -> float | None:
-        """When the run began, or was first planned, in seconds since 1970; None before that."""
+        """When the run began, or was first planned, in seconds since 1970; None if neither has happened."""
         asked = "SELECT coalesce((SELECT began_at FROM run), (SELECT min(planned_at) FROM plannings))"
         times = self._made("run", [row for row in self._asked(asked) if row[0] is not None], float)
         return times[0] if times else None
@@ -160,15 +159,15 @@ class JournalReader:
         rows = self._asked("SELECT 'names', names FROM classes")
         return next(iter(self._made("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
 
-    def last_planning(self) -> Planned | None:
+    def last_planning(self) -> RecordedPlanning | None:
         """The newest planning."""
         return next(iter(self._plannings("ORDER BY attempt DESC LIMIT 1")), None)
 
-    def plannings(self) -> list[Planned]:
+    def plannings(self) -> list[RecordedPlanning]:
         """Every planning, in order."""
         return self._plannings("ORDER BY attempt")
 
-    def _plannings(self, which: str) -> list[Planned]:
+    def _plannings(self, which: str) -> list[RecordedPlanning]:
         rows = self._asked(
             "SELECT attempt, round, deliver, needed, selected, clients, rng, planned_at"
             f" FROM plannings {which}"
@@ -176,7 +175,7 @@ class JournalReader:
         return self._made("plannings", rows, _planned)
 
     def tiers(self) -> dict[str, int]:
-        """The tier that each device had at the last planning that it was there for."""
+        """The tier of each device at the last planning that it was present for."""
         rows = self._asked("SELECT attempt, clients FROM plannings ORDER BY attempt")
         known = self._made("plannings", rows, lambda _, clients: json.loads(clients).items())
         return {name: tier for clients in known for name, (tier, _) in clients}
@@ -187,12 +186,12 @@ class JournalReader:
         return self._made("tasks", rows, _open_task, keys=2)
 
     def devices(self) -> list[tuple[str, int, str, str]]:
-        """Every device that was there at a planning, as (name, session, profile, data)."""
+        """Every device that was present at a planning, as (name, session, profile, data)."""
         rows = self._asked("SELECT device, session, profile, data FROM devices ORDER BY device")
         return self._made("devices", rows, _device)
 
     def seen(self) -> list[tuple[str, str, str, float]]:
-        """Every such device as (name, profile, data, when it was last there)."""
+        """Every such device as (name, profile, data, seconds since 1970 when it was last present)."""
         rows = self._asked("SELECT device, profile, data, seen_at FROM devices ORDER BY device")
         return self._made("devices", rows, _seen)
 
@@ -230,7 +229,7 @@ class JournalReader:
         return self._made("updates", rows, _update, keys=2)
 
     def worked(self) -> dict[str, int]:
-        """Examples times epochs of each device's examined updates, added up where they lie."""
+        """The sum of examples times epochs over each device's examined updates."""
         rows = self._asked(
             "SELECT device, sum(json_extract(message, '$.metrics.examples')"
             " * json_extract(message, '$.metrics.epochs')) FROM updates GROUP BY device"
@@ -247,7 +246,7 @@ class JournalReader:
         )
         return dict(known)
 
-    def examined(self) -> list[Examined]:
+    def examined(self) -> list[ExaminedUpdate]:
         """Every examined update as the firewall remembers it, in order."""
         rows = self._asked("SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid")
         return self._made("updates", rows, _examined, keys=3)
@@ -272,18 +271,22 @@ class JournalReader:
             counts.setdefault(device, {})[reason] = count
         return counts
 
-    def rounds(self) -> list[Closed]:
+    def rounds(self) -> list[ClosedRound]:
         """Every closed round, in order."""
         rows = self._asked("SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round")
         return [
-            Closed(number, sha256, self._aggregated(number, updates), record, self._traffic(number, traffic))
+            ClosedRound(
+                number, sha256, self._aggregated(number, updates), record, self._traffic(number, traffic)
+            )
             for number, sha256, updates, record, traffic in rows
         ]
 
-    def _aggregated(self, number: int, updates: str) -> tuple[Aggregated, ...]:
-        """Which updates a round was made of; none where that cannot be read."""
+    def _aggregated(self, number: int, updates: str) -> tuple[AggregatedUpdate, ...]:
+        """The updates that a round aggregated; empty if they cannot be read."""
         made = self._made(
-            "rounds", [(number, updates)], lambda _, said: [Aggregated(*one) for one in json.loads(said)]
+            "rounds",
+            [(number, updates)],
+            lambda _, said: [AggregatedUpdate(*one) for one in json.loads(said)],
         )
         return tuple(made[0]) if made else ()
 
@@ -291,7 +294,7 @@ class JournalReader:
         made = self._made("rounds", [(number, traffic)], lambda _, said: dict(json.loads(said)))
         return made[0] if made else {}
 
-    def undone(self) -> list[GivenUp]:
+    def undone(self) -> list[UndoneRound]:
         """Every closed round that was given up, in order."""
         if not self._has("undone"):
             return []
@@ -314,12 +317,12 @@ class JournalReader:
         return self._made("deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2)
 
     def choices(self, *, since: int = 0) -> list[RoundChoices]:
-        """Why each planning chose whom it chose, in order; `since` leaves out earlier attempts."""
+        """The reasons of each planning's choice, in order; `since` leaves out earlier attempts."""
         rows = self._said("choices", "attempt", since)
         return self._made("choices", rows, lambda _, said: RoundChoices.model_validate_json(said))
 
     def observations(self, *, since: int = 0) -> list[Observation]:
-        """What the closed rounds showed, in order; `since` leaves out earlier rounds."""
+        """The observations of closed rounds, in order; `since` leaves out earlier rounds."""
         rows = self._said("observations", "round", since)
         return self._made("observations", rows, lambda _, said: Observation.model_validate_json(said))
 
@@ -329,19 +332,19 @@ class JournalReader:
         return self._asked(f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
 
     def _has(self, table: str) -> bool:
-        # A run of before they were kept has no such table.
+        # Runs of older versions have no such table.
         asked = "SELECT 1 FROM sqlite_master WHERE name = ?"
         return bool(self._asked(asked, (table,)))
 
 
-def read_examined(path: Path) -> list[Examined]:
-    """Every update that was examined, in the order of that."""
+def read_examined(path: Path) -> list[ExaminedUpdate]:
+    """Every examined update, in order."""
     with closing(JournalReader(path)) as reader:
         return reader.examined()
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
-    """The list of classes that a run trains by; empty before it is known."""
+    """The run's list of classes; empty before it is known."""
     with closing(JournalReader(path)) as reader:
         return reader.classes()
 
@@ -361,8 +364,8 @@ def _planned(
     clients: str,
     rng: str,
     at: float,
-) -> Planned:
-    return Planned(
+) -> RecordedPlanning:
+    return RecordedPlanning(
         attempt,
         int(number),
         bool(deliver),
@@ -397,9 +400,9 @@ def _update(
     return Update.model_validate_json(message), why, None if ratio is None else float(ratio)
 
 
-def _examined(number: int, device: str, digest: str, reason: str | None, norms: str) -> Examined:
-    return Examined(int(number), device, digest, reason, dict(json.loads(norms)))
+def _examined(number: int, device: str, digest: str, reason: str | None, norms: str) -> ExaminedUpdate:
+    return ExaminedUpdate(int(number), device, digest, reason, dict(json.loads(norms)))
 
 
-def _given_up(number: int, attempt: int, sha256: str, out: str, why: str) -> GivenUp:
-    return GivenUp(number, int(attempt), sha256, tuple(json.loads(out)), why)
+def _given_up(number: int, attempt: int, sha256: str, out: str, why: str) -> UndoneRound:
+    return UndoneRound(number, int(attempt), sha256, tuple(json.loads(out)), why)

@@ -1,4 +1,4 @@
-"""What made a result: command line, commit, machine, versions, date."""
+"""Where a result comes from: command line, commit, machine, versions, date."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Provenance(Frozen):
 
 
 def provenance(command: str) -> Provenance:
-    """Look at this machine."""
+    """The provenance of a result made by this command on this machine now."""
     return Provenance(
         command=command,
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

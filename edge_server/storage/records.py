@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs: a line per round, a line per device, a summary."""
+"""The records of a run for people and programs: a line per round, a line per device, a summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.values import DeliveryVerdict
 
 
 class Rejected(Frozen):
-    """A device whose update was refused, and why; `detail` of one that was refused beside all the others."""
+    """A device whose update was refused; `detail` if the comparison with all other updates refused it."""
 
     device: str
     reason: str
@@ -26,11 +26,11 @@ class RoundRecord(Frozen):
 
     `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
-    `exaggerated` says whose figures counted less than was said. `staleness` is, for the updates of buffered
-    rounds that came late, by how many rounds. With differential privacy `epsilon` is what all rounds so far
-    have spent at `delta`, and `clip` this round's L2 bound.
-    A round that has `diverged` made a model that computes no numbers. Where the round before was given up,
-    this one began with the model after round `back_to`, without the devices of `left_out`.
+    `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
+    rounds by which updates of buffered rounds came late. With differential privacy `epsilon` is the total
+    spent so far at `delta`, and `clip` this round's L2 bound. A round that has `diverged` made a model with
+    parameters or losses that are not finite. If the round before was undone, this one began with the model
+    after round `back_to`, without the devices of `left_out`.
     """
 
     round: int
@@ -62,12 +62,12 @@ class RoundRecord(Frozen):
 
 
 class DeviceRecord(Frozen):
-    """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
+    """The result of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
 
-    Bytes are what went over its own link, broadcasts and the object store included (`link_bytes.py`).
-    It has made its model into that `variant`, and says `why`; the `verdict` says whether it serves it or goes
-    on with the one before. `refused` counts its `refusals` by reason; `quarantined_until` is the last round
-    that it is left out of.
+    Bytes are what went over its own link, broadcasts and the object store included (`link_bytes.py`). The
+    device chose a `variant` of its model, and says `why`; the `verdict` says whether it serves that model or
+    still the previous one. `refused` counts its `refusals` by reason; `quarantined_until` is the last round
+    that excludes it.
     """
 
     device: str
@@ -94,14 +94,14 @@ class DeviceRecord(Frozen):
 
     @property
     def serves_new(self) -> bool | None:
-        """Whether it serves the model of this run; None where it was delivered none."""
+        """Whether the device serves the model of this run; None if it was delivered none."""
         if self.onnx_bytes is None:
             return None
         return self.verdict is None or self.verdict.served
 
 
 class UndoneRecord(Frozen):
-    """A closed round whose model was given up for that after round `back_to`, and who was left out then."""
+    """A closed round that was undone: the next one began with the model after round `back_to`."""
 
     round: int
     back_to: int
@@ -109,7 +109,7 @@ class UndoneRecord(Frozen):
 
 
 class StartedFrom(Frozen):
-    """What is noted of a run's first model: as it was `stated`, and whose model of which round it is."""
+    """The origin of a run's first model: the name as `stated`, and its run and round, if known."""
 
     stated: str
     state_sha256: Digest
@@ -128,10 +128,10 @@ class StartedFrom(Frozen):
 
 
 class Summary(Frozen):
-    """`summary.json`: how the run ended and what came of it; `undone` are the rounds that were given up.
+    """`summary.json`: the outcome of a run, its results, and the rounds that were `undone`.
 
-    `downlink_bytes` and `uplink_bytes` are the server's own, a broadcast once; those of the devices add up to
-    more, for each of them hears it.
+    `downlink_bytes` and `uplink_bytes` are the server's, a broadcast counted once; the devices' sums are
+    larger, as each device receives the broadcast.
     """
 
     federation: str

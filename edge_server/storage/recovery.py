@@ -1,7 +1,7 @@
-"""Going on with a run whose server was killed: its state as the journal tells it.
+"""Recovering a run whose server was killed: its state as the journal has it.
 
-What the journal does not hold needs no rescue: a device that was asked and has not answered is asked again,
-an update that was on its way is claimed again, and whoever was away is away until it says otherwise.
+The journal does not hold everything: a device that has not answered is asked again, an update that was being
+uploaded is claimed again, and every device counts as lost until it sends a birth message.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.reputation import replay_strikes
 from edge_server.rounds.state import Federation, Phase, RoundRules, Undone
 from edge_server.security.secure_aggregation.protocol import COHORT
-from edge_server.storage.journal import GivenUp
-from edge_server.storage.journal_reader import REMEDY, Closed, Examined, JournalReader, OpenTask, Planned
+from edge_server.storage.journal import UndoneRound
+from edge_server.storage.journal_reader import (
+    REMEDY,
+    ClosedRound,
+    ExaminedUpdate,
+    JournalReader,
+    OpenTask,
+    RecordedPlanning,
+)
 from edge_server.storage.records import RoundRecord
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update, decode_task
@@ -34,21 +41,21 @@ log = logging.getLogger(__name__)
 class Resumption:
     """What the coordinator resumes from: the checkpoint of `round`, and what was learned since.
 
-    `state_sha256` is that of the model after the round, where it is known, or, where the round was given up
-    (`undone`), of the model before it.
-    `clients` came after that round, as {name: (tier, examples)}; `ratios` are those of accepted updates that
-    wait to be aggregated, by device and attempt; `examined` is what the firewall remembers. Devices were so
-    often `short_of_memory`; the `undecided` have stated no tier. The list of `classes` stays what it was.
+    `state_sha256` is the digest of the model after that round, where it is known, or, where the round was
+    given up (`undone`), of the model before it. `clients` came after that round, as {name: (tier, examples)};
+    `ratios` are those of accepted updates that wait to be aggregated, by device and attempt; `examined` is
+    what the firewall remembers; `short_of_memory` counts refusals for lack of memory by device; `undecided`
+    are the devices that state no tier.
     """
 
     round: int
     state_sha256: str | None = None
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    examined: tuple[Examined, ...] = ()
+    examined: tuple[ExaminedUpdate, ...] = ()
     short_of_memory: Mapping[str, int] = field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
-    undone: GivenUp | None = None
+    undone: UndoneRound | None = None
     classes: tuple[str, ...] = ()
 
 
@@ -65,22 +72,22 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The journal's rows that say where the run stands; `verdicts` are those on answers to open tasks."""
+    """The journal rows that show where the run stands; `verdicts` are those on answers to open tasks."""
 
-    plannings: list[Planned]
+    plannings: list[RecordedPlanning]
     closed: int
     verdicts: Mapping[tuple[str, int], tuple[Update, str | None, float | None]]
     counted: Mapping[str, Update]
-    undone: GivenUp | None = None
+    undone: UndoneRound | None = None
     attempt: int = 0
 
     @property
-    def last(self) -> Planned | None:
+    def last(self) -> RecordedPlanning | None:
         return self.plannings[-1] if self.plannings else None
 
     @property
     def base(self) -> int:
-        """Where in the list the round under way was planned; what follows is who joined it."""
+        """The index of the planning that began the open round; later plannings added devices to it."""
         return max((n for n, one in enumerate(self.plannings) if not one.joins), default=0)
 
 
@@ -93,64 +100,76 @@ def recover(
     lines: Mapping[int, RoundRecord] | None = None,
     model_of: str | None = None,
 ) -> Recovered | None:
-    """The run as its journal tells it at `now`, in the server's seconds; None where none has begun.
+    """The run as its journal has it at `now` (seconds of the server's clock); None where no run has begun.
 
-    What of the journal cannot be read is taken from the `lines` of the history, and the run's name from its
-    last model, which is `model_of` that run. Raises `ConfigError` where that does not help.
+    Records that cannot be read in the journal are taken from the `lines` of the history, by round; `model_of`
+    is the run that the last model names. Raises `ConfigError` where neither file has a record.
     """
     run = _name(reader, model_of)
     if run is None:
         return None
-    rounds, plannings = reader.rounds(), reader.plannings()
-    closed = rounds[-1].round if rounds else 0
-    given_up = reader.undone()
-    tasks = reader.tasks()
-    examined = reader.updates(since=_since_attempt(tasks, plannings, rules))
-    seen = _Seen(
-        plannings,
-        closed=closed,
-        verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in examined},
-        counted=reader.last_accepted(),
-        undone=next((one for one in given_up if one.round == closed), None),
-        # Not below that of any task or update: the row of its planning may be one that cannot be read.
-        attempt=max(
-            [one.attempt for one in plannings]
-            + [attempt for _, attempt, _, _ in tasks]
-            + [update.attempt for update, _, _ in examined],
-            default=0,
-        ),
-    )
-    history = tuple(_record(one, lines or {}) for one in rounds)
+    rounds, tasks, given_up = reader.rounds(), reader.tasks(), reader.undone()
+    seen = _seen(reader, rules, rounds[-1].round if rounds else 0, tasks, given_up)
+    history = tuple(_record(closed, lines or {}) for closed in rounds)
     deliveries = reader.deliveries()
     participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
-    strikes = [(one.device, one.round, one.reason) for one in reader.strikes()]
+    strikes = [(strike.device, strike.round, strike.reason) for strike in reader.strikes()]
     fleet = _fleet(reader, now)
     return Recovered(
         replace(
             _federation(federation, run, rules, seen, participants, fleet, now),
             reputations=replay_strikes(strikes, rules.reputation),
-            undone=tuple(Undone(one.round, one.attempt, one.left_out) for one in given_up),
+            undone=tuple(Undone(undone.round, undone.attempt, undone.left_out) for undone in given_up),
             diverged=bool(history) and history[-1].diverged and seen.undone is None,
         ),
-        Resumption(
-            seen.closed,
-            reader.begun_with().get(closed),
-            clients=_since(seen),
-            ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
-            examined=tuple(reader.examined()),
-            short_of_memory=Counter(device for device, _, why in strikes if why == Reason.NO_MEMORY),
-            undecided=frozenset(name for name, one in fleet.devices.items() if one.profile.tier is None),
-            undone=seen.undone,
-            classes=reader.classes(),
-        ),
+        _resumption(reader, seen, strikes, fleet),
         history,
         rounds[-1].traffic if rounds else {},
         tuple(deliveries),
     )
 
 
+def _seen(
+    reader: JournalReader, rules: RoundRules, closed: int, tasks: list[OpenTask], given_up: list[UndoneRound]
+) -> _Seen:
+    """Where the run stands after its last `closed` round."""
+    plannings = reader.plannings()
+    examined = reader.updates(since=_since_attempt(tasks, plannings, rules))
+    return _Seen(
+        plannings,
+        closed=closed,
+        verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in examined},
+        counted=reader.last_accepted(),
+        undone=next((undone for undone in given_up if undone.round == closed), None),
+        # At least that of any task or update: the row of its planning may be unreadable.
+        attempt=max(
+            [planned.attempt for planned in plannings]
+            + [attempt for _, attempt, _, _ in tasks]
+            + [update.attempt for update, _, _ in examined],
+            default=0,
+        ),
+    )
+
+
+def _resumption(
+    reader: JournalReader, seen: _Seen, strikes: list[tuple[str, int, str]], fleet: Fleet
+) -> Resumption:
+    """What the coordinator resumes from."""
+    return Resumption(
+        seen.closed,
+        reader.begun_with().get(seen.closed),
+        clients=_since(seen),
+        ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
+        examined=tuple(reader.examined()),
+        short_of_memory=Counter(device for device, _, why in strikes if why == Reason.NO_MEMORY),
+        undecided=frozenset(name for name, device in fleet.devices.items() if device.profile.tier is None),
+        undone=seen.undone,
+        classes=reader.classes(),
+    )
+
+
 def _name(reader: JournalReader, model_of: str | None) -> str | None:
-    """The run's name: that of its tasks and its model, where the journal's own is another, or is gone."""
+    """The run's name: that of its tasks and its model where the journal has another name, or none."""
     named, tasks = reader.run(), reader.tasks()
     if named is None and not tasks:
         return model_of if reader.plannings() else None
@@ -162,8 +181,8 @@ def _name(reader: JournalReader, model_of: str | None) -> str | None:
     return other
 
 
-def _record(closed: Closed, lines: Mapping[int, RoundRecord]) -> RoundRecord:
-    """A round's line of history; that of the file where the journal's cannot be read."""
+def _record(closed: ClosedRound, lines: Mapping[int, RoundRecord]) -> RoundRecord:
+    """A round's record; the one in the history file where that in the journal cannot be read."""
     try:
         return RoundRecord.model_validate_json(closed.record)
     except ValueError as error:
@@ -176,7 +195,7 @@ def _record(closed: Closed, lines: Mapping[int, RoundRecord]) -> RoundRecord:
         return lines[closed.round]
 
 
-def _since_attempt(tasks: list[OpenTask], plannings: list[Planned], rules: RoundRules) -> int:
+def _since_attempt(tasks: list[OpenTask], plannings: list[RecordedPlanning], rules: RoundRules) -> int:
     """The first attempt whose updates may still wait to be aggregated."""
     if rules.buffering is not None:
         return min((attempt for _, attempt, _, _ in tasks), default=0)
@@ -195,7 +214,7 @@ def _federation(
     phase, last = _phase(seen, rules), seen.last
     waits = phase is Phase.TRAINING and rules.buffering is None
     if not participants and (waits or phase is Phase.DELIVERING):
-        phase = Phase.STARTING  # a masked round, or one for which nobody was found, is planned anew
+        phase = Phase.STARTING  # a masked round, or one without devices, is planned again
     open_round = phase is Phase.TRAINING
     number = seen.closed + 1 if open_round or last is None else seen.closed
     return Federation(
@@ -227,10 +246,10 @@ def _phase(seen: _Seen, rules: RoundRules) -> Phase:
 def _participants(
     tasks: list[OpenTask], seen: _Seen, rules: RoundRules, delivered: set[tuple[str, int]], now: float
 ) -> Participants:
-    """Those whose part was open, and those whose update waits to be aggregated.
+    """The devices with an open task, and those whose update waits to be aggregated.
 
-    In synchronous rounds only the tasks of the last planning, and of those who joined it, are wanted; nobody
-    has less than `rejoin_s` left.
+    In synchronous rounds only the tasks of the last planning, and of plannings that added devices to it,
+    count. Every device has at least `rejoin_s` left.
     """
     last = seen.last
     if last is None:
@@ -252,13 +271,13 @@ def _participants(
     return _unmasked(made, seen) if masked else Participants.of(made)
 
 
-def _is_void(undone: GivenUp, device: str, attempt: int, *, buffered: bool) -> bool:
+def _is_void(undone: UndoneRound, device: str, attempt: int, *, buffered: bool) -> bool:
     """Whether a task ended with the round before it, which was given up."""
     return attempt <= undone.attempt and (not buffered or device in undone.left_out)
 
 
 def _unmasked(made: list[Participant], seen: _Seen) -> Participants:
-    """Of a masked round its sum, if that was opened; else nobody: what devices agreed on is gone."""
+    """The sum of a masked round, if it was opened; else nothing, as the agreed masks are lost."""
     for one in made:
         update, _, _ = seen.verdicts.get((COHORT, one.assignment.task.attempt), (None, None, None))
         if update is not None:
@@ -290,7 +309,7 @@ def _since(seen: _Seen) -> dict[str, tuple[int, int]]:
 
 
 def _fleet(reader: JournalReader, now: float) -> Fleet:
-    """Everyone is taken for lost just now, until its birth says that it is there."""
+    """The known devices, all lost since `now` until they send a birth message."""
     return Fleet(
         {
             name: Device(

@@ -15,7 +15,7 @@ from schemas.errors import ConfigError
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run left: its summary, its rounds in order, its federation file as text."""
+    """The results of a run: its summary, its rounds in order, its federation file as text."""
 
     summary: Summary
     history: tuple[RoundRecord, ...]
@@ -23,7 +23,7 @@ class RunFiles:
 
 
 def read_run_files(directory: Path) -> RunFiles:
-    """Read the three files that tell a run; raises `ConfigError` naming the one that is missing or broken."""
+    """Read a run's three result files; raises `ConfigError` naming the one that is missing or broken."""
     if not directory.is_dir():
         raise ConfigError(f"{directory}: expected a run folder, found no such directory")
     return RunFiles(
@@ -46,7 +46,7 @@ def _summary(path: Path) -> Summary:
     try:
         return Summary.model_validate_json(_text(path))
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {first_problem(error)}") from error
+        raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
 
 
 def read_history(path: Path) -> tuple[RoundRecord, ...]:
@@ -57,7 +57,7 @@ def read_history(path: Path) -> tuple[RoundRecord, ...]:
 
 
 def known_rounds(path: Path) -> dict[int, RoundRecord]:
-    """As many rounds of a `history.jsonl` as can be read, by number; none where it is not there."""
+    """The readable rounds of a `history.jsonl`, by number; empty if the file is missing."""
     known = {}
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for line in path.read_text(encoding="utf-8").split("\n"):
@@ -71,7 +71,7 @@ def _record(path: Path, number: int, line: str) -> RoundRecord:
     try:
         return RoundRecord.model_validate_json(line)
     except ValidationError as error:
-        raise ConfigError(f"{path}, line {number}: not a round: {first_problem(error)}") from error
+        raise ConfigError(f"{path}, line {number}: not a round: {first_validation_error(error)}") from error
 
 
 def _federation(path: Path) -> str:
@@ -83,8 +83,8 @@ def _federation(path: Path) -> str:
     return text
 
 
-def first_problem(error: ValidationError) -> str:
-    """What is wrong first, and where."""
+def first_validation_error(error: ValidationError) -> str:
+    """The first problem and its location."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]

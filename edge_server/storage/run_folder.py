@@ -1,4 +1,4 @@
-"""The run folder: everything that a run leaves, each file whole at any time."""
+"""The run folder: the paths of a run's files, and writing them so that each is whole at any time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEPT_CHECKPOINTS = 2
 
 
 def run_title(folder: Path, run: str) -> str:
-    """The name of a run in its report and in the registry: its folder's, or `run` where that is none."""
+    """The run's name in its report and in the registry: its folder's if that is a valid name, else `run`."""
     name = folder.resolve().name
     return name if is_name(name) else run
 
@@ -40,12 +40,12 @@ class RunFolder:
         self._history_bytes: int | None = None
 
     def write_over(self, spares: Spares | None) -> None:
-        """From here on models and checkpoints are written over `spares`, and become spares when they go."""
+        """Write new models and checkpoints over `spares`, and recycle old ones into spares."""
         self._spares = spares
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunFolder:
-        """Make the folder and write the resolved federation file; raises `ConfigError` if a run is in it."""
+        """Make the folder and write the resolved federation file; raises `ConfigError` if it holds a run."""
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
             raise ConfigError(f"{path} holds an earlier run: name another folder with --out, or remove it")
         try:
@@ -59,32 +59,32 @@ class RunFolder:
 
     @property
     def blobs(self) -> Path:
-        """Where blobs are served from and updates are spooled to."""
+        """Blobs that the server sends, and updates that it receives."""
         return self.path / "blobs"
 
     @property
     def unpacked(self) -> Path:
-        """Updates that came packed, as they are read."""
+        """Decompressed updates."""
         return self.path / "unpacked"
 
     @property
     def disposal(self) -> Path:
-        """What nobody needs any more, for as long as it takes to remove it."""
+        """Files that are about to be deleted."""
         return self.path / "disposal"
 
     @property
     def ended(self) -> bool:
-        """Whether the run in it is over."""
+        """Whether the run is over."""
         return (self.path / "summary.json").exists()
 
     @property
     def spool(self) -> Path:
-        """The updates of closed rounds."""
+        """The archived updates of closed rounds."""
         return self.path / "spool"
 
     @property
     def frames(self) -> Path:
-        """What devices have of the model, where they are sent what changes in it."""
+        """The model as devices have it, where they are sent deltas."""
         return self.path / "frames.safetensors"
 
     @property
@@ -103,11 +103,11 @@ class RunFolder:
         return self.path / "events.sqlite"
 
     def checkpoint(self, round_number: int) -> Path:
-        """The strategy's state after a round, without the model, for a run that may be resumed."""
+        """The strategy's state after a round, without the model."""
         return self.path / "checkpoints" / f"round-{round_number:07d}.safetensors"
 
     def save_checkpoint(self, state: State, *, durable: bool = True) -> None:
-        """Keep the strategy's state after its last round, and the one before; its model is kept by itself."""
+        """Write the strategy's state without its model, and delete all checkpoints but the last two."""
         save_checkpoint(self.checkpoint(state.round), state, durable=durable, spares=self._spares)
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             (unlink if self._spares is None else self._spares.add)(old)
@@ -119,7 +119,7 @@ class RunFolder:
         return load_state(self.checkpoint(round_number), self.model(round_number), sha256, keep=keep)
 
     def written(self, round_number: int) -> list[Path]:
-        """The files of a round that is being closed: its model and, where there is one, the checkpoint."""
+        """The files of a round that is being closed: its model and its checkpoint, if any."""
         files = [path for path in self.version(round_number).iterdir() if path.is_file()]
         checkpoint = self.checkpoint(round_number)
         return [*files, checkpoint] if checkpoint.exists() else files
@@ -137,7 +137,7 @@ class RunFolder:
         return self.path / "onnx" / f"tier-{tier}.onnx"
 
     def add_round(self, record: RoundRecord) -> bool:
-        """Append one line to the history; False where somebody else has changed or removed the file."""
+        """Append a line to the history; returns False if another process has changed or removed the file."""
         with self.history.open("a") as file:
             as_left = self._history_bytes in (None, file.tell())
             file.write(record.model_dump_json() + "\n")
@@ -145,7 +145,7 @@ class RunFolder:
         return as_left
 
     def rewrite_history(self, records: Iterable[RoundRecord]) -> None:
-        """Make the history say just this: a line that was cut off, or is missing, is put right."""
+        """Replace the history by these records."""
         lines = "".join(record.model_dump_json() + "\n" for record in records)
         write_synced(self.history, lines.encode())
         self._history_bytes = len(lines.encode())
@@ -163,7 +163,7 @@ class RunFolder:
         *,
         durable: bool = True,
     ) -> str:
-        """Keep the global model after a round and return the sha256 of its state; older versions go."""
+        """Write the global model after a round, delete old versions, and return the sha256 of its state."""
         version = self.version(round_number)
         version.mkdir(exist_ok=True)
         arrays = FlatGroups({"model": params})

@@ -1,4 +1,4 @@
-"""Where runs are kept, and how a run is named that nobody has named."""
+"""The default folder and name of a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ RUNS = Path("runs")
 
 
 def run_folder(out: Path | None, federation: str) -> Path:
-    """The folder that the user names, or one by name and time."""
+    """The folder that the user names, or one named by federation and time."""
     return out or RUNS / run_name(federation)
 
 
 def run_name(federation: str) -> str:
-    """A name for a run that starts now."""
+    """The name of a run that starts now: the federation and the time (UTC)."""
     return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

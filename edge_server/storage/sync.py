@@ -1,4 +1,4 @@
-"""Waiting for the disk once for many files."""
+"""Waiting once until many files are on disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from edge_client.storage.atomic_files import SYNCS_AT_ONCE, sync
 
 
 def wait_for_disk(files: Iterable[Path]) -> None:
-    """Wait until the files are on disk, and then their names; raises `OSError` where the disk takes no more.
+    """Wait until the files, and then their names, are on disk; raises `OSError` if the disk is full.
 
-    For files that nothing names yet: whoever is to find one whole must be told of it only afterwards.
+    Nothing may refer to the files before this returns.
     """
     written = list(files)
     folders = {folder for path in written for folder in (path.parent, path.parent.parent)}

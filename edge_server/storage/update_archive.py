@@ -4,7 +4,7 @@
     spool/round-0000007/model.safetensors       the model before the round
     spool/round-0000007/<sha256>                each update that it was made of
 
-Each round is whole by itself, so the oldest go when all of them exceed the budget.
+Each round is complete by itself, so the oldest are deleted when all of them exceed the budget.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ BEFORE = "before.safetensors"
 MODEL = "model.safetensors"
 
 
-class Spool:
-    """A folder of rounds, of at most `budget` bytes beside the last one; without any nothing is kept.
+class UpdateArchive:
+    """A folder of rounds, of at most `budget` bytes without the last one; with a budget of 0 nothing is kept.
 
-    The files of a round that goes are added to `spares`, if there are any.
+    The files of deleted rounds are recycled into `spares`, if given.
     """
 
     def __init__(self, folder: Path, budget: int, *, spares: Spares | None = None) -> None:
         self._folder, self._budget, self._spares = folder, budget, spares
 
     def keep(self, round_number: int, before: Path, model: Path, updates: Iterable[Path]) -> None:
-        """Keep a round; files on the same disk, which never change, are linked and cost nothing twice.
+        """Archive a round; files on the same disk are hard-linked, as they never change.
 
         `before` and `model` are the strategy's state and the model that the round began with.
         """
@@ -43,20 +43,20 @@ class Spool:
         _link(model, folder / MODEL)
         for update in updates:
             _link(update, folder / update.name)
-        self._let_go()
+        self._enforce_budget()
 
     def folder(self, round_number: int) -> Path:
-        """Where the round is, if it is kept."""
+        """The folder of the round, if it is archived."""
         return self._folder / f"round-{round_number:07d}"
 
-    def _let_go(self) -> None:
+    def _enforce_budget(self) -> None:
         sizes = {path: _size(path) for path in sorted(self._folder.iterdir())}
         for oldest in list(sizes)[:-1]:
             if sum(sizes.values()) <= self._budget:
                 return
             for path in oldest.iterdir():
                 self._forget(path)
-            # Whoever takes the files may soon write over them: no power cut may bring these names back.
+            # The files may soon be written over, so no power cut may bring their old names back.
             sync(oldest)
             oldest.rmdir()
             del sizes[oldest]
@@ -65,7 +65,7 @@ class Spool:
         if self._spares is None:
             unlink(path)
         else:
-            # Of a model's version somebody may be reading still, who has found it before it went.
+            # Another process may still be reading a model's version.
             self._spares.add(path, shared=path.name == MODEL)
 
 

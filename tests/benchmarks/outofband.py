@@ -33,7 +33,7 @@ from edge_client.transport.broker_address import parse_address
 from edge_server.cli.demo import end_device
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.object_store import opened_depot
+from edge_server.coordinator.object_store import open_object_store
 from edge_server.coordinator.server import Server
 from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.figure import Figure
@@ -67,7 +67,7 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
         (folder / name / "update.json").write_text(ref.model_dump_json())
     with (
         running_broker("auto", folder / "broker") as broker,
-        opened_depot(config.blobs, folder / "depot") as depot,
+        open_object_store(config.blobs, folder / "depot") as depot,
         _devices(broker.url, folder, names),
     ):
         coordinator: Any = LightCoordinator(config, folder / "server", generator.bytes(size), depot)

@@ -21,8 +21,8 @@ import pytest
 import edge_server.storage.journal
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.replay import Verdict, replay
-from edge_server.storage.journal_reader import Closed, JournalReader
+from edge_server.coordinator.replay import ReplayVerdict, replay
+from edge_server.storage.journal_reader import ClosedRound, JournalReader
 from tests.chaos.desk import TIERS, Desk, final_model, make_devices
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "10"))
@@ -139,7 +139,7 @@ def live_through(
     return len(writes)
 
 
-def check(folder: Path, config: Config) -> list[Closed]:
+def check(folder: Path, config: Config) -> list[ClosedRound]:
     """What must hold of any finished run; returns its rounds."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         rounds, deliveries = reader.rounds(), reader.deliveries()
@@ -158,7 +158,7 @@ def check(folder: Path, config: Config) -> list[Closed]:
     assert observed == numbers
     assert (folder / "summary.json").exists()
     assert final_model(folder, numbers[-1]) == rounds[-1].state_sha256
-    assert {one.verdict for one in replay(folder)} == {Verdict.AGREES}
+    assert {one.verdict for one in replay(folder)} == {ReplayVerdict.AGREES}
     return rounds
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.journal_reader import JournalReader
 from schemas.messages import Task, Update
 from schemas.tensors.blobs import FileGroups
@@ -78,7 +78,7 @@ def models(folder: Path) -> list[str]:
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [line["back_to"] for line in history] == [None, 0, None]
     assert history[1]["left_out"] == ["weak"]
-    assert {one.verdict for one in replay(folder)} == {Verdict.AGREES}
+    assert {one.verdict for one in replay(folder)} == {ReplayVerdict.AGREES}
     assert final_model(folder, 3) == rounds[-1].state_sha256
     return [given_up.state_sha256, *(closed.state_sha256 for closed in rounds)]
 

@@ -11,7 +11,7 @@ import pytest
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.planner import Planner
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.server import Suspended
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
@@ -70,9 +70,9 @@ def test_blobs_damaged_while_the_server_was_down(
             summary = Life(chosen, address, out).end()
     assert summary.outcome == "finished"
     assert summary.rounds == 2
-    said = [line for line in caplog.messages if "made anew" in line]
+    said = [line for line in caplog.messages if "made again" in line]
     assert any(name in line for name in damaged for line in said)
-    assert {one.verdict for one in replay(out)} == {Verdict.AGREES}
+    assert {one.verdict for one in replay(out)} == {ReplayVerdict.AGREES}
 
 
 @DAMAGES
@@ -99,4 +99,4 @@ def test_blobs_damaged_while_it_runs_are_made_anew_when_a_device_cannot_use_them
         with devices(chosen, address, tmp_path / "devices"):
             summary = Life(chosen, address, tmp_path / "run").end()
     assert (summary.outcome, summary.rounds) == ("finished", 2)
-    assert any("made anew" in line for line in caplog.messages)
+    assert any("made again" in line for line in caplog.messages)

@@ -11,7 +11,7 @@ import pytest
 
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, unfinished_run
 from edge_server.rounds.participant import Status
@@ -57,7 +57,7 @@ def test_an_accepted_update_whose_row_is_damaged_is_asked_for_again(
     assert "journal.sqlite: table 'updates', row 3, weak" in said
     change(run, "UPDATE updates SET message = '' WHERE attempt = 2 AND device = 'weak'")
     again = {one.round: one for one in replay(run)}
-    assert (again[1].verdict, again[2].verdict) == (Verdict.AGREES, Verdict.DAMAGED)
+    assert (again[1].verdict, again[2].verdict) == (ReplayVerdict.AGREES, ReplayVerdict.DAMAGED)
     assert "update of weak cannot be read" in again[2].detail
 
 

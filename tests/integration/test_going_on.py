@@ -16,7 +16,7 @@ import pytest
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run, unfinished_run
 from edge_server.coordinator.server import Server, Suspended
@@ -57,7 +57,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_put_down(
     assert json.loads((out / "summary.json").read_text())["outcome"] == "finished"
     again = list(replay(out))
     assert [one.round for one in again] == [line["round"] for line in history]
-    assert {one.verdict for one in again} == {Verdict.AGREES}
+    assert {one.verdict for one in again} == {ReplayVerdict.AGREES}
 
 
 def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -194,4 +194,4 @@ def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
     for path, data in before.items():
         with contextlib.suppress(FileNotFoundError):
             assert path.read_bytes() == data
-    assert {one.verdict for one in replay(tmp_path / "run")} == {Verdict.AGREES}
+    assert {one.verdict for one in replay(tmp_path / "run")} == {ReplayVerdict.AGREES}

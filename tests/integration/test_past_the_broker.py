@@ -19,7 +19,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.object_store import http
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.object_store import opened_depot
+from edge_server.coordinator.object_store import open_object_store
 from edge_server.storage.records import Summary
 from schemas.errors import ConfigError
 from schemas.messages import Update
@@ -60,7 +60,7 @@ def agent(name: str, address: BrokerAddress, state: Path) -> Agent:
 def federate(settings: Config, address: BrokerAddress, folder: Path) -> Summary:
     """Two devices in threads of this process, and the server, to the run's end."""
     agents = [agent(name, address, folder) for name in NAMES]
-    with opened_depot(settings.blobs, folder / "depot") as depot, ThreadPoolExecutor(2) as pool:
+    with open_object_store(settings.blobs, folder / "depot") as depot, ThreadPoolExecutor(2) as pool:
         ends = [pool.submit(one.run) for one in agents]
         run = Run(settings, address, folder / "run", depot=depot)
         try:
@@ -163,5 +163,5 @@ def test_without_credentials_a_bucket_is_refused_at_once(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     settings = config("s3://models/home", **{"blobs.endpoint": "http://127.0.0.1:9"})
-    with pytest.raises(ConfigError, match="credentials"), opened_depot(settings.blobs, tmp_path):
+    with pytest.raises(ConfigError, match="credentials"), open_object_store(settings.blobs, tmp_path):
         pass

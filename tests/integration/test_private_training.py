@@ -12,7 +12,7 @@ from edge_server.config.load import load_config
 from edge_server.config.recipe_files import read_recipe
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.recovery import Resumption
 from tests.edge_server.simulation.small import history, last_model, run
 from tests.integration.bench import Bench
@@ -106,7 +106,7 @@ def test_a_private_round_is_computed_again_to_the_bit_also_without_those_who_dro
     bench.round(1)
     bench.close(2, {"strong": bench.answers(2)["strong"]})
     found = [(one.round, one.verdict, one.updates) for one in replay(tmp_path / "run")]
-    assert found == [(1, Verdict.AGREES, 2), (2, Verdict.AGREES, 1)]
+    assert found == [(1, ReplayVerdict.AGREES, 2), (2, ReplayVerdict.AGREES, 1)]
 
 
 def test_a_server_that_starts_again_keeps_the_secret_and_what_is_spent(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_server.config.sections import FirewallSettings
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.storage.journal_reader import read_examined
 from edge_server.storage.update_archive import BEFORE, MODEL
@@ -33,8 +33,8 @@ def test_a_run_is_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None
     for number in (1, 2):
         bench.round(number)
     assert [(one.round, one.verdict) for one in replay(tmp_path / "run")] == [
-        (1, Verdict.AGREES),
-        (2, Verdict.AGREES),
+        (1, ReplayVerdict.AGREES),
+        (2, ReplayVerdict.AGREES),
     ]
 
 
@@ -65,7 +65,7 @@ def test_what_was_refused_or_cut_beside_all_the_others_is_so_again(tmp_path, rec
         assert set(record.exaggerated) == cut
         assert set(record.completed) == {"a", "b", "c", "d", "liar"} - refused
         assert all(len(one.detail) > 0 for one in record.rejected)
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
     # A server that goes on remembers what this one does.
     guard, rows = bench.coordinator.checker.history, read_examined(bench.folder.journal)
     again = UpdateHistory(FirewallSettings(), bench.coordinator.context.channel_map)
@@ -83,7 +83,7 @@ def test_an_update_that_was_changed_afterwards_is_damaged(tmp_path: Path) -> Non
     update.unlink()
     update.write_bytes(data)
     (one,) = replay(tmp_path / "run")
-    assert one.verdict is Verdict.DAMAGED
+    assert one.verdict is ReplayVerdict.DAMAGED
     assert "is not the one that was accepted" in one.detail
 
 
@@ -106,19 +106,19 @@ def test_another_state_before_the_round_leads_to_another_model(tmp_path: Path) -
     spool = two_rounds(tmp_path, "strategy.server-optimizer=momentum")
     swap(spool, BEFORE, into=2, of=1)
     # The model is that of its round: what differs is what the optimizer has gathered.
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.DIFFERS]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.DIFFERS]
 
 
 def test_another_model_before_the_first_round_leads_to_another_one(tmp_path: Path) -> None:
     """How a run began the journal does not say."""
     swap(two_rounds(tmp_path), MODEL, into=1, of=2)
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.DIFFERS, Verdict.AGREES]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.DIFFERS, ReplayVerdict.AGREES]
 
 
 def test_a_model_that_is_not_the_one_before_the_round_is_damaged(tmp_path: Path) -> None:
     swap(two_rounds(tmp_path), MODEL, into=2, of=1)
     first, then = replay(tmp_path / "run")
-    assert (first.verdict, then.verdict) == (Verdict.AGREES, Verdict.DAMAGED)
+    assert (first.verdict, then.verdict) == (ReplayVerdict.AGREES, ReplayVerdict.DAMAGED)
     assert "is not the model that round 1 ended with" in then.detail
 
 
@@ -126,10 +126,10 @@ def test_a_round_without_the_model_before_it_is_damaged(tmp_path: Path) -> None:
     Bench(tmp_path, "fedavg").round(1)
     (tmp_path / "run" / "spool" / "round-0000001" / MODEL).unlink()
     (one,) = replay(tmp_path / "run")
-    assert one.verdict is Verdict.DAMAGED
+    assert one.verdict is ReplayVerdict.DAMAGED
     assert "its model cannot be read" in one.detail
 
 
 def test_rounds_that_are_not_kept_are_said_to_be_so(tmp_path: Path) -> None:
     Bench(tmp_path, "fedavg", "replay-mb=0").round(1)
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.NOT_KEPT]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.NOT_KEPT]

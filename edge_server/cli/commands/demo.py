@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run it; the run folder is `runs/demo-TIME` unless named."""
     from edge_server.cli.demo import DEMO, run_demo
     from edge_server.config.load import load_config
-    from edge_server.coordinator.launch import run_and_tell
+    from edge_server.coordinator.launch import run_and_report
 
     overrides = list(args.overrides)
     overrides += [f"rounds={args.rounds}"] if args.rounds else []
@@ -45,6 +45,6 @@ def execute(args: argparse.Namespace) -> int:
     out = run_folder(args.out, config.federation.name)
     name = out.name if args.out is None else None
     begin_run_log(args)
-    return run_and_tell(
+    return run_and_report(
         args, out, lambda address, watcher: run_demo(config, address, watcher, out=out, run=name)
     )

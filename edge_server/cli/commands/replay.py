@@ -28,7 +28,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Say of each round whether it agrees."""
-    from edge_server.coordinator.replay import Replayed, Verdict, replay
+    from edge_server.coordinator.replay import Replayed, ReplayVerdict, replay
 
     def line(one: Replayed) -> str:
         shown = f"{one.journal_sha256[:16]}" + (f" {one.sha256[:16]}" if one.sha256 else "")
@@ -41,9 +41,9 @@ def execute(args: argparse.Namespace) -> int:
         replayed.append(one)
         if args.format != "json":
             print(line(one), flush=True)
-    counts = {str(verdict): sum(one.verdict is verdict for one in replayed) for verdict in Verdict}
+    counts = {str(verdict): sum(one.verdict is verdict for one in replayed) for verdict in ReplayVerdict}
     if args.format == "json":
         print_json({"rounds": [asdict(one) for one in replayed], **counts})
     else:
         print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
-    return FAILED if counts[Verdict.DIFFERS] or counts[Verdict.DAMAGED] else DONE
+    return FAILED if counts[ReplayVerdict.DIFFERS] or counts[ReplayVerdict.DAMAGED] else DONE

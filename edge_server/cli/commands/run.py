@@ -45,15 +45,17 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Serve until the run is over."""
     from edge_server.config.load import load_config
-    from edge_server.coordinator.launch import run_and_tell, serve, tell_finished
+    from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run, unfinished_run
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
     if args.out is not None and (done := finished_run(args.out, config)) is not None:
-        return tell_finished(args.out, done, args.format)
+        return print_finished(args.out, done, args.format)
     cut_off = unfinished_run(RUNS, config) if args.out is None and not args.new else None
     out = cut_off or run_folder(args.out, config.federation.name)
     begin_run_log(args)
     name = out.name if args.out is None else None
-    return run_and_tell(args, out, lambda *to: serve(config, *to, out=out, registry=args.registry, run=name))
+    return run_and_report(
+        args, out, lambda *to: serve(config, *to, out=out, registry=args.registry, run=name)
+    )

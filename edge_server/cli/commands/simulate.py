@@ -49,7 +49,7 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Simulate until the run is over."""
     from edge_server.config.load import load_config
-    from edge_server.coordinator.launch import exit_code, tell_finished, tell_where
+    from edge_server.coordinator.launch import exit_code, print_finished, print_run_folder
     from edge_server.coordinator.run_start import finished_run
     from edge_server.observability.watchers import watchers
     from edge_server.simulation.simulator import as_simulated, simulate
@@ -63,11 +63,11 @@ def execute(args: argparse.Namespace) -> int:
     named = "name" in config.federation.model_fields_set
     out = run_folder(args.out, config.federation.name if named else Path(args.config).stem)
     if not args.resume and (done := finished_run(out, as_simulated(config))) is not None:
-        return tell_finished(out, done, args.format)
+        return print_finished(out, done, args.format)
     begin_run_log(args)
     with watchers(args, out) as watcher:
         summary = simulate(config, out=out, watcher=watcher, resume=args.resume)
-    tell_where(out, args.format)
+    print_run_folder(out, args.format)
     if summary.outcome == "interrupted" and config.clients.mode == "rounds":
         print(f"to go on: the same words with --resume --out {out}", file=sys.stderr)
     return exit_code(summary)

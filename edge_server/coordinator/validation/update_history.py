@@ -10,7 +10,7 @@ from edge_server.coordinator.validation.consistency import check_variances
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
 from edge_server.coordinator.validation.replays import Replays
-from edge_server.storage.journal_reader import Examined
+from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import GroupRule
 from schemas.messages import Update
@@ -78,14 +78,14 @@ class UpdateHistory:
 
     def record(self, update: Update, norms: Norms, reason: Reason | None) -> None:
         """Remember the verdict on an update."""
-        self.restore([Examined(update.round, update.device, update.blob.digest, reason, norms)])
+        self.restore([ExaminedUpdate(update.round, update.device, update.blob.digest, reason, norms)])
 
-    def reset(self, rows: Iterable[Examined]) -> None:
+    def reset(self, rows: Iterable[ExaminedUpdate]) -> None:
         """Forget all verdicts but these: some updates were refused after they had been accepted."""
         self._norms, self._replays = NormBound(self._norms.settings), Replays()
         self.restore(rows)
 
-    def restore(self, rows: Iterable[Examined]) -> None:
+    def restore(self, rows: Iterable[ExaminedUpdate]) -> None:
         """Remember earlier verdicts from the journal, in order."""
         rows = list(rows)
         self._norms = self._norms.after((row.device, row.reason, row.norms) for row in rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.rounds.event_entry import EventKind
-from edge_server.storage.event_list.file import Row, last_change, read_events
+from edge_server.storage.event_list.file import EventRow, last_change, read_events
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> J
     }
 
 
-def _value(row: Row) -> Json:
+def _value(row: EventRow) -> Json:
     event = row.event
     return {
         "id": row.id,

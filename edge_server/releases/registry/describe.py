@@ -15,7 +15,7 @@ from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.version import TierModel, Version
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord, RoundRecord, StartedFrom, Summary
-from edge_server.storage.run_files import first_problem, read_history
+from edge_server.storage.run_files import first_validation_error, read_history
 from edge_server.storage.run_folder import RunFolder, run_title
 from schemas.errors import ConfigError
 from schemas.security.manifest import Manifest, decode_manifest, manifest_path
@@ -85,7 +85,7 @@ def _summary(run: Path) -> Summary:
     except FileNotFoundError:
         raise ConfigError(f"{run} is no folder of a run that is over: there is no summary.json") from None
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {first_problem(error)}") from error
+        raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -9,7 +9,7 @@ from edge_client.models.registry import entry
 from edge_client.system.user_code import users_function
 from edge_server.config.config import Config
 from edge_server.config.test_data import load_test_data, read_source
-from edge_server.coordinator.initial_model import find_start
+from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.simulation.checks.rehearsal import Rehearsed, rehearse
 from edge_server.simulation.population import make_population
 from edge_server.storage.run_names import RUNS
@@ -31,7 +31,7 @@ def check_run(config: Config, source: str, *, registry: Path | None = None) -> R
         if data is None and (stated.input_shape is None or config.num_classes is None):
             users_function(entry(stated.name).factory, what="[model] name")
             return None
-        return rehearse(config, data, find_start(config, [registry or RUNS / "registry"]))
+        return rehearse(config, data, find_initial_model(config, [registry or RUNS / "registry"]))
     except ConfigError as error:
         raise ConfigError(f"{source}: {_keyed(error)}") from error
 

@@ -26,7 +26,7 @@ from edge_server.config.test_data import model_spec
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.initial_model import Start
+from edge_server.coordinator.initial_model import InitialModel
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.storage.run_folder import RunFolder
@@ -50,7 +50,7 @@ class Rehearsed:
     words: tuple[str, ...] = ()
 
 
-def rehearse(config: Config, data: LabelledData | None, first: Start | None = None) -> Rehearsed:
+def rehearse(config: Config, data: LabelledData | None, first: InitialModel | None = None) -> Rehearsed:
     """Try the run on some of `data`, or on noise, beginning with `first` if there is one.
 
     Raises `ConfigError` for what would end it.

@@ -1,1 +1,1 @@
-"""The event list of a run: what happened to it and to its devices, in order of time, in `events.sqlite`."""
+"""The event list of a run, in `events.sqlite`: events of the run and its devices in order of time."""

@@ -1,4 +1,4 @@
-"""Events that wait to be written: alike ones become one row, and a flood becomes few. No clock, no file."""
+"""Events that wait to be written: equal ones become one row, and a flood few rows. No clock, no file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import replace
 from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, RowKey, RunEvent
 
 MOST_OF_A_DEVICE = 8
-"""Rows of one kind and device within a minute; whatever else it did is one more row."""
+"""Most rows of one kind and device per minute; its further events share one more row."""
 MOST_OF_A_KIND = 500
-"""Rows of one kind within a minute; whatever else happened is counted in one row of `OTHERS`."""
+"""Most rows of one kind per minute; further events are counted in one row of `OTHERS`."""
 
 
-class Gathering:
-    """Counts events by row until they are taken; remembers the rows of the newest minute to bound them."""
+class EventBuffer:
+    """Counts events by row until they are taken, with a bounded number of rows per minute."""
 
     def __init__(self) -> None:
         self._waiting: dict[RowKey, RunEvent] = {}
@@ -33,12 +33,12 @@ class Gathering:
         self._waiting[placed.key] = placed if before is None else before.and_then(placed)
 
     def take(self) -> list[RunEvent]:
-        """What has come since the last time, in order."""
+        """The events since the last call, in order."""
         waiting, self._waiting = self._waiting, {}
         return list(waiting.values())
 
     def _placed(self, event: RunEvent) -> RunEvent:
-        """The event, in a row that there may be."""
+        """The event, moved to a shared row if its own would exceed a limit."""
         if event.key.minute != self._minute:
             self._minute = event.key.minute
             self._known, self._of_kind, self._of_device = set(), Counter(), Counter()
@@ -63,7 +63,7 @@ class Gathering:
         return True
 
     def _is_known(self, key: RowKey) -> bool:
-        """Whether a device that has used up its rows may have the one for the rest."""
+        """Whether a device that has used up its rows has the shared one, or may have it."""
         if key not in self._known and self._of_kind[key.kind] < MOST_OF_A_KIND:
             self._known.add(key)
             self._of_kind[key.kind] += 1

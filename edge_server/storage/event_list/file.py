@@ -1,6 +1,6 @@
 """`events.sqlite` in a run folder: a bounded table of events, written and read by any process.
 
-Every row has the number of its last `change`: a reader who knows a number asks only for what came after it.
+Every row has the number of its last `change`, so that a reader can ask only for later changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 
 T = TypeVar("T")
 MOST_ROWS = 5000
-"""Rows of each kind; the oldest go. A flood of one kind leaves the others alone."""
+"""Most rows of each kind; the oldest are deleted, so a flood of one kind leaves the others."""
 PATIENCE_S = 5.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -46,8 +46,8 @@ SELECT = "SELECT id, change, at, kind, text, subject, device, reason, count, las
 
 
 @dataclass(frozen=True)
-class Row:
-    """An event as it lies in the file, with the number of its row and of its last change."""
+class EventRow:
+    """An event in the file, with the numbers of its row and of its last change."""
 
     id: int
     change: int
@@ -55,7 +55,7 @@ class Row:
 
 
 class EventFile:
-    """The writer's side. It does not wait for the disk: a power cut may cost the list, a kill does not."""
+    """The writer. It does not wait for the disk: a power cut may lose the list, a killed process does not."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False, timeout=PATIENCE_S)
@@ -63,7 +63,7 @@ class EventFile:
         self._connection.executescript(SCHEMA)
 
     def add(self, events: Iterable[RunEvent]) -> None:
-        """Add events to their rows and let the oldest of a kind go."""
+        """Add events to their rows and delete the oldest rows of a kind."""
         rows = list(events)
         with self._connection as written:
             written.execute("BEGIN IMMEDIATE")
@@ -78,8 +78,8 @@ class EventFile:
 
 def read_events(
     path: Path, *, kinds: Iterable[str] = (), device: str = "", after: int = 0, most: int = 500
-) -> list[Row]:
-    """The newest `most` rows that changed after `after`, oldest change first; none where there is no file.
+) -> list[EventRow]:
+    """The newest `most` rows that changed after `after`, oldest change first; empty without a file.
 
     An empty `kinds` or `device` means all. Raises `ConfigError` for a file that cannot be read.
     """
@@ -100,7 +100,7 @@ def last_change(path: Path) -> int:
 
 
 def _asked(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
-    """An answer of the file; None where there is none yet."""
+    """The result of a query; None if the file has no table yet."""
     if not path.is_file():
         return None
     try:
@@ -115,13 +115,13 @@ def _asked(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, which stays as it is: what a killed writer left beside it is put right in a copy."""
-    beside = path.with_name(f"{path.name}-journal")
+    """Open the file unchanged; after a killed writer a copy is opened, with its rollback journal."""
+    rollback_journal = path.with_name(f"{path.name}-journal")
     with tempfile.TemporaryDirectory(prefix="edge-events-") as folder:
         try:
             connection = _read_only(path)
         except sqlite3.OperationalError:
-            for file in filter(Path.exists, (path, beside)):
+            for file in filter(Path.exists, (path, rollback_journal)):
                 shutil.copyfile(file, Path(folder) / file.name)
             connection = sqlite3.connect(Path(folder) / path.name)
         with closing(connection):
@@ -155,6 +155,6 @@ def _row(
     reason: str,
     count: int,
     last_at: float,
-) -> Row:
+) -> EventRow:
     known = EventKind(kind) if kind in set(EventKind) else EventKind.NOTICE
-    return Row(number, change, RunEvent(at, known, text, subject, device, reason, count, last_at))
+    return EventRow(number, change, RunEvent(at, known, text, subject, device, reason, count, last_at))

@@ -1,4 +1,4 @@
-"""Notes on what the edge of a run learns: a round that is closed, a run that is over."""
+"""Notes of a server: a round was closed, a run is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events on their way into a run's folder: whoever records one never waits for the disk."""
+"""Recording events without waiting for the disk."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from contextlib import closing
 from pathlib import Path
 
 from edge_server.rounds.event_entry import RunEvent
-from edge_server.storage.event_list.buffer import Gathering
+from edge_server.storage.event_list.buffer import EventBuffer
 from edge_server.storage.event_list.file import EventFile
 
 log = logging.getLogger(__name__)
 
 FLUSH_S = 1.0
-"""Seconds between two writes: what a killed process loses at most."""
+"""Seconds between two writes: a killed process loses the events of this time at most."""
 
 
 class EventRecorder:
-    """Gathers events and writes them from a thread of its own, which begins with the first event.
+    """Buffers events and writes them in a thread of its own, which starts with the first event.
 
-    A list that cannot be written costs its events, never the run: that is logged once.
+    If the list cannot be written, its events are lost, which is logged once; the run continues.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._gathering, self._lock = Gathering(), threading.Lock()
+        self._buffer, self._lock = EventBuffer(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
         self._failed = False
 
     def record(self, event: RunEvent) -> None:
-        """Take an event; may be called from any thread."""
+        """Buffer an event; may be called from any thread."""
         with self._lock:
-            self._gathering.add(event)
+            self._buffer.add(event)
             if self._thread is None and not self._over.is_set():
-                self._thread = threading.Thread(target=self._write_now_and_then, name="events", daemon=True)
+                self._thread = threading.Thread(target=self._write_regularly, name="events", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
-        """Write what is still to be written, and end."""
+        """Write the remaining events and end the thread."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
         self.flush()
 
     def flush(self) -> None:
-        """Write what has been gathered."""
+        """Write the buffered events."""
         with self._lock:
-            events = self._gathering.take()
+            events = self._buffer.take()
         if not events:
             return
         try:
@@ -60,6 +60,6 @@ class EventRecorder:
                 log.warning("%s: events cannot be kept: %s", self._path, error)
             self._failed = True
 
-    def _write_now_and_then(self) -> None:
+    def _write_regularly(self) -> None:
         while not self._over.wait(FLUSH_S):
             self.flush()

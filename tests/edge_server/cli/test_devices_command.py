@@ -11,7 +11,7 @@ from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
 from edge_server.observability.counters import RunCounters
 from edge_server.storage.journal import Journal
-from edge_server.storage.journal_reader import Examined, Strike, read_examined, read_strikes
+from edge_server.storage.journal_reader import ExaminedUpdate, Strike, read_examined, read_strikes
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -111,8 +111,8 @@ def test_what_is_no_run_folder_is_bad_usage(tmp_path, capsys):
 def test_the_journal_is_read_back_as_it_was_written(folder):
     assert read_strikes(folder.journal) == [Strike("bad", 1, "not-finite"), Strike("bad", 2, "not-finite")]
     assert read_examined(folder.journal)[:2] == [
-        Examined(1, "good", DIGESTS[1], None, {"model": 0.5}),
-        Examined(1, "bad", DIGESTS[3], "not-finite", {}),
+        ExaminedUpdate(1, "good", DIGESTS[1], None, {"model": 0.5}),
+        ExaminedUpdate(1, "bad", DIGESTS[3], "not-finite", {}),
     ]
 
 

@@ -16,7 +16,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.initial_model import Start, find_start
+from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.register import enter_run
 from edge_server.releases.registry.registry import Registry
@@ -43,7 +43,7 @@ def params_in(folder: Path) -> Mapping[str, Any]:
     return FileGroups(folder / "state.safetensors")["model"]
 
 
-def begun(config: Config, folder: Path, first: Start | None = None) -> Coordinator:
+def begun(config: Config, folder: Path, first: InitialModel | None = None) -> Coordinator:
     """A run as it begins, in its folder."""
     return assemble(config, "run-1", RunFolder.create(folder, config), first=first)
 
@@ -70,7 +70,7 @@ def test_a_run_starts_from_a_rounds_folder_its_file_or_the_last_model_of_a_run(
     last = source / "models" / "round-0010"
     for number, place in enumerate((source, last, last / "state.safetensors")):
         config = file(f"from={place}")
-        coordinator = begun(config, tmp_path / f"second-{number}", find_start(config, []))
+        coordinator = begun(config, tmp_path / f"second-{number}", find_initial_model(config, []))
         coordinator.suspend()
         mine = params_in(tmp_path / f"second-{number}" / "models" / "round-0000")
         assert set(mine) == set(params_in(last))
@@ -82,7 +82,7 @@ def test_a_run_starts_from_a_rounds_folder_its_file_or_the_last_model_of_a_run(
 
 
 def test_without_from_a_run_begins_with_its_own_network(tmp_path: Path) -> None:
-    assert find_start(file(), []) is None
+    assert find_initial_model(file(), []) is None
     coordinator = begun(file(), tmp_path / "run")
     coordinator.suspend()
     assert (coordinator.model.started_from, coordinator.notices) == (None, ())
@@ -128,7 +128,7 @@ def test_a_model_of_the_same_classes_in_another_order_is_refused(source: Path, t
     with pytest.raises(ConfigError, match=said):
         simulate(config, out=tmp_path / "second", watcher=Nobody())
     with pytest.raises(ConfigError, match=said):
-        begun(config, tmp_path / "third", find_start(config, []))
+        begun(config, tmp_path / "third", find_initial_model(config, []))
 
 
 def test_the_run_takes_the_names_of_the_models_classes_where_it_has_none(
@@ -137,7 +137,7 @@ def test_the_run_takes_the_names_of_the_models_classes_where_it_has_none(
     rename_classes(source, "dog", "cat", "hen")
     shapes = ["model.input-shape=[1,4,4]", "num-classes=3"]
     config = load_config("fedavg", [f"model.name={NAME}:hidden", *shapes, f"from={source}"])
-    coordinator = begun(config, tmp_path / "second", find_start(config, []))
+    coordinator = begun(config, tmp_path / "second", find_initial_model(config, []))
     coordinator.suspend()
     assert coordinator.context.classes.names == ("dog", "cat", "hen")
     manifest = tmp_path / "second" / "models" / "round-0000" / "manifest.json"
@@ -150,7 +150,7 @@ def test_a_damaged_model_is_refused(source: Path) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     config, spec = file(f"from={source}"), None
-    start = find_start(config, [])
+    start = find_initial_model(config, [])
     assert start is not None
     coordinator = assemble(config, "run-1", RunFolder.create(source.parent / "other", file()))
     spec, channel_map = coordinator.context.spec, coordinator.context.channel_map
@@ -169,7 +169,7 @@ def test_what_is_no_model_is_refused_with_the_nearest_version(text: str, tmp_pat
     registry.enter(version("home-1"), lambda folder: None)
     stated = str(tmp_path / "empty") if text == "empty" else text
     with pytest.raises(ConfigError) as raised:
-        find_start(file(f"from={stated}"), [tmp_path / "nothing", tmp_path / "registry"])
+        find_initial_model(file(f"from={stated}"), [tmp_path / "nothing", tmp_path / "registry"])
     hint = " (did you mean 'home-1'?)" if text == "home-2" else ""
     assert str(raised.value).startswith(
         f"[model] from: '{stated}' is no version of a registry{hint}, no run fol"
@@ -205,12 +205,12 @@ def test_check_says_what_a_run_would_start_from(source: Path, capsys: pytest.Cap
 
 def test_a_run_that_was_cut_off_as_it_began_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
     config = file(f"from={source}")
-    before = begun(config, tmp_path / "second", find_start(config, []))
+    before = begun(config, tmp_path / "second", find_initial_model(config, []))
     before.suspend()
     shutil.rmtree(source)
     with pytest.raises(ConfigError, match="no version of a registry"):
-        find_start(config, [])
-    found = find_start(config, [], RunFolder(tmp_path / "second"))
+        find_initial_model(config, [])
+    found = find_initial_model(config, [], RunFolder(tmp_path / "second"))
     assert found is not None
     _, about = found.read(before.context.spec, before.context.channel_map)
     assert about == before.model.started_from
@@ -250,7 +250,7 @@ def test_a_version_is_continued_noted_and_not_read_again(source: Path, tmp_path:
 
 def test_the_arrays_keep_the_networks_order(source: Path, tmp_path: Path) -> None:
     config = file(f"from={source}")
-    coordinator = begun(config, tmp_path / "second", find_start(config, []))
+    coordinator = begun(config, tmp_path / "second", find_initial_model(config, []))
     own = begun(file(), tmp_path / "third")
     assert list(coordinator.model.state.params) == list(own.model.state.params)
     assert {name: array.dtype for name, array in coordinator.model.state.params.items()} == {

@@ -11,7 +11,7 @@ from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
 from edge_server.observability.selection_history import read_selection_history
 from edge_server.rounds.events import Assignment
-from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.journal import AggregatedUpdate, Journal
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.explanations import DeviceChoice, RoundChoices
@@ -35,7 +35,7 @@ def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool
     journal.planned(attempt, number, tasks, choices=choices)
 
 
-def close(folder: RunFolder, journal: Journal, number: int, *made_of: Aggregated, **fields) -> None:
+def close(folder: RunFolder, journal: Journal, number: int, *made_of: AggregatedUpdate, **fields) -> None:
     """A closed round and its line of history."""
     names = tuple(one.device for one in made_of)
     record = RoundRecord(
@@ -64,15 +64,15 @@ def folder(tmp_path: Path) -> RunFolder:
     journal = Journal(folder.journal)
     plan(journal, 1, 1, "pi")
     plan(journal, 2, 1, "pi", "pc")
-    close(folder, journal, 1, Aggregated("pc", 2, DIGEST, 0), Aggregated("pi", 2, DIGEST, 0))
+    close(folder, journal, 1, AggregatedUpdate("pc", 2, DIGEST, 0), AggregatedUpdate("pi", 2, DIGEST, 0))
     plan(journal, 3, 2, "pi", "pc")
     refused = UPDATE.model_copy(update={"device": "pi", "round": 2, "attempt": 3})
     journal.examined(refused, reason="not-finite")
-    close(folder, journal, 2, Aggregated("pc", 3, DIGEST, 0))
+    close(folder, journal, 2, AggregatedUpdate("pc", 3, DIGEST, 0))
     plan(journal, 4, 3, "pc")
-    close(folder, journal, 3, Aggregated("pc", 4, DIGEST, 0), selected=("pc",))
+    close(folder, journal, 3, AggregatedUpdate("pc", 4, DIGEST, 0), selected=("pc",))
     plan(journal, 5, 4, "pi", "pc")
-    close(folder, journal, 4, Aggregated("pc", 5, DIGEST, 0), dropped=("pi",))
+    close(folder, journal, 4, AggregatedUpdate("pc", 5, DIGEST, 0), dropped=("pi",))
     plan(journal, 6, 5, "pi")
     journal.close()
     return folder
@@ -94,9 +94,9 @@ def test_an_update_of_a_buffered_round_counts_in_a_later_one(tmp_path):
     folder = RunFolder.create(tmp_path / "run", load_config("fedbuff"))
     journal = Journal(folder.journal)
     plan(journal, 1, 1, "pi", "pc")
-    close(folder, journal, 1, Aggregated("pc", 1, DIGEST, 0), selected=("pc",))
+    close(folder, journal, 1, AggregatedUpdate("pc", 1, DIGEST, 0), selected=("pc",))
     plan(journal, 2, 2, "pc")
-    close(folder, journal, 2, Aggregated("pi", 1, DIGEST, 1), selected=("pi",))
+    close(folder, journal, 2, AggregatedUpdate("pi", 1, DIGEST, 1), selected=("pi",))
     journal.close()
     (first, second) = read_selection_history(folder.path, "pi")
     assert (first.outcome, first.staleness, first.weight) == ("counted", 1, 1.0)
@@ -107,7 +107,7 @@ def test_where_no_reasons_are_kept_the_history_says_in_which_rounds_it_was(tmp_p
     folder = RunFolder.create(tmp_path / "run", load_config("fedavg"))
     journal = Journal(folder.journal)
     plan(journal, 1, 1, "pi", "pc", silent=True)
-    close(folder, journal, 1, Aggregated("pi", 1, DIGEST, 0))
+    close(folder, journal, 1, AggregatedUpdate("pi", 1, DIGEST, 0))
     journal.close()
     (row,) = read_selection_history(folder.path, "pi")
     assert (row.round, row.attempt, row.because, row.outcome) == (1, None, "", "counted")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.storage.journal_reader import JournalReader, Planned
+from edge_server.storage.journal_reader import JournalReader, RecordedPlanning
 from edge_server.strategy.explanations import Observation, RoundChoices
 from tests.edge_server.simulation.small import StopAfter, history, run
 
@@ -22,7 +22,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def read(out: Path) -> tuple[list[Planned], list[RoundChoices], list[Observation]]:
+def read(out: Path) -> tuple[list[RecordedPlanning], list[RoundChoices], list[Observation]]:
     with closing(JournalReader(out / "journal.sqlite")) as reader:
         return reader.plannings(), reader.choices(), reader.observations()
 

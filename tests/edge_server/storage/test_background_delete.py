@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edge_server.storage.background_delete import Disposal
+from edge_server.storage.background_delete import BackgroundDelete
 
 
 def test_a_file_is_out_of_the_way_at_once_and_its_name_may_be_used_again(tmp_path):
-    disposal, path = Disposal(tmp_path / "disposal"), tmp_path / "blob"
+    disposal, path = BackgroundDelete(tmp_path / "disposal"), tmp_path / "blob"
     for content in ("first", "second"):
         path.write_text(content)
         disposal.take(path)
@@ -18,7 +18,7 @@ def test_a_file_is_out_of_the_way_at_once_and_its_name_may_be_used_again(tmp_pat
 
 
 def test_a_file_that_is_not_there_needs_nothing(tmp_path):
-    disposal = Disposal(tmp_path / "disposal")
+    disposal = BackgroundDelete(tmp_path / "disposal")
     disposal.take(tmp_path / "blob")
     disposal.close()
     assert not list(tmp_path.iterdir())
@@ -28,6 +28,6 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     left = tmp_path / "disposal"
     left.mkdir()
     (left / "0").write_text("blob")
-    disposal = Disposal(left)
+    disposal = BackgroundDelete(left)
     assert not left.exists()
     disposal.close()

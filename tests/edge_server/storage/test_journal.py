@@ -14,8 +14,8 @@ import pytest
 
 from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device
-from edge_server.storage.journal import Aggregated, Journal
-from edge_server.storage.journal_reader import Closed, JournalReader, Strike
+from edge_server.storage.journal import AggregatedUpdate, Journal
+from edge_server.storage.journal_reader import ClosedRound, JournalReader, Strike
 from schemas.errors import ConfigError
 from schemas.messages import Update, decode_task
 from schemas.values import CapabilityProfile, DataCard
@@ -56,7 +56,7 @@ def assignments(*devices: str, attempt: int = 1) -> dict[str, Assignment]:
 
 
 def close(journal: Journal, number: int = 1, over: tuple[str, ...] = ("a",)) -> None:
-    made_of = [Aggregated("a", 1, ONE, 0)]
+    made_of = [AggregatedUpdate("a", 1, ONE, 0)]
     journal.closed(number, TWO, updates=made_of, over=over, record="{}", traffic={"uplink": {"a": 5}})
 
 
@@ -108,7 +108,9 @@ def test_the_tasks_of_a_closed_round_are_over(journal, reader):
 def test_a_closed_round_says_what_it_was_made_of(journal, reader):
     close(journal)
     close(journal)
-    assert reader.rounds() == [Closed(1, TWO, (Aggregated("a", 1, ONE, 0),), "{}", {"uplink": {"a": 5}})]
+    assert reader.rounds() == [
+        ClosedRound(1, TWO, (AggregatedUpdate("a", 1, ONE, 0),), "{}", {"uplink": {"a": 5}})
+    ]
 
 
 def test_accepted_and_refused_updates_are_told_apart(journal, reader):

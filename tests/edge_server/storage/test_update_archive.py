@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.storage.file_recycling import Spares
-from edge_server.storage.update_archive import BEFORE, MODEL, Spool
+from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive
 
 UPDATE = "a" * 64
 
@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, list[Path]]:
 
 def test_a_round_is_kept_with_the_state_and_the_model_before_it(tmp_path, files):
     state, model, (update,) = files
-    spool = Spool(tmp_path / "spool", 1000)
+    spool = UpdateArchive(tmp_path / "spool", 1000)
     spool.keep(7, *files)
     for path in (state, model, update):
         path.unlink()
@@ -35,7 +35,7 @@ def test_a_round_is_kept_with_the_state_and_the_model_before_it(tmp_path, files)
 
 
 def test_keeping_a_round_twice_is_keeping_it_once(tmp_path, files):
-    spool = Spool(tmp_path / "spool", 1000)
+    spool = UpdateArchive(tmp_path / "spool", 1000)
     for _ in range(2):
         spool.keep(1, *files)
     assert sorted(path.name for path in spool.folder(1).iterdir()) == [UPDATE, BEFORE, MODEL]
@@ -43,7 +43,7 @@ def test_keeping_a_round_twice_is_keeping_it_once(tmp_path, files):
 
 def test_the_oldest_go_when_there_are_too_many_bytes(tmp_path, files):
     # 150 bytes a round: two are 300, a third would be 450.
-    spool = Spool(tmp_path / "spool", 310)
+    spool = UpdateArchive(tmp_path / "spool", 310)
     for number in (8, 9, 10):
         spool.keep(number, *files)
     assert [spool.folder(number).exists() for number in (8, 9, 10)] == [False, True, True]
@@ -51,7 +51,7 @@ def test_the_oldest_go_when_there_are_too_many_bytes(tmp_path, files):
 
 def test_the_files_of_a_round_that_goes_are_written_over(tmp_path, files):
     spares = Spares(tmp_path)
-    spool = Spool(tmp_path / "spool", 1, spares=spares)
+    spool = UpdateArchive(tmp_path / "spool", 1, spares=spares)
     spool.keep(1, *files)
     old = {path.stat().st_ino: path.stat().st_size for path in spool.folder(1).iterdir()}
     for path in (*files[:2], *files[2]):
@@ -69,12 +69,12 @@ def test_the_files_of_a_round_that_goes_are_written_over(tmp_path, files):
 
 
 def test_the_last_round_stays_whatever_it_takes(tmp_path, files):
-    spool = Spool(tmp_path / "spool", 1)
+    spool = UpdateArchive(tmp_path / "spool", 1)
     for number in (1, 2):
         spool.keep(number, *files)
     assert [spool.folder(number).exists() for number in (1, 2)] == [False, True]
 
 
 def test_without_a_budget_nothing_is_kept(tmp_path, files):
-    Spool(tmp_path / "spool", 0).keep(1, *files)
+    UpdateArchive(tmp_path / "spool", 0).keep(1, *files)
     assert not (tmp_path / "spool").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from edge_client.cli.doctor.open_broker import is_loopback, strangers
 from edge_server.cli.main import main
-from edge_server.coordinator.launch import look_for_strangers
+from edge_server.coordinator.launch import warn_of_open_broker
 from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,
@@ -61,9 +61,9 @@ def test_check_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_the_start_of_a_run_warns_of_a_broker_that_others_reach(tmp_path: Path) -> None:
     warned: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with mosquitto(tmp_path) as address:
-        look_for_strangers(address, "home", lambda *said: warned.put(said))
+        warn_of_open_broker(address, "home", lambda *said: warned.put(said))
         assert warned.empty()
-        look_for_strangers(address, "home", lambda *said: warned.put(said), loopback=True)
+        warn_of_open_broker(address, "home", lambda *said: warned.put(said), loopback=True)
         what, detail = warned.get(timeout=DEADLINE_S)
     assert what == "broker without access control:"
     assert "whoever reaches it" in detail

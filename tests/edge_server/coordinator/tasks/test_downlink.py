@@ -12,7 +12,7 @@ from edge_client.compression.decoding import decoded
 from edge_client.compression.downlink import make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.slicing import extract
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.tasks.downlink import DownlinkModel
 from schemas.errors import ConfigError
 from schemas.messages import Task
@@ -98,7 +98,7 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path) -> None:
     for number in (1, 2):
         record, _ = bench.round(number)
         assert len(record.completed) == 2
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
 
 
 def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:

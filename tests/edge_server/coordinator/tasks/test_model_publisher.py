@@ -22,7 +22,7 @@ from edge_client.pruning.lazy_slicing import Excerpt
 from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.rounds.broadcast.pacing import add_follower, begin, plan_broadcast
 from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
@@ -223,7 +223,7 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> No
     for number in (1, 2):
         record, _ = desk.round(number)
         assert len(record.completed) == 2
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
 
 
 def test_what_stays_on_a_device_is_the_model_as_it_is(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from edge_client.agent.task_runner import do_training
 from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decoded
 from edge_client.storage.private_state import PrivateState
-from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.validation import unpacked_cache
 from edge_server.coordinator.validation.encoding import check_encoding
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
@@ -202,7 +202,7 @@ def test_a_run_is_computed_again_to_the_bit_from_what_was_sent(tmp_path, words):
     for number in (1, 2):
         record, _ = bench.round(number)
         assert len(record.completed) == 2
-    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
 
 
 def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):

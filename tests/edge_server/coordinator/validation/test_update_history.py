@@ -11,7 +11,7 @@ from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.validation.canary import Canary
 from edge_server.coordinator.validation.replays import MOST, Replays
 from edge_server.coordinator.validation.update_history import UpdateHistory
-from edge_server.storage.journal_reader import Examined
+from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import ConfigError, PeerError
@@ -125,9 +125,9 @@ def test_the_firewall_is_on_by_default_and_the_canary_off():
 def test_a_guard_that_is_restored_from_rows_knows_what_one_knows_that_saw_them():
     seen, restored = UpdateHistory(FirewallSettings(), MAP), UpdateHistory(FirewallSettings(), MAP)
     rows = [
-        Examined(1, "a", ONE, None, {"model": 0.5}),
-        Examined(1, "b", TWO, Reason.OUT_OF_BOUNDS, {"model": 9.0}),
-        Examined(2, "a", TWO, Reason.NOT_FINITE),
+        ExaminedUpdate(1, "a", ONE, None, {"model": 0.5}),
+        ExaminedUpdate(1, "b", TWO, Reason.OUT_OF_BOUNDS, {"model": 9.0}),
+        ExaminedUpdate(2, "a", TWO, Reason.NOT_FINITE),
     ]
     for row in rows:
         blob = BlobRef(digest=row.digest, size=1)

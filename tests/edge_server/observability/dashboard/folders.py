@@ -10,7 +10,7 @@ import numpy as np
 from edge_server.config.load import load_config
 from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device
-from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.journal import AggregatedUpdate, Journal
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.explanations import (
@@ -100,7 +100,7 @@ def close(folder: RunFolder, journal: Journal, number: int) -> None:
     journal.struck("beta", number, "not-finite")
     journal.observed(observed(number))
     line = record(number)
-    made_of = [Aggregated("alpha", number, "a" * 64, 0)]
+    made_of = [AggregatedUpdate("alpha", number, "a" * 64, 0)]
     text = line.model_dump_json()
     journal.closed(number, "b" * 64, updates=made_of, over=["alpha"], record=text, traffic={})
     folder.add_round(line)

@@ -14,7 +14,7 @@ from edge_server.releases.registry.difference import differences, weight_distanc
 from edge_server.releases.registry.register import default_registry, enter_run, try_enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.security.manifest_signer import open_manifest_signer
-from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.journal import AggregatedUpdate, Journal
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -37,7 +37,9 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
         folder.add_round(RoundRecord(round=number, uplink_bytes=0, downlink_bytes=0, **record, **figures))
     journal = Journal(folder.journal, durable=False)
     for number, state in enumerate(STATES, start=1):
-        journal.closed(number, state, updates=[Aggregated("pi", 1, state, 0)], over=[], record="", traffic={})
+        journal.closed(
+            number, state, updates=[AggregatedUpdate("pi", 1, state, 0)], over=[], record="", traffic={}
+        )
     for attempt, clients in enumerate(({"pi": (3, 90), "gone": (2, 50)}, {"pi": (1, 90)}), start=1):
         journal.planned(attempt, attempt, {}, clients=clients)
     journal.close()
