@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from edge_server.config.units import UNKNOWN
 from edge_server.observability.report.charts import Chart
-from edge_server.observability.report.html_table import Cell
+from edge_server.observability.report.html_table import Cell as Cell
 
 SHOWN_ROWS = 40
 """Visible rows of a table; HTML folds the others away, Markdown refers to the run's files."""
@@ -121,23 +121,3 @@ def table(
 ) -> Table:
     """A table from sequences."""
     return Table(caption, tuple(columns), tuple(tuple(row) for row in rows), rest)
-
-
-__all__ = [
-    "SHOWN_ROWS",
-    "Block",
-    "Card",
-    "Cell",
-    "Code",
-    "Curves",
-    "Document",
-    "FactList",
-    "Paragraph",
-    "Picture",
-    "Section",
-    "Table",
-    "numbers",
-    "table",
-    "without_empty",
-    "words",
-]
