@@ -6,7 +6,7 @@ Messages are JSON objects with a `kind`. They contain references to blobs, never
 from __future__ import annotations
 
 import json
-from typing import cast
+from typing import cast, get_args
 
 from pydantic import ValidationError
 
@@ -107,58 +107,31 @@ RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage
 
 MESSAGES: dict[str, type[Message]] = {
-    "birth": Birth,
-    "death": Death,
+    **{message.model_fields["kind"].default: message for message in get_args(AnyMessage)},
     "task": TaskBase,
-    "task-reply": TaskReply,
-    "update": Update,
-    "delivery": Delivery,
-    "blob-request": BlobRequest,
-    "heard": BroadcastProgress,
-    "broadcast-end": BroadcastEnd,
-    "acknowledgement": Acknowledgement,
-    "refusal": Refusal,
-    "telemetry": Telemetry,
-    "round-announcement": RoundAnnouncement,
-    "federation-end": FederationEnd,
-    "certificate-request": CertificateRequest,
-    "issued-certificate": IssuedCertificate,
-    "key-advertisement": KeyAdvertisement,
-    "mask-cohort": MaskCohort,
-    "key-shares": KeyShares,
-    "entrusted-shares": EntrustedShares,
-    "unmask-request": UnmaskRequest,
-    "unmask-answer": UnmaskAnswer,
-    "model-offer": ModelOffer,
-    "model-withdrawal": ModelWithdrawal,
-    "model-report": ModelReport,
 }
+"""The class of each kind of message."""
 
 
 def encode_message(message: Message) -> bytes:
     """Encode a message as JSON; raises `PeerError` if it is larger than its kind allows."""
     payload = message.model_dump_json().encode()
     if len(payload) > message.max_bytes:
-        raise PeerError(
-            f"{message.kind} of {len(payload)} bytes exceeds {message.max_bytes}", reason=Reason.OVERSIZED
-        )
+        raise _oversized(message.kind, len(payload), message.max_bytes)
     return payload
 
 
 def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessage:
     """Decode a message; raises `PeerError` with a reason if it is not valid."""
     if len(payload) > MAX_MESSAGE_BYTES:
-        raise PeerError(
-            f"message of {len(payload)} bytes exceeds {MAX_MESSAGE_BYTES}", reason=Reason.OVERSIZED
-        )
+        raise _oversized("message", len(payload), MAX_MESSAGE_BYTES)
     head = _head(payload)
-    model = MESSAGES.get(str(head.get("kind")))
-    if model is TaskBase:
-        model = task_class(head.get("action"))
+    kind = str(head.get("kind"))
+    model = task_class(head.get("action")) if kind == "task" else MESSAGES.get(kind)
     if model is None:
-        raise PeerError(f"unknown kind of message {str(head.get('kind'))[:40]!r}", reason=Reason.UNKNOWN_KIND)
+        raise PeerError(f"unknown kind of message {kind[:40]!r}", reason=Reason.UNKNOWN_KIND)
     if len(payload) > model.max_bytes:
-        raise _oversized(str(head["kind"]), len(payload), model.max_bytes)
+        raise _oversized(kind, len(payload), model.max_bytes)
     low, high = PROTOCOL_RANGE
     version = head.get("protocol", PROTOCOL)
     if not isinstance(version, int) or not low <= version <= high:
@@ -168,13 +141,12 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
     try:
         message = model.model_validate_json(payload)
     except ValidationError as error:
-        raise PeerError(f"malformed {head['kind']}: {_first_problem(str(head['kind']), error)}") from error
+        raise PeerError(f"malformed {kind}: {_first_problem(kind, error)}") from error
     if federation is not None and message.federation != federation:
         raise PeerError(
             f"{message.kind} for federation {message.federation!r}, this is {federation!r}",
             reason=Reason.WRONG_FEDERATION,
         )
-    # MESSAGES has these classes only.
     return cast(AnyMessage, message)
 
 
