@@ -122,7 +122,7 @@ def find_initial_model(
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
         manifest = {"state_sha256": note.state_sha256, "run": note.run, "round": note.round}
         return InitialModel(folder.model(0), stated, note.version, manifest)
-    path, version = _located(stated, [one for one in registries if (one / FILE).is_file()])
+    path, version = _located(stated, [registry for registry in registries if (registry / FILE).is_file()])
     return InitialModel(path, stated, version, _manifest(path.with_name("manifest.json")))
 
 
@@ -145,7 +145,7 @@ def noted_start(folder: RunFolder) -> StartedFrom | None:
 def _located(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]:
     names: list[str] = []
     for registry in registries:
-        versions = [one.version for one in Registry(registry).versions()]
+        versions = [version.version for version in Registry(registry).versions()]
         if stated in versions:
             return registry / stated / "model" / STATE, stated
         names += versions

@@ -66,8 +66,8 @@ def serve(
     registry_path = registry or default_registry(out)
     with (
         locked(out),
-        open_object_store(config.blobs, out / "depot") as depot,
-        open_bridges(config, address, registry_path) as beside,
+        open_object_store(config.blobs, out / "depot") as object_store,
+        open_bridges(config, address, registry_path) as bridges,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_provenance(folder.path)
@@ -77,10 +77,10 @@ def serve(
         resume = recovered.resumption if recovered else None
         first = None if resume else find_initial_model(config, [registry_path, RUNS / "registry"], folder)
         coordinator = assemble(
-            config, run, folder, resume=resume, signer=signer, object_store=depot, first=first
+            config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
         )
         print_notices(coordinator.notices)
-        server = Server(address, coordinator, WatcherGroup(watcher, beside), recovered)
+        server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered)
         warn_of_open_broker(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()

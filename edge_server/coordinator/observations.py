@@ -89,7 +89,7 @@ def _bounded(groups: Mapping[str, ChannelScores]) -> dict[str, ChannelScores]:
     """The first groups that together have at most `MOST_NUMBERS` numbers."""
     kept, left = {}, MOST_NUMBERS
     for name, group in groups.items():
-        size = len(group.scores) + sum(len(one) for one in group.kept.values() if not isinstance(one, int))
+        size = len(group.scores) + sum(len(ids) for ids in group.kept.values() if not isinstance(ids, int))
         if size <= left:
             kept[name], left = group, left - size
     return kept

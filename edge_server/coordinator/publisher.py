@@ -30,10 +30,10 @@ class Publisher:
         federation: str,
         link: Link,
         store: BlobStore,
-        tally: RunCounters,
+        counters: RunCounters,
         unreadable: Callable[[str], None] = lambda digest: None,
     ) -> None:
-        self._federation, self._link, self._store, self._tally = federation, link, store, tally
+        self._federation, self._link, self._store, self._counters = federation, link, store, counters
         self._unreadable = unreadable
         self._announced: Message | None = None
         self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
@@ -42,7 +42,7 @@ class Publisher:
         """Publish a retained message for all devices; those that are `present` receive it now."""
         self._announced = message
         payload = encode_message(message)
-        self._tally.announced(present, len(payload))
+        self._counters.announced(present, len(payload))
         self._link.publish(str(StateTopic(self._federation)), payload, retain=True)
 
     def announce_again(self) -> None:
@@ -53,7 +53,7 @@ class Publisher:
     def send(self, device: str, message: Message) -> None:
         """Send a message to one device."""
         payload = encode_message(message)
-        self._tally.sent(device, len(payload))
+        self._counters.sent(device, len(payload))
         self._link.publish(self._topic(device, Channel.DOWN), payload)
 
     def send_to_stranger(self, device: str, message: Message) -> None:
@@ -68,7 +68,7 @@ class Publisher:
         """Send a device the chunks that it has asked for."""
         device, ref = command.device, command.ref
         for index in range(command.first, min(command.first + command.count, ref.chunks)):
-            self._tally.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
+            self._counters.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
             self._link.send_chunk(
                 (device, ref.digest, index),
                 self._topic(device, Channel.DOWN_BLOB),
@@ -84,7 +84,7 @@ class Publisher:
             except OSError as error:
                 log.warning("a chunk for all cannot be read: %s", error)
                 return
-            self._tally.published(command.listeners, command.attempt, len(frame))
+            self._counters.published(command.listeners, command.attempt, len(frame))
             self._link.publish(topic, frame, qos=0)
 
     def _read(self, ref: BlobRef, index: int) -> bytes:

@@ -63,13 +63,13 @@ def replay(run: Path) -> Iterator[Replayed]:
         plannings, begun_with = reader.plannings(), reader.begun_with()
     if not rounds:
         raise ConfigError(f"{run} has no closed round yet")
-    again = _Again(config.make_strategy(), _channel_map(run), UpdateArchive(folder.spool, 0), updates)
+    again = _Replay(config.make_strategy(), _channel_map(run), UpdateArchive(folder.spool, 0), updates)
     for closed in rounds:
         yield again.round(closed, plannings, begun_with.get(closed.round - 1))
 
 
 @dataclass(frozen=True)
-class _Again:
+class _Replay:
     strategy: Strategy
     channel_map: ChannelMap
     spool: UpdateArchive
@@ -85,7 +85,7 @@ class _Again:
             return Replayed(number, ReplayVerdict.NOT_KEPT, len(made_of), sha256)
         if unread := self._unread(made_of):
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=unread)
-        damaged = [one.device for one in made_of if _digest(folder / one.digest) != one.digest]
+        damaged = [update.device for update in made_of if _digest(folder / update.digest) != update.digest]
         if damaged:
             detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=detail)
@@ -95,7 +95,7 @@ class _Again:
         except ConfigError as error:
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=str(error))
         with tempfile.TemporaryDirectory(prefix="edge-replay-") as unpacked:
-            sent = [self._update(one, folder, UnpackedCache(Path(unpacked))) for one in made_of]
+            sent = [self._update(update, folder, UnpackedCache(Path(unpacked))) for update in made_of]
             after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
         verdict = ReplayVerdict.AGREES if found == sha256 else ReplayVerdict.DIFFERS
@@ -105,19 +105,19 @@ class _Again:
         """Which row of the journal cannot be used; empty if all can."""
         if not made_of:
             return "the journal's row of this round does not say which updates it was made of"
-        lost = [one.device for one in made_of if (one.device, one.attempt, one.digest) not in self.updates]
+        lost = [u.device for u in made_of if (u.device, u.attempt, u.digest) not in self.updates]
         return f"the journal's row of the update of {', '.join(lost)} cannot be read" if lost else ""
 
-    def _update(self, one: AggregatedUpdate, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
-        update, ratio = self.updates[one.device, one.attempt, one.digest]
-        path = folder / one.digest
-        return client_update(update, path, unpacked=unpacked, staleness=one.staleness, ratio=ratio)
+    def _update(self, used: AggregatedUpdate, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
+        update, ratio = self.updates[used.device, used.attempt, used.digest]
+        path = folder / used.digest
+        return client_update(update, path, unpacked=unpacked, staleness=used.staleness, ratio=ratio)
 
 
 def _known(state: State, number: int, plannings: list[RecordedPlanning]) -> State:
     """The state with the clients of the round's plannings."""
-    met = [planned.clients for planned in plannings if planned.round == number and not planned.deliver]
-    clients = {name: about for one in met for name, about in one.items()}
+    rounds = [planned for planned in plannings if planned.round == number and not planned.deliver]
+    clients = {name: about for planned in rounds for name, about in planned.clients.items()}
     return replace(state, clients={**state.clients, **clients})
 
 

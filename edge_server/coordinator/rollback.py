@@ -64,18 +64,18 @@ def measured(
     The updates are read again from the archive (`kept`); where they are not there, the norms in the journal
     count. Of a masked round only the names are known.
     """
-    closed = next(one for one in reader.rounds() if one.round == number)
+    closed = next(closed for closed in reader.rounds() if closed.round == number)
     norms = {(row.device, row.digest): row.norms for row in reader.examined() if row.reason is None}
     examples = {
         (u.device, u.blob.digest): u.metrics.examples for u, reason, _ in reader.updates() if not reason
     }
     found = {
-        one.device: {
-            **norms.get((one.device, one.digest), {}),
-            "examples": float(examples.get((one.device, one.digest), 0)),
-            **_largest(kept / one.digest, unpacked),
+        update.device: {
+            **norms.get((update.device, update.digest), {}),
+            "examples": float(examples.get((update.device, update.digest), 0)),
+            **_largest(kept / update.digest, unpacked),
         }
-        for one in closed.updates
+        for update in closed.updates
     }
     with contextlib.suppress(ValueError):
         completed = RoundRecord.model_validate_json(closed.record).completed

@@ -62,7 +62,7 @@ def round_record(
         test_loss=tested[0].loss if tested else None,
         test_accuracy=tested[0].accuracy if tested else None,
         tier_accuracy={
-            tier: one.accuracy for tier, one in tested.items() if tier and one.accuracy is not None
+            tier: test.accuracy for tier, test in tested.items() if tier and test.accuracy is not None
         },
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
@@ -80,7 +80,7 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
         name: Rejected(device=name, reason=Reason.OUT_OF_BOUNDS, detail=words)
         for name, words in look.refused.items()
     }
-    return tuple(one for _, one in sorted((early | late).items()))
+    return tuple(rejected for _, rejected in sorted((early | late).items()))
 
 
 def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
@@ -92,5 +92,5 @@ def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
 
 def closed_event(record: RoundRecord) -> RoundClosed:
     """The event that a round is closed, with what the comparison of its updates found."""
-    refused = {one.device: one.detail for one in record.rejected if one.detail}
+    refused = {rejected.device: rejected.detail for rejected in record.rejected if rejected.detail}
     return RoundClosed(record.round, record.diverged, refused, record.exaggerated)

@@ -81,8 +81,8 @@ class TierAssigner:
     def observe(self, state: Any, updates: Mapping[str, tuple[Update, float | None]]) -> Any:
         """Learn speeds from a round's updates, each with the ratio of its task."""
         trained = [
-            Trained(name, one.metrics.examples, one.metrics.epochs, one.metrics.seconds, ratio)
-            for name, (one, ratio) in updates.items()
+            Trained(name, update.metrics.examples, update.metrics.epochs, update.metrics.seconds, ratio)
+            for name, (update, ratio) in updates.items()
             if name in self._undecided and ratio is not None
         ]
         return self._made().observe(state, trained) if trained and self._learns else state
@@ -114,11 +114,11 @@ class TierAssigner:
     def _needs_of(self, tier: int) -> TrainingNeeds:
         cost = network_cost(self._build(tier).requires_grad_(True), self._input_shape)
         plan = self._config.training
-        one = cost.training(plan, examples=plan.batch_size)
+        batch = cost.training(plan, examples=plan.batch_size)
         more = cost.training(plan, examples=plan.batch_size + 1)
-        each = more.data - one.data
+        each = more.data - batch.data
         return TrainingNeeds(
-            one.total - plan.batch_size * each,
+            batch.total - plan.batch_size * each,
             each,
             macs=cost.training_macs(examples=1, epochs=1),
             moved=cost.training_bytes(examples=1, epochs=1),

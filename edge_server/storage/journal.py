@@ -155,8 +155,8 @@ class Journal:
                 written.executemany(
                     "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)",
                     [
-                        (device, attempt, one.task.model_dump_json(), one.max_bytes)
-                        for device, one in assignments.items()
+                        (device, attempt, assignment.task.model_dump_json(), assignment.max_bytes)
+                        for device, assignment in assignments.items()
                     ],
                 )
 
@@ -228,7 +228,7 @@ class Journal:
         `refused` are accepted updates that the comparison with all others refused. `record` is the line of
         history, `traffic` the counts of the run so far.
         """
-        made_of = json.dumps([[one.device, one.attempt, one.digest, one.staleness] for one in updates])
+        made_of = json.dumps([[u.device, u.attempt, u.digest, u.staleness] for u in updates])
         with self._written() as written:
             written.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",

@@ -286,7 +286,7 @@ class JournalReader:
         made = self._made(
             "rounds",
             [(number, updates)],
-            lambda _, said: [AggregatedUpdate(*one) for one in json.loads(said)],
+            lambda _, said: [AggregatedUpdate(*update) for update in json.loads(said)],
         )
         return tuple(made[0]) if made else ()
 
@@ -304,7 +304,7 @@ class JournalReader:
     def begun_with(self) -> dict[int, str]:
         """The digest of the model that each round after a closed one begins with, by the closed one."""
         ended = {closed.round: closed.state_sha256 for closed in self.rounds()}
-        return {**ended, **{one.round: one.state_sha256 for one in self.undone()}}
+        return {**ended, **{undone.round: undone.state_sha256 for undone in self.undone()}}
 
     def traffic(self) -> Mapping[str, Any]:
         """The counts of the run up to its last closed round (`Tally.traffic`)."""

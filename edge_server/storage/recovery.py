@@ -88,7 +88,7 @@ class _Seen:
     @property
     def base(self) -> int:
         """The index of the planning that began the open round; later plannings added devices to it."""
-        return max((n for n, one in enumerate(self.plannings) if not one.joins), default=0)
+        return max((n for n, planning in enumerate(self.plannings) if not planning.joins), default=0)
 
 
 def recover(
@@ -199,7 +199,7 @@ def _since_attempt(tasks: list[OpenTask], plannings: list[RecordedPlanning], rul
     """The first attempt whose updates may still wait to be aggregated."""
     if rules.buffering is not None:
         return min((attempt for _, attempt, _, _ in tasks), default=0)
-    return max((one.attempt for one in plannings if not one.joins), default=0)
+    return max((planning.attempt for planning in plannings if not planning.joins), default=0)
 
 
 def _federation(
@@ -224,7 +224,7 @@ def _federation(
         phase=phase,
         round=number,
         attempt=seen.attempt,
-        plannings=sum(1 for one in seen.plannings if one.round == number) if open_round else 0,
+        plannings=sum(1 for planning in seen.plannings if planning.round == number) if open_round else 0,
         fleet=fleet,
         participants=participants,
         needed=seen.plannings[seen.base].needed if last and open_round else None,
@@ -255,7 +255,7 @@ def _participants(
     if last is None:
         return Participants()
     buffered = rules.buffering is not None and not last.deliver
-    planned_at = {one.attempt: one.planned_at for one in seen.plannings}
+    planned_at = {planning.attempt: planning.planned_at for planning in seen.plannings}
     made = []
     for device, attempt, task, max_bytes in tasks:
         if attempt not in planned_at or (attempt < seen.plannings[seen.base].attempt and not buffered):
@@ -267,7 +267,7 @@ def _participants(
         assignment = Assignment(decode_task(task), max_bytes)
         participant = Participant(device, assignment, deadline=now + left, began=now - max(gone, 0.0))
         made.append(_as_it_stood(participant, seen, delivered))
-    masked = any(one.assignment.task.masking is not None for one in made)
+    masked = any(participant.assignment.task.masking is not None for participant in made)
     return _unmasked(made, seen) if masked else Participants.of(made)
 
 
@@ -278,10 +278,12 @@ def _is_void(undone: UndoneRound, device: str, attempt: int, *, buffered: bool) 
 
 def _unmasked(made: list[Participant], seen: _Seen) -> Participants:
     """The sum of a masked round, if it was opened; else nothing, as the agreed masks are lost."""
-    for one in made:
-        update, _, _ = seen.verdicts.get((COHORT, one.assignment.task.attempt), (None, None, None))
+    for participant in made:
+        update, _, _ = seen.verdicts.get((COHORT, participant.assignment.task.attempt), (None, None, None))
         if update is not None:
-            return Participants.of([replace(one, device=COHORT, status=Status.COUNTED, update=update)])
+            return Participants.of(
+                [replace(participant, device=COHORT, status=Status.COUNTED, update=update)]
+            )
     return Participants()
 
 
