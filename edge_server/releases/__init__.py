@@ -1,1 +1,1 @@
-"""Finished models: the registry of versions and their rollout to devices."""
+"""Finished models: the registry of their versions, and the rollout of a version to devices."""

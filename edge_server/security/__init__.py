@@ -1,1 +1,1 @@
-"""Who may connect, what is signed, and secure aggregation."""
+"""Device certificates, signed manifests, and secure aggregation."""

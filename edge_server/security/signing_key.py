@@ -1,4 +1,4 @@
-"""The server's Ed25519 key: made or read, shown as a public key, used to sign manifests."""
+"""The server's Ed25519 key: load or make it, show its public half, sign manifests."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ REMEDY = "name another path, and a key is made there"
 
 @dataclass(frozen=True, eq=False)
 class Signer:
-    """A key that signs; `fingerprint` is how manifests name it."""
+    """A signing key; manifests name it by its `fingerprint`."""
 
     key: Ed25519PrivateKey
     fingerprint: str
 
     def sign(self, manifest: Manifest) -> SignedManifest:
-        """The manifest with its signature; the same one each time."""
+        """The signed manifest; signatures are deterministic."""
         signature = self.key.sign(signed_bytes(manifest)).hex()
         return SignedManifest(manifest=manifest, key=self.fingerprint, signature=signature)
 
     @property
     def public_text(self) -> str:
-        """The public key in PEM, which devices name with `--trust`."""
+        """The public key in PEM, for the devices' option `--trust`."""
         public = self.key.public_key()
         return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def load_or_make_signing_key(path: Path) -> Signer:
-    """The key at `path`, a new one (mode 0600) where there is none; raises `ConfigError` for other files."""
+    """The key at `path`, made (mode 0600) if missing; raises `ConfigError` for other files."""
     try:
         if not path.exists():
             _make(path)
@@ -64,12 +64,12 @@ def load_or_make_signing_key(path: Path) -> Signer:
 
 
 def public_key_text(path: Path) -> str:
-    """The public half, in PEM, of the signing key at `path`; a new key where there is none."""
+    """The public half, in PEM, of the signing key at `path`, made if missing."""
     return load_or_make_signing_key(path).public_text
 
 
 def _make(path: Path) -> None:
-    """Put a new key at `path` all at once; whoever comes second takes the first one's."""
+    """Write a new key at `path` atomically; if another process was first, its key is used."""
     data = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")

@@ -1,1 +1,1 @@
-"""The models that runs have ended with: versions in SQLite, their files beside it."""
+"""The registry of the models that runs have produced: versions in SQLite, files in folders."""

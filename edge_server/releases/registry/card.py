@@ -22,13 +22,13 @@ COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices",
 
 
 def model_card(version: Version, described: Mapping[str, Any]) -> str:
-    """The card of a version; `described` is the manifest of its global model, as far as there is one."""
+    """The card of a version; `described` is the manifest of its global model, or empty."""
     head = "\n".join(yaml_lines(_head(version)))
     return f"---\n{head}\n---\n\n{model_card_body(version, described)}"
 
 
 def _head(version: Version) -> dict[str, Any]:
-    """What programs read; the digests are sha256 in hex."""
+    """The YAML head for programs; digests are SHA-256 in hex."""
     return {
         "version": version.version,
         "library_name": "onnx",
@@ -62,7 +62,7 @@ def _head(version: Version) -> dict[str, Any]:
 
 
 def yaml_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """A mapping as YAML; texts are spelled as in JSON, which YAML includes, and nothing is left to guess."""
+    """A mapping as YAML, with values as JSON, which is valid YAML and unambiguous."""
     for key, value in values.items():
         if isinstance(value, list) and value:
             yield f"{indent}{key}:"
@@ -82,7 +82,7 @@ def _item(item: Any, indent: str) -> Iterator[str]:
 
 
 def model_card_body(version: Version, described: Mapping[str, Any], *, files: str = "") -> str:
-    """What people read of a card; `files` is the folder of the ONNX files, ending in a slash."""
+    """The card's text for people; `files` is the folder of the ONNX files, ending in a slash."""
     model = described.get("model", {})
     shape = " x ".join(str(size) for size in model.get("input_shape", ()))
     takes = (
@@ -140,7 +140,7 @@ def _row(tier: TierModel, files: str) -> tuple[str, ...]:
 
 
 def _serving_text(tier: TierModel) -> str:
-    """How many of its devices serve it, where some have kept the model before."""
+    """How many of its devices serve it, if some kept their earlier model."""
     serving = tier.devices_serving
     return "" if serving in (None, tier.devices) else f", {serving or 'none'} of them serving it"
 

@@ -1,4 +1,4 @@
-"""What a run has ended with, read from its folder."""
+"""Describe a run's models, read from its folder, as a version."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from schemas.security.manifest import Manifest, decode_manifest, manifest_path
 
 KEPT_PARENTS = 3
 Signed = tuple[Manifest, str]
-"""What is signed of a file, and the fingerprint of the key."""
+"""A file's manifest, and the fingerprint of the key that signed it."""
 
 
 def describe_run(run: Path, *, name: str | None = None) -> Version:
-    """What the registry says of a run's models."""
+    """A run's models as a version; raises `ConfigError` for folders without a finished run."""
     summary, history = _summary(run), read_history(run / "history.jsonl")
     paths = sorted((run / "onnx").glob("tier-*.onnx"), key=tier_of_file)
     if not paths:
@@ -65,13 +65,13 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
 
 
 def _parents(states: list[str], first: StartedFrom | None) -> list[str]:
-    """The last models before the one that the run ended with, and the one that the run started from."""
+    """The digests of the last models before the run's final one, and of the model it started from."""
     nearest = states[1 : 1 + KEPT_PARENTS]
     return nearest if first is None else list(dict.fromkeys([*nearest, first.state_sha256]))
 
 
 def tier_of_file(path: Path) -> int:
-    """The tier that a file's name says."""
+    """The tier in a file's name."""
     try:
         return int(path.stem.removeprefix("tier-"))
     except ValueError:
@@ -91,7 +91,7 @@ def _summary(run: Path) -> Summary:
 
 
 def _manifest(path: Path) -> Signed | None:
-    """What is signed of a tier's file; raises `ConfigError` where that is said of another file."""
+    """A tier's manifest, if it is signed; raises `ConfigError` if the manifest is of another file."""
     public = path.parent.parent / "signing.pub"
     if not manifest_path(path).exists() or not public.exists():
         return None
@@ -100,8 +100,8 @@ def _manifest(path: Path) -> Signed | None:
 
 
 def _key(signed: Iterable[Signed | None]) -> str | None:
-    """The one key that has signed them all."""
-    keys = {None if one is None else one[1] for one in signed}
+    """The key that signed all files, if there is one."""
+    keys = {None if entry is None else entry[1] for entry in signed}
     return keys.pop() if len(keys) == 1 else None
 
 
@@ -115,7 +115,7 @@ def _states(run: Path) -> list[str]:
 
 
 def _device_tiers(run: Path) -> dict[str, int]:
-    """The tier that each device was given last, by evidence where it states none."""
+    """The tier that each device was assigned last."""
     journal = RunFolder(run).journal
     if not journal.exists():
         return {}
@@ -146,7 +146,7 @@ def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord
 
 
 def _ratio(path: Path) -> float:
-    """What the file itself says, where no signature does."""
+    """The pruning ratio in the file's own metadata, for files without a manifest."""
     from edge_client.inference.onnx_model import load_model
 
     return float(load_model(path, threads=1).provenance.get("prune_ratio", "0"))

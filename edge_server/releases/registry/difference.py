@@ -1,4 +1,4 @@
-"""Two versions beside each other: what each of them is, tier by tier, and how far their weights are apart."""
+"""The differences between two versions, tier by tier, and the distance between their weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from schemas.tensors.blobs import FileGroups
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that two versions differ in, as people read it."""
+    """One difference between two versions, formatted for people."""
 
     what: str
     before: str
@@ -50,7 +50,7 @@ SPELLED: dict[str, Callable[[float], str]] = {
 
 
 def differences(before: Version, after: Version) -> list[Difference]:
-    """Everything that is not the same, the versions' own fields first."""
+    """All differences, the versions' own fields first."""
     found = [
         Difference(what, _text(getattr(before, field)), _text(getattr(after, field)))
         for what, field in _OWN.items()
@@ -104,7 +104,7 @@ def _spelled(what: str, value: float | None) -> str:
 
 
 def _change(before: float | None, after: float | None, *, share: bool) -> str:
-    """Shares in points, everything else in percent."""
+    """The change, of shares in percentage points, of other numbers in percent."""
     if before is None or after is None:
         return ""
     if share:
@@ -113,9 +113,9 @@ def _change(before: float | None, after: float | None, *, share: bool) -> str:
 
 
 def weight_distance(before: Path, after: Path) -> float | None:
-    """How far two global models are apart: the L2 norm of their difference over that of the first.
+    """The L2 norm of the difference of two global models over that of the first.
 
-    `before` and `after` are the versions' folders; None where they are not of the same shapes, or not there.
+    `before` and `after` are the versions' folders; None if a model is missing or the shapes differ.
     """
     try:
         one = FileGroups(before / "model" / "state.safetensors")["model"]

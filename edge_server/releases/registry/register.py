@@ -1,4 +1,4 @@
-"""From a run's folder to a version in the registry: described, copied, with a card."""
+"""Enter a run's models into the registry: describe the version, copy its files, write its card."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 
 def default_registry(run: Path) -> Path:
-    """Where the registry lies unless the user says so: beside the run's folder."""
+    """The default registry of a run: a folder next to the run's folder."""
     return run.absolute().parent / "registry"
 
 
 def enter_run(registry: Registry, run: Path, *, name: str | None = None) -> Version:
-    """Enter what the run in that folder has ended with, under its folder's name unless another is given.
+    """Enter the models of the run in that folder, under its folder's name unless another is given.
 
-    Where another run has that name already it is entered under its id, which no other has.
-    Raises `ConfigError` for a folder without a run that is over, or one that has left no ONNX files.
+    If another run has that name, its unique id is used instead. Raises `ConfigError` for a folder without a
+    finished run, or without ONNX files.
     """
     version = describe_run(run, name=name)
     if name is None and any(_is_another(known, version) for known in registry.versions()):
@@ -44,7 +44,7 @@ def _is_another(known: Version, version: Version) -> bool:
 
 
 def try_enter_run(folder: Path, run: Path) -> Version | None:
-    """As `enter_run`, at the end of a run: what fails here takes nothing from the run."""
+    """Like `enter_run`, at the end of a run: failures are only logged."""
     if not list((run / "onnx").glob("tier-*.onnx")):
         return None
     try:
@@ -55,7 +55,7 @@ def try_enter_run(folder: Path, run: Path) -> Version | None:
 
 
 def _fill(folder: Path, run: Path, version: Version) -> None:
-    """Copy what the version is made of, and write its card."""
+    """Copy the version's files, and write its card."""
     for tier in version.tiers:
         path = run / "onnx" / f"tier-{tier.tier}.onnx"
         for source in (path, manifest_path(path)):

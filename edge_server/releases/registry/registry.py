@@ -2,11 +2,11 @@
 
     registry.sqlite             the versions, which of them is active, the rollouts
     VERSION/README.md           the model card
-    VERSION/tier-1.onnx ...     what devices serve, each with its signed manifest beside it
+    VERSION/tier-1.onnx ...     what devices serve, each with its signed manifest
     VERSION/signing.pub         the key that has signed them
     VERSION/model/              the global model: state, channel map, manifest
 
-A version's folder is made aside and renamed, and only then entered: what is listed is whole.
+A version's folder is written under another name, renamed, and then entered: listed versions are complete.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ CREATE TABLE IF NOT EXISTS targets (
 
 
 class Registry:
-    """The registry in a folder, made where there is none; each method is a transaction of its own."""
+    """The registry in a folder, made if missing; each method is a transaction."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def existing(cls, folder: Path) -> Registry:
-        """One that holds something; raises `ConfigError` where there is none."""
+        """An existing registry; raises `ConfigError` if there is none."""
         if not (folder / FILE).is_file():
             raise ConfigError(
-                f"there is no registry in {folder}: a run makes one beside its folder; name it with"
+                f"there is no registry in {folder}: a run makes one next to its folder; name it with"
                 " --registry DIR, or enter a run's models with `edge-server models add RUN`"
             )
         return cls(folder)
 
     @contextlib.contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
-        """A connection, and what is done with it all or nothing; on disk at the end of the block."""
+        """A connection for one transaction, which is on disk at the end of the block."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.folder / FILE, timeout=30)) as connection:
@@ -74,15 +74,15 @@ class Registry:
             raise ConfigError(f"registry {self.folder}: {error}") from error
 
     def path(self, version: str) -> Path:
-        """Where a version's files are."""
+        """The folder of a version."""
         return self.folder / version
 
     def onnx(self, version: str, tier: int) -> Path:
-        """A tier's file."""
+        """The path of a tier's file."""
         return self.path(version) / f"tier-{tier}.onnx"
 
     def enter(self, version: Version, fill: Callable[[Path], None]) -> None:
-        """Keep a version: `fill` writes its files into a folder. One of that name is replaced."""
+        """Enter a version, replacing one of that name; `fill` writes its files into a folder."""
         aside, place = self.folder / f".{version.version}.part", self.path(version.version)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(aside)
@@ -111,7 +111,7 @@ class Registry:
             )
 
     def versions(self) -> list[Version]:
-        """All of them, the newest first."""
+        """All versions, the newest first."""
         with self.database() as database:
             rows = database.execute(
                 "SELECT record FROM versions ORDER BY created_at DESC, version"
@@ -119,7 +119,7 @@ class Registry:
         return [self._read(record) for (record,) in rows]
 
     def version(self, name: str) -> Version:
-        """The version of that name; raises `ConfigError` with the nearest one."""
+        """The version of that name; raises `ConfigError` with the nearest name."""
         with self.database() as database:
             row = database.execute("SELECT record FROM versions WHERE version = ?", (name,)).fetchone()
             names = [one for (one,) in database.execute("SELECT version FROM versions").fetchall()]
@@ -131,12 +131,12 @@ class Registry:
         try:
             return Version.model_validate_json(record)
         except ValidationError as error:
-            problem = f"{error.error_count()} fields are not as this program writes them"
+            problem = f"{error.error_count()} fields were not written by this program"
             raise ConfigError(f"registry {self.folder / FILE}: {problem}") from error
 
-    # --- which one is meant to be served ---
+    # --- the active version ---
     def active(self, federation: str) -> str | None:
-        """The version that a federation's devices are meant to serve, if one was ever named."""
+        """The version that a federation's devices are meant to serve, if one is set."""
         return self.actives().get(federation)
 
     def actives(self) -> dict[str, str]:
@@ -145,14 +145,14 @@ class Registry:
             return dict(database.execute("SELECT federation, version FROM active").fetchall())
 
     def clear_active(self, version: Version) -> bool:
-        """This version is not the one to be served any more; returns whether it was."""
+        """Make this version inactive; returns whether it was active."""
         with self.database() as database:
             row = (version.federation, version.version)
             gone = database.execute("DELETE FROM active WHERE federation = ? AND version = ?", row)
             return gone.rowcount > 0
 
     def set_active(self, version: Version) -> None:
-        """From now on this is the version that its federation's devices are meant to serve."""
+        """Make this the version that its federation's devices are meant to serve."""
         with self.database() as database:
             row = (version.federation, version.version, time.time())
             database.execute("INSERT OR REPLACE INTO active VALUES (?, ?, ?)", row)

@@ -1,4 +1,4 @@
-"""A version as the registry describes it: where it comes from, what each tier's file is, who has signed."""
+"""A version in the registry: its origin, the file of each tier, its signer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Milliseconds = Annotated[float, Field(ge=0)]
 
 
 class TierModel(Frozen):
-    """One tier's ONNX file. `test_accuracy` is the server's; `devices` measured the means beside it.
+    """One tier's ONNX file. `test_accuracy` is the server's; `devices` measured the device means.
 
-    `devices_serving` of them serve it, the others have kept the model before; None where that was not told.
+    `devices_serving` of them serve it, the others kept their earlier model; None if unknown.
     `parent_sha256` is the state of the global model that it was cut from.
     """
 
@@ -38,12 +38,12 @@ class TierModel(Frozen):
 
 
 class Version(Frozen):
-    """What a run ended with: the global model after `round`, and a file for each tier.
+    """The result of a run: the global model after `round`, and a file for each tier.
 
-    `state_sha256` is the global model's, `parents` those that it was made from, the nearest first. `key` is
-    the fingerprint of the key that has signed every tier's file; None where one of them is not signed.
-    The run was `started_from` another's model, if it did not begin with a network of its own.
-    `created_at` is in seconds since 1970; `device_tiers` are those that the run's devices trained last.
+    `state_sha256` is the global model's digest, `parents` those of earlier models, the nearest first. `key`
+    is the fingerprint of the key that signed every tier's file; None if a file is not signed. `started_from`
+    names the model that the run began with, unless it began with a new network. `created_at` is in seconds
+    since 1970; `device_tiers` are the tiers that the run's devices trained last.
     """
 
     version: Name
@@ -67,5 +67,5 @@ class Version(Frozen):
     started_from: StartedFrom | None = None
 
     def tier(self, number: int) -> TierModel | None:
-        """The model of a tier, if it has one."""
-        return next((one for one in self.tiers if one.tier == number), None)
+        """The model of a tier, if there is one."""
+        return next((tier for tier in self.tiers if tier.tier == number), None)

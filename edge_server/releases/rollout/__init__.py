@@ -1,1 +1,1 @@
-"""Bringing a version of the registry to devices: group by group, and back where it does not do."""
+"""Rollout of a registry version to devices, group by group, and back if it fails."""

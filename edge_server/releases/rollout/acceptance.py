@@ -1,4 +1,4 @@
-"""How a group stands, and what follows: wait, open the next one, or stop the rollout."""
+"""Judge a group: wait, open the next one, or stop the rollout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 
 
 class GroupVerdict(StrEnum):
-    """What follows from a group's standing."""
+    """What follows from a group's results."""
 
     OPEN = "open"
     SUCCEEDED = "succeeded"
@@ -20,7 +20,7 @@ class GroupVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class GroupStanding:
-    """Devices of a group: all, those that are left out because they are away, those kept, those failed."""
+    """Counts of a group: all devices, those `away` and excluded, those that `kept` the model or `failed`."""
 
     devices: int
     away: int
@@ -29,7 +29,7 @@ class GroupStanding:
 
     @property
     def counted(self) -> int:
-        """The devices that shares are of."""
+        """The devices that shares refer to."""
         return self.devices - self.away
 
 
@@ -45,10 +45,10 @@ def count_group(targets: Iterable[Target]) -> GroupStanding:
 
 
 def judge(standing: GroupStanding, rules: RolloutRules) -> tuple[GroupVerdict, str]:
-    """What follows from the rules, and why.
+    """The group's verdict under the rules, and why.
 
-    As hawkBit's conditions: succeeded at `success` or more of the group, failed above `error`. Beyond those,
-    a group that can no longer succeed has failed, or the rollout would hang.
+    Like hawkBit's conditions: success at a share of `success` or more, failure above a share of `error`. In
+    addition a group that can no longer succeed has failed, or the rollout would hang.
     """
     counted, failed = standing.counted, standing.failed
     if counted == 0:
@@ -67,5 +67,5 @@ def judge(standing: GroupStanding, rules: RolloutRules) -> tuple[GroupVerdict, s
 
 
 def rounded_down(number: float) -> int:
-    """The whole number below, where 5% of 20 are one and not, by a hair, none."""
+    """Round down, tolerating floating-point error: 5% of 20 is 1, not 0."""
     return int(round(number, 9))

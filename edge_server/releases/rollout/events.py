@@ -1,4 +1,4 @@
-"""What may happen to a rollout (events) and what it wants done (commands)."""
+"""Events of the rollout machine, and the commands that it returns."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from schemas.tensors.chunks import BlobRef
 
 @dataclass(frozen=True)
 class Connected:
-    """Event: the link to the broker is up; chunks may have `chunk_bytes`."""
+    """Event: connected to the broker; chunks have `chunk_bytes`."""
 
     chunk_bytes: int
 
 
 @dataclass(frozen=True)
 class MessageReceived:
-    """Event: a message of a device; its topic has already proved who sent it."""
+    """Event: a message of a device; its topic has proved the sender."""
 
     message: Birth | Death | ModelReport | BlobRequest
 
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Event: the user takes the version back."""
+    """Event: the user withdraws the version."""
 
     why: str
 

@@ -1,4 +1,4 @@
-"""Who belongs to which group: always the same for the same devices and version, each tier spread over all."""
+"""Assign devices to groups: the same for the same devices and version, with every tier spread over all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Group = tuple[str, ...]
 
 
 def groups_of(tiers: Mapping[str, int], version: str, *, canary: int, groups: int) -> tuple[Group, ...]:
-    """The devices, whose `tiers` these are, in groups: `canary` of them first, the rest in equal parts.
+    """Split the devices with these `tiers` into groups: `canary` of them first, the rest in equal parts.
 
-    Another version has other devices go first. Where a group has room it holds devices of every tier: what is
-    wrong with the model of one tier alone shall show early.
+    Another version has other devices in the canary. Groups contain devices of every tier if they are large
+    enough, so that a fault in one tier's model shows early.
     """
     ordered = _in_order(tiers, version)
     first, rest = ordered[:canary], ordered[canary:]
@@ -21,14 +21,14 @@ def groups_of(tiers: Mapping[str, int], version: str, *, canary: int, groups: in
 
 
 def missing_tiers(tiers: Mapping[str, int], group: Iterable[str]) -> tuple[int, ...]:
-    """The tiers that have devices, but none in this group."""
+    """The tiers of devices that have none in this group."""
     return tuple(sorted(set(tiers.values()) - {tiers[device] for device in group}))
 
 
 def _in_order(tiers: Mapping[str, int], version: str) -> Group:
-    """Devices by chance that is the same each time; any first part has about the same share of each tier."""
+    """Devices in a reproducible random order; every prefix has about the same share of each tier."""
     of_tier: dict[int, list[str]] = defaultdict(list)
-    for device in sorted(tiers, key=lambda one: _lot(one, version)):
+    for device in sorted(tiers, key=lambda name: _lot(name, version)):
         of_tier[tiers[device]].append(device)
     place = {
         device: ((rank + 0.5) / len(devices), _lot(device, version))

@@ -1,6 +1,6 @@
-"""The rollouts in the registry's database: each change is on disk before any device is told of what follows.
+"""The rollouts in the registry's database; each change is on disk before any message that follows from it.
 
-Who was asked, and when, is not kept: a rollout that goes on asks again, and devices say again where they are.
+Which devices were asked, and when, is not stored: a resumed rollout asks again, and devices report again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from schemas.messages import ModelReport
 
 @dataclass(frozen=True)
 class RolloutEntry:
-    """A rollout as the list of them has it."""
+    """A rollout in the list of rollouts."""
 
     id: str
     version: str
@@ -37,7 +37,7 @@ class RolloutEntry:
 
 
 def new_id(version: str) -> str:
-    """A name for a rollout that begins now; it tells its devices that this is another one."""
+    """A new rollout's id, which devices tell apart from earlier rollouts of the same version."""
     return f"{version[:55]}-{secrets.token_hex(4)}"
 
 
@@ -58,7 +58,7 @@ class RolloutJournal:
         return [RolloutEntry(id, version, of, RolloutPhase(phase)) for id, version, of, phase in rows]
 
     def begin(self, rollout: Rollout) -> None:
-        """Keep a new rollout."""
+        """Store a new rollout."""
         with self._registry.database() as database:
             database.execute(
                 "INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
@@ -76,7 +76,7 @@ class RolloutJournal:
             _write_targets(database, rollout, rollout.targets)
 
     def save(self, before: Rollout, after: Rollout) -> None:
-        """Keep what is new in a rollout; nothing is written where nothing is."""
+        """Store what has changed in a rollout, if anything."""
         changed = {
             name: target
             for name, target in after.targets.items()
@@ -93,7 +93,7 @@ class RolloutJournal:
             _write_targets(database, after, changed)
 
     def load(self, rollout: str, files: Mapping[int, TierFile], *, now: float) -> Rollout:
-        """A rollout as it was left; its devices have all their time again."""
+        """Load a rollout; the deadlines of its devices start again."""
         with self._registry.database() as database:
             row = database.execute(
                 "SELECT version, federation, rules, phase, opened, why FROM rollouts WHERE rollout = ?",
@@ -113,12 +113,12 @@ class RolloutJournal:
                 phase=RolloutPhase(row[3]),
                 opened=row[4],
                 why=row[5],
-                targets={one[0]: _target(one, rules, now) for one in targets},
+                targets={target[0]: _target(target, rules, now) for target in targets},
                 stop_until=now + rules.silent_s,
             )
         except (ValidationError, ValueError) as error:
             raise ConfigError(
-                f"registry {self._registry.folder}: rollout {rollout} is not as this program writes it"
+                f"registry {self._registry.folder}: rollout {rollout} was not written by this program"
             ) from error
 
 
@@ -133,14 +133,14 @@ def _write_targets(database: sqlite3.Connection, rollout: Rollout, targets: Mapp
         [
             (
                 rollout.id,
-                one.device,
-                one.tier,
-                one.group,
-                one.status,
-                None if one.report is None else one.report.model_dump_json(),
+                target.device,
+                target.tier,
+                target.group,
+                target.status,
+                None if target.report is None else target.report.model_dump_json(),
                 now,
             )
-            for one in targets.values()
+            for target in targets.values()
         ],
     )
 

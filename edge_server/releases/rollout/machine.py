@@ -1,4 +1,4 @@
-"""A rollout as a pure state machine, after Eclipse hawkBit's: groups that open one after the other.
+"""A rollout as a pure state machine, modelled on Eclipse hawkBit: groups open one after the other.
 
     gathering (until devices are there) -> running (group by group) -> finished
                                                      | too many failures
@@ -6,8 +6,8 @@
                                                stopping (every device that switched goes back) -> stopped
 
 No socket, clock or thread: `step(rollout, event, now)` returns the next state and the commands to carry out.
-A device may be told anything twice, and what it says may come twice, late, or never: it is asked again until
-it has said something final.
+Messages to and from devices may be repeated, late or lost: a device is asked until it reports something
+final.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _heard(rollout: Rollout, message: Birth | Death | ModelReport | BlobRequest,
 
 
 def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
-    """A device is there, or back: one that is under way is asked at once, a new one joins the last group."""
+    """A device connects: one with an unfinished update is asked at once, a new one joins the last group."""
     if not rollout.fleet.has_room_for(birth.device):
         return rollout
     known = rollout.fleet.devices.get(birth.device)
@@ -112,7 +112,7 @@ def _reported(rollout: Rollout, report: ModelReport, now: float) -> Rollout:
 
 
 def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
-    """What a device asks for, if it is the file of its own tier; anything else is not to be had here."""
+    """Chunks of the file of the device's own tier; other requests are ignored."""
     target = rollout.targets.get(request.device)
     if target is None or rollout.phase is not RolloutPhase.RUNNING or target.group > rollout.opened:
         return []
@@ -130,9 +130,9 @@ def _waiting(rollout: Rollout, target: Target, now: float) -> Target:
     return replace(target, ask_at=0.0, deadline=now + rollout.rules.away_s)
 
 
-# --- what the state itself calls for ---
+# --- what the state requires ---
 def settle(rollout: Rollout, now: float) -> Step:
-    """Do what is due: form the groups, ask, give up, judge, end."""
+    """Do what is due: form the groups, ask devices, give up on silent ones, judge groups, end."""
     if rollout.phase is RolloutPhase.GATHERING:
         rollout = _gathered(rollout, now)
     commands: list[Command] = []
@@ -146,17 +146,17 @@ def settle(rollout: Rollout, now: float) -> Step:
 
 
 def eligible(rollout: Rollout) -> tuple[Device, ...]:
-    """The devices that it is for, that are connected and that there is a file for."""
-    meant = (one for one in rollout.fleet.alive() if rollout.rules.are_for(one.name))
-    return tuple(one for one in meant if rollout.tier(one.name, one.profile) in rollout.files)
+    """The connected devices that the rollout is for and whose tier has a file."""
+    meant = (device for device in rollout.fleet.alive() if rollout.rules.are_for(device.name))
+    return tuple(device for device in meant if rollout.tier(device.name, device.profile) in rollout.files)
 
 
 def _gathered(rollout: Rollout, now: float) -> Rollout:
-    """Form the groups, once enough devices are there."""
+    """Form the groups once enough devices are connected."""
     there = eligible(rollout)
     if rollout.gather_until is None or now < rollout.gather_until or len(there) < rollout.rules.expect:
         return rollout
-    tiers = {one.name: rollout.tier(one.name, one.profile) for one in there}
+    tiers = {device.name: rollout.tier(device.name, device.profile) for device in there}
     canary = rollout.rules.canary_of(len(tiers))
     groups = groups_of(tiers, rollout.version, canary=canary, groups=rollout.rules.groups)
     targets = {
@@ -168,7 +168,7 @@ def _gathered(rollout: Rollout, now: float) -> Rollout:
 
 
 def _overdue(rollout: Rollout, now: float) -> Rollout:
-    """Who was not heard of for too long: silent, if it may serve the new model, else away."""
+    """Devices past their deadline are silent if they may serve the new model, else away."""
     for target in _open(rollout):
         queueing = target.status is TargetStatus.WAITING and rollout.alive(target.device)
         if not (target.settled or queueing) and now >= target.deadline:
@@ -180,11 +180,11 @@ def _overdue(rollout: Rollout, now: float) -> Rollout:
 
 
 def _open(rollout: Rollout) -> tuple[Target, ...]:
-    return tuple(one for one in rollout.targets.values() if one.group <= rollout.opened)
+    return tuple(target for target in rollout.targets.values() if target.group <= rollout.opened)
 
 
 def _judged(rollout: Rollout, now: float) -> Rollout:
-    """Stop, open the next group, or finish, as the groups stand."""
+    """Stop, open the next group, or finish, by the verdicts on the open groups."""
     for number in range(rollout.opened + 1):
         verdict, why = judge(count_group(rollout.group(number)), rollout.rules)
         if verdict is GroupVerdict.FAILED:
@@ -192,22 +192,22 @@ def _judged(rollout: Rollout, now: float) -> Rollout:
     if verdict is not GroupVerdict.SUCCEEDED:
         return rollout
     if rollout.opened + 1 < rollout.groups:
-        waiting = [_waiting(rollout, one, now) for one in rollout.group(rollout.opened + 1)]
+        waiting = [_waiting(rollout, target, now) for target in rollout.group(rollout.opened + 1)]
         opened = replace(rollout, opened=rollout.opened + 1)
-        return replace(opened, targets={**opened.targets, **{one.device: one for one in waiting}})
+        return replace(opened, targets={**opened.targets, **{target.device: target for target in waiting}})
     done = all(target.settled for target in rollout.targets.values())
     return replace(rollout, phase=RolloutPhase.FINISHED) if done else rollout
 
 
 def group_name(number: int) -> str:
-    """The canary, then groups from 1."""
+    """`canary` for group 0, else `group N`."""
     return "canary" if number == 0 else f"group {number}"
 
 
 def _asked(rollout: Rollout, now: float) -> Step:
-    """Offer the model to whoever is due, and to no more at once than may fetch."""
+    """Offer the model to the devices that are due, with at most `at_once` fetching it."""
     commands: list[Command] = []
-    loading = sum(one.status in LOADING for one in rollout.targets.values())
+    loading = sum(target.status in LOADING for target in rollout.targets.values())
     for target in _open(rollout):
         if not rollout.alive(target.device) or now < target.ask_at:
             continue
@@ -237,25 +237,27 @@ def _offer(rollout: Rollout, target: Target) -> ModelOffer:
 
 # --- stopping ---
 def stop(rollout: Rollout, why: str, now: float) -> Rollout:
-    """Open nothing more, and have every device go back that may serve the new model."""
+    """Open no more groups, and withdraw the model from every device that may serve it."""
     if rollout.phase is RolloutPhase.STOPPING:
         return rollout
-    at_once = [replace(one, ask_at=now) for one in rollout.targets.values()]
+    at_once = [replace(target, ask_at=now) for target in rollout.targets.values()]
     return replace(
         rollout,
         phase=RolloutPhase.STOPPING,
         why=why,
         stop_until=now + rollout.rules.silent_s,
-        targets={one.device: one for one in at_once},
+        targets={target.device: target for target in at_once},
     )
 
 
 def _withdrawing(rollout: Rollout, now: float) -> Step:
-    """Tell devices until each has gone back; the rollout waits for those that may serve the new model."""
-    told = [one for one in rollout.targets.values() if one.status in UNDER_WAY or one.may_serve]
-    awaited = [one for one in told if one.may_serve or rollout.alive(one.device)]
+    """Send withdrawals until every device that may serve the new model has gone back."""
+    affected = [
+        target for target in rollout.targets.values() if target.status in UNDER_WAY or target.may_serve
+    ]
+    awaited = [target for target in affected if target.may_serve or rollout.alive(target.device)]
     commands: list[Command] = []
-    for target in told:
+    for target in affected:
         if rollout.alive(target.device) and now >= target.ask_at:
             rollout = rollout.put(replace(target, ask_at=now + ASK_AGAIN_S))
             commands.append(SendMessage(target.device, _withdrawal(rollout, target)))

@@ -1,4 +1,4 @@
-"""From what the user asks for to a rollout that runs: a new one, or one that was left."""
+"""Begin a rollout, resume an interrupted one, or reopen one to withdraw it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from schemas.tensors.chunks import BlobRef
 
 @contextlib.contextmanager
 def rollout_lock(registry: Registry, federation: str) -> Iterator[None]:
-    """One rollout of a federation at a time; raises `ConfigError` where another process has it."""
+    """Lock a federation's rollouts; raises `ConfigError` if another process holds the lock."""
     with (registry.folder / f"rollout-{federation}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"a rollout of federation {federation} is under way in another process: one at a time"
+                f"a rollout of federation {federation} is in progress in another process: one at a time"
             ) from None
         yield
 
 
 def wanted_version(registry: Registry, name: str | None, federation: str | None) -> Version:
-    """The version of that name, or else the active one; raises `ConfigError`."""
+    """The version of that name, or the active one; raises `ConfigError`."""
     if name is not None:
         return registry.version(name)
     actives = registry.actives()
@@ -51,7 +51,7 @@ def wanted_version(registry: Registry, name: str | None, federation: str | None)
 
 
 def offered_files(registry: Registry, version: Version) -> dict[int, TierFile]:
-    """What devices are offered, each file checked against its signature; raises `ConfigError`."""
+    """The files to offer, by tier, each checked against its signature; raises `ConfigError`."""
     if version.key is None:
         raise ConfigError(
             f"{version.version} is not signed, so no device could tell it from a forgery: roll out a version"
@@ -82,11 +82,11 @@ def _read(path: Path, tier: TierModel) -> bytes:
 def begin_or_resume(
     journal: RolloutJournal, version: Version, rules: RolloutRules, files: dict[int, TierFile]
 ) -> tuple[Rollout, bool]:
-    """The rollout of this version that was left, which goes on by its own rules, or a new one.
+    """Resume the unfinished rollout of this version by its own rules, or begin a new one.
 
-    Returns whether it goes on. Raises `ConfigError` while another version is on its way.
+    Returns the rollout, and whether it was resumed. Raises `ConfigError` if another version's is open.
     """
-    left = next((one for one in journal.newest(version.federation) if not one.over), None)
+    left = next((entry for entry in journal.newest(version.federation) if not entry.over), None)
     if left is None:
         named = (new_id(version.version), version.version, version.federation)
         fresh = Rollout(*named, rules, files, device_tiers=version.device_tiers)
@@ -94,8 +94,8 @@ def begin_or_resume(
         return fresh, False
     if left.version != version.version:
         raise ConfigError(
-            f"a rollout of {left.version} is not over: go on with `edge-server rollout {left.version}`,"
-            f" or take it back with `edge-server rollout {left.version} --withdraw`"
+            f"a rollout of {left.version} is not finished: continue it with `edge-server rollout"
+            f" {left.version}`, or withdraw it with `edge-server rollout {left.version} --withdraw`"
         )
     loaded = journal.load(left.id, files, now=time.monotonic())
     return replace(loaded, device_tiers=version.device_tiers), True
@@ -104,23 +104,23 @@ def begin_or_resume(
 def begin_for_devices(
     journal: RolloutJournal, version: Version, rules: RolloutRules, files: dict[int, TierFile]
 ) -> Rollout:
-    """A rollout to the devices that the rules name, or the one to them that was left.
+    """Begin or resume a rollout to the devices that the rules name.
 
-    Raises `ConfigError` while any other rollout of the federation is not over.
+    Raises `ConfigError` while any other rollout of the federation is unfinished.
     """
-    left = next((one for one in journal.newest(version.federation) if not one.over), None)
+    left = next((entry for entry in journal.newest(version.federation) if not entry.over), None)
     if left is None:
         return begin_or_resume(journal, version, rules, files)[0]
     if left.version == version.version:
         loaded = journal.load(left.id, files, now=time.monotonic())
         if loaded.rules.only == rules.only:
             return loaded
-    raise ConfigError(f"a rollout of {left.version} is not over: `edge-server rollout {left.version}`")
+    raise ConfigError(f"a rollout of {left.version} is not finished: `edge-server rollout {left.version}`")
 
 
 def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
-    """The newest rollout of a version, open again so that it can be stopped; raises `ConfigError`."""
-    known = [one for one in journal.newest(version.federation) if one.version == version.version]
+    """The newest rollout of a version, reopened so that it can be stopped; raises `ConfigError`."""
+    known = [entry for entry in journal.newest(version.federation) if entry.version == version.version]
     if not known:
         raise ConfigError(f"{version.version} was never rolled out: there is nothing to withdraw")
     _refuse_others(journal, version, known[0])
@@ -129,8 +129,9 @@ def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict
 
 
 def _refuse_others(journal: RolloutJournal, version: Version, meant: RolloutEntry) -> None:
-    """What was rolled out after it, and not stopped, is what devices serve now."""
-    lasting = [one for one in journal.newest(version.federation) if one.phase is not RolloutPhase.STOPPED]
+    """Refuse if another version was rolled out later and not stopped: devices serve that one now."""
+    entries = journal.newest(version.federation)
+    lasting = [entry for entry in entries if entry.phase is not RolloutPhase.STOPPED]
     newest = lasting[0] if lasting else meant
     if newest.version != meant.version:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""A rollout as lines of text or of JSON: what is new since the last look, each thing once."""
+"""A rollout's progress as lines of text or JSON: each change once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Target, TargetStatus
 
 QUIET = frozenset({TargetStatus.WAITING, TargetStatus.ASKED, TargetStatus.SWITCHING})
-"""Too short to be worth a line."""
+"""Statuses that are too short-lived to be shown."""
 
 
 class Progress:
-    """Writes lines to a stream; `as_json`: for programs, an object each."""
+    """Writes lines to a stream; `as_json`: one JSON object per line."""
 
     def __init__(self, stream: TextIO, *, as_json: bool = False) -> None:
         self._stream, self._as_json = stream, as_json
@@ -28,11 +28,11 @@ class Progress:
         self._began: float | None = None
 
     def known(self, rollout: Rollout) -> None:
-        """Say nothing of how it stands now."""
+        """Take this state as shown already."""
         self._last = rollout
 
     def show(self, rollout: Rollout, no_link: str) -> None:
-        """Write what is new."""
+        """Write what has changed."""
         before, self._last = self._last, rollout
         if no_link != self._no_link:
             self._no_link = no_link
@@ -61,7 +61,7 @@ class Progress:
 
 
 def waiting_for(rollout: Rollout, now: float) -> str:
-    """What holds the rollout up, if it is that devices are not there."""
+    """Which devices the rollout waits for, in words; empty if it does not wait."""
     if rollout.phase is RolloutPhase.GATHERING:
         if rollout.gather_until is None or now < rollout.gather_until:
             return ""
@@ -75,10 +75,9 @@ def waiting_for(rollout: Rollout, now: float) -> str:
         )
     if rollout.phase is not RolloutPhase.RUNNING:
         return ""
-    group = [
-        one for one in rollout.group(rollout.opened) if not one.settled or one.status is TargetStatus.AWAY
-    ]
-    absent = [one.device for one in group if not rollout.alive(one.device)]
+    open_group = rollout.group(rollout.opened)
+    group = [target for target in open_group if not target.settled or target.status is TargetStatus.AWAY]
+    absent = [target.device for target in group if not rollout.alive(target.device)]
     return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
 
 
@@ -91,9 +90,9 @@ def _changed(before: Rollout | None, now: Rollout) -> Iterator[Target]:
 
 
 def target_line(target: Target) -> str:
-    """Where a device is, with what it has measured."""
+    """A device's status, with its measurements."""
     report, device = target.report, clean(target.device)
-    said = f": {clean(report.detail)}" if report is not None and report.detail else ""
+    detail = f": {clean(report.detail)}" if report is not None and report.detail else ""
     match target.status:
         case TargetStatus.FETCHING:
             return f"{device} fetches tier {target.tier}"
@@ -106,10 +105,10 @@ def target_line(target: Target) -> str:
         case TargetStatus.SILENT:
             return f"{device} is silent since it switched"
         case TargetStatus.AWAY:
-            return f"{device} is away, and left out of its group"
+            return f"{device} is away, and excluded from its group"
         case _:
             cause = f" ({report.cause})" if report is not None and report.cause is not None else ""
-            return f"{device} {_VERBS.get(target.status, target.status)}{cause}{said}"
+            return f"{device} {_VERBS.get(target.status, target.status)}{cause}{detail}"
 
 
 _VERBS = {
@@ -120,14 +119,14 @@ _VERBS = {
 
 
 def comparison_text(target: Target) -> str:
-    """The two models beside each other."""
+    """The device's measurements of its earlier model and of the new one."""
     if target.report is None or target.report.candidate is None:
         return "nothing was measured"
-    one, two = target.report.running, target.report.candidate
-    new = f"{percent_text(two.accuracy)} of {two.examples} examples, {ms_text(two.latency_ms)} ms"
-    if one is None:
-        return f"{new}; it ran none before"
-    return f"{percent_text(one.accuracy)} -> {new}, before {ms_text(one.latency_ms)} ms"
+    old, new = target.report.running, target.report.candidate
+    text = f"{percent_text(new.accuracy)} of {new.examples} examples, {ms_text(new.latency_ms)} ms"
+    if old is None:
+        return f"{text}; it ran none before"
+    return f"{percent_text(old.accuracy)} -> {text}, before {ms_text(old.latency_ms)} ms"
 
 
 def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:
@@ -147,19 +146,19 @@ def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:
     if now.phase is RolloutPhase.STOPPED:
         yield f"stopped: {now.why}" if now.why else "stopped"
         if now.left_with_it:
-            yield f"not heard to have gone back: {names_text(now.left_with_it)}"
+            yield f"may still serve it: {names_text(now.left_with_it)}"
 
 
 def _groups(rollout: Rollout) -> Iterator[str]:
     tiers = {name: target.tier for name, target in rollout.targets.items()}
     for number in range(rollout.groups):
-        names = [one.device for one in rollout.group(number)]
+        names = [target.device for target in rollout.group(number)]
         yield f"{group_name(number)}: {len(names)} of {len(tiers)} devices: {names_text(names)}"
-    if missing := missing_tiers(tiers, (one.device for one in rollout.group(0))):
+    if missing := missing_tiers(tiers, (target.device for target in rollout.group(0))):
         listed = ", ".join(str(tier) for tier in missing)
-        yield f"the canary has no device of tier {listed}: their models show only in the groups after it"
+        yield f"the canary has no device of tier {listed}: only later groups test their models"
     watched = rollout.rules.terms.watch_s
-    yield f"who has switched is watched for {watched:g} s before the version is kept (--watch)"
+    yield f"devices watch the new model for {watched:g} s before they keep it (--watch)"
 
 
 def _outcome(rollout: Rollout) -> str:
@@ -171,7 +170,7 @@ def _outcome(rollout: Rollout) -> str:
 
 
 def summary(rollout: Rollout) -> dict[str, Any]:
-    """How it ended, for programs."""
+    """The outcome of a rollout, for programs."""
     groups = []
     for number in range(rollout.groups):
         standing = count_group(rollout.group(number))
@@ -194,5 +193,5 @@ def summary(rollout: Rollout) -> dict[str, Any]:
         "outcome": str(rollout.phase),
         "why": rollout.why,
         "groups": groups,
-        "devices": {name: str(one.status) for name, one in sorted(rollout.targets.items())},
+        "devices": {name: str(target.status) for name, target in sorted(rollout.targets.items())},
     }

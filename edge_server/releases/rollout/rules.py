@@ -1,4 +1,4 @@
-"""The rules of a rollout: who goes first, when the next group may follow, when all of it is stopped."""
+"""The rules of a rollout: the size of groups, when the next group opens, when the rollout stops."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SIZE_PATTERN = r"^(?:100|[1-9]?[0-9])(?:\.[0-9]+)?%$|^[1-9][0-9]{0,6}$"
 
 
 class RolloutRules(Frozen):
-    """Thresholds are those of Eclipse hawkBit's rollouts, per group, over its devices that are there.
+    """Thresholds like those of Eclipse hawkBit's rollouts, per group, over its devices that are not away.
 
     - `canary`: the size of the first group, `10%` of the devices or a number of them;
-    - `groups`: into how many groups of the same size the others are split;
-    - `success`: the share of a group that must have kept the model before the next one is opened;
-    - `error`: more failures than this share of a group stop the rollout (unless stated, 1 - success);
-    - `at_once`: so many devices fetch the model at the same time;
-    - `expect`: so many devices are waited for before the groups are formed, and all for `gather_s` at least;
-    - `away_s`: a device that is not heard of for so long before it has switched is left out of its group;
-    - `only`: these devices and no others (all, where none is named);
-    - `silent_s`: one that has switched, and is not heard of for so long beyond its watch, has failed.
+    - `groups`: the number of groups of equal size for the other devices;
+    - `success`: the share of a group that must have kept the model before the next group opens;
+    - `error`: a larger share of failures in a group stops the rollout (by default 1 - success);
+    - `at_once`: devices that fetch the model at the same time;
+    - `expect`: devices to wait for before groups are formed, for at least `gather_s`;
+    - `away_s`: seconds of silence before switching after which a device is excluded from its group;
+    - `only`: only these devices (all, if empty);
+    - `silent_s`: seconds of silence beyond its watch after which a device that has switched has failed.
     """
 
     canary: Annotated[str, StringConstraints(pattern=SIZE_PATTERN)] = "10%"
@@ -43,7 +43,7 @@ class RolloutRules(Frozen):
     terms: TrialTerms = TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:
-        """Whether the rollout is to this device."""
+        """Whether the rollout is for this device."""
         return not self.only or device in self.only
 
     @property
@@ -52,17 +52,17 @@ class RolloutRules(Frozen):
         return 1 - self.success if self.error is None else self.error
 
     def canary_of(self, devices: int) -> int:
-        """How many of so many devices go first: one at least, and never more than there are."""
+        """The size of the canary of this many devices: at least one."""
         share = self.canary.endswith("%")
         size = rounded_up(float(self.canary[:-1]) / 100 * devices) if share else int(self.canary)
         return min(devices, max(1, size))
 
 
 def rounded_up(number: float) -> int:
-    """The next whole number, where 10% of 30 devices are three and not, by a hair, four."""
+    """Round up, tolerating floating-point error: 10% of 30 is 3, not 4."""
     return math.ceil(round(number, 9))
 
 
 def is_size(text: str) -> bool:
-    """Whether `text` is a share such as 10%, or a number of devices."""
+    """Whether `text` is a percentage such as 10%, or a number of devices."""
     return re.fullmatch(SIZE_PATTERN, text) is not None

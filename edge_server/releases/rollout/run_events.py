@@ -1,4 +1,4 @@
-"""A rollout in the event list of the run that has made its version."""
+"""A rollout's entries in the event list of the run that made its version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edge_server.storage.run_folder import RunFolder
 
 
 def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
-    """What there is to say of a rollout that was `before`; of one that is taken up, where it is."""
+    """The notes on what has changed since `before`; for a resumed rollout, its phase."""
     if before is None or before.phase is not after.phase:
         yield _note(f"rollout {after.phase}", f"{after.version}{f': {after.why}' if after.why else ''}")
     opened = -1 if before is None or before.phase is RolloutPhase.GATHERING else before.opened
@@ -40,27 +40,27 @@ def _note(what: str, detail: str) -> Note:
 
 
 class RolloutEvents:
-    """Lists each change of a rollout that it is shown; without a run's folder, none."""
+    """Records each change of a rollout in the event list of a run's folder, if there is one."""
 
     def __init__(self, folder: Path | None) -> None:
         self._recorder = None if folder is None else EventRecorder(RunFolder(folder).events)
         self._last: Rollout | None = None
 
     def show(self, rollout: Rollout) -> None:
-        """Take the rollout as it is now."""
+        """Record what has changed."""
         if self._recorder is not None and rollout is not self._last:
             for note in changes(self._last, rollout):
                 self._recorder.record(note.event(time.time()))
         self._last = rollout
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Write buffered entries."""
         if self._recorder is not None:
             self._recorder.close()
 
 
 def run_of(registry: Registry, version: Version) -> Path | None:
-    """The folder of the run that has made a version, if it lies beside the registry."""
+    """The folder of the run that made a version, if it is next to the registry."""
     for name in (version.version, version.run):
         folder = registry.folder.absolute().parent / name
         try:

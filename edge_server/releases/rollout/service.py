@@ -1,6 +1,6 @@
-"""A rollout's edge to the outside world: it carries out what the state machine decides.
+"""Runs a rollout: carries out the commands of the state machine.
 
-A process and a connection of its own: models are rolled out whether or not a run is under way.
+A separate process with its own connection, so that models are rolled out whether or not a run is in progress.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 
 Show = Callable[[Rollout, str], None]
-"""Called with the rollout after each event, and with what is wrong with the link, if anything."""
+"""Called after each event with the rollout, and with why the connection is down, if it is."""
 
 
 class Interrupted(EdgeError):
-    """The user has ended the process; the rollout is whole and goes on another time."""
+    """The user has ended the process; the rollout can be resumed."""
 
 
 class RolloutService:
-    """Runs one rollout until it is over; `files` are where the tiers' files lie, by digest."""
+    """Runs one rollout until it is over; `files` are the paths of the tiers' files, by digest."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RolloutService:
         about(federation=rollout.federation)
 
     def run(self) -> Rollout:
-        """Serve until the rollout is over; raises `Interrupted` where it is to go on another time."""
+        """Serve until the rollout is over; raises `Interrupted` if the user ends the process."""
         self._connection.link.open()
         try:
             while not self._rollout.over:
@@ -80,11 +80,11 @@ class RolloutService:
         return self._rollout
 
     def interrupt(self) -> None:
-        """End the process soon, and leave the rollout as it is; may be called from a signal handler."""
-        self.inbox.put(Interrupted("the rollout is not over: the same command goes on with it"))
+        """End the process and leave the rollout as it is; safe in a signal handler."""
+        self.inbox.put(Interrupted("the rollout is not finished: the same command continues it"))
 
     def withdraw(self, why: str) -> None:
-        """Take the version back; may be called from another thread."""
+        """Withdraw the version; safe in another thread."""
         self.inbox.put(Withdrawn(why))
 
     def _turn(self) -> None:
@@ -131,7 +131,7 @@ class RolloutService:
             return
         message = decode_message(payload, federation=self._rollout.federation)
         if not isinstance(message, Birth | Death | ModelReport | BlobRequest):
-            raise PeerError(f"'{message.kind}' is not said to a rollout", reason=Reason.UNKNOWN_KIND)
+            raise PeerError(f"'{message.kind}' is no message to a rollout", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
         self._step(MessageReceived(message))
 

@@ -1,4 +1,4 @@
-"""The state of a rollout: its rules, the files, its devices, which groups are open."""
+"""The state of a rollout: its rules, files, devices and open groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemas.values import CapabilityProfile
 
 
 class RolloutPhase(StrEnum):
-    """Where the rollout is. It is stopping while devices are told to go back."""
+    """The phase of a rollout; it is stopping while devices are sent back to their earlier models."""
 
     GATHERING = "gathering"
     RUNNING = "running"
@@ -31,7 +31,7 @@ OVER = frozenset({RolloutPhase.FINISHED, RolloutPhase.STOPPED})
 
 @dataclass(frozen=True)
 class TierFile:
-    """What a tier's devices are offered."""
+    """The file offered to a tier's devices."""
 
     ref: BlobRef
     manifest: SignedManifest | None = None
@@ -39,11 +39,11 @@ class TierFile:
 
 @dataclass(frozen=True)
 class Rollout:
-    """All of it. `opened` is the number of the last group that is under way, counted from 0.
+    """A rollout. `opened` is the number of the last open group, counted from 0.
 
-    `why` says why it is stopping or was stopped; `gather_until` and `stop_until` are seconds of the server's
-    clock: how long births are waited for, and how long it is waited for devices to go back.
-    `device_tiers` are those that the version's run gave to its devices.
+    `why` says why it is stopping or was stopped. `gather_until` and `stop_until`, in seconds of the server's
+    clock, limit the wait for births and for devices to go back. `device_tiers` are the tiers that the
+    version's run assigned to its devices.
     """
 
     id: str
@@ -62,34 +62,34 @@ class Rollout:
 
     @property
     def groups(self) -> int:
-        """How many there are."""
+        """The number of groups."""
         return max((target.group for target in self.targets.values()), default=-1) + 1
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the rollout has ended."""
         return self.phase in OVER
 
     def tier(self, device: str, profile: CapabilityProfile) -> int:
-        """The tier whose file the device is offered: stated, or else given in the run, or else by memory."""
+        """The tier whose file the device is offered: its stated tier, else the run's, else by memory."""
         return tier_of(profile, max(self.files), given=self.device_tiers.get(device))
 
     def group(self, number: int) -> tuple[Target, ...]:
-        """The devices of a group, by name."""
-        return tuple(one for _, one in sorted(self.targets.items()) if one.group == number)
+        """The devices of a group, sorted by name."""
+        return tuple(target for _, target in sorted(self.targets.items()) if target.group == number)
 
     def alive(self, device: str) -> bool:
-        """Whether the device is connected, as far as the broker has told."""
+        """Whether the device is connected, according to the broker."""
         known = self.fleet.devices.get(device)
         return known is not None and known.alive
 
     @property
     def left_with_it(self) -> tuple[str, ...]:
-        """The devices that may serve the new model, by name."""
-        return tuple(sorted(one.device for one in self.targets.values() if one.may_serve))
+        """The names of the devices that may serve the new model, sorted."""
+        return tuple(sorted(target.device for target in self.targets.values() if target.may_serve))
 
     def put(self, target: Target) -> Rollout:
-        """With this one's next state."""
+        """The rollout with this device's next state."""
         return replace(self, targets={**self.targets, target.device: target})
 
 

@@ -1,4 +1,4 @@
-"""One device in a rollout: asked, on its way, kept, or lost."""
+"""One device in a rollout."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import Stage
 
 ASK_AGAIN_S = 5.0
-"""How long an offer may stay unanswered before it is repeated."""
+"""Seconds before an unanswered offer is repeated."""
 CHECK_UP_S = 30.0
-"""How often a device that has answered is asked again: what it said may have been lost."""
+"""Seconds between offers to a device that has answered, as later reports may be lost."""
 
 
 class TargetStatus(StrEnum):
-    """Where a device is, as far as its reports have told. From `kept` on it is final, but may be undone."""
+    """A device's status by its last report. From KEPT on it is final, but a kept model may be given up."""
 
     WAITING = "waiting"
     ASKED = "asked"
@@ -40,10 +40,10 @@ REACHED = {
     Stage.ROLLED_BACK: TargetStatus.ROLLED_BACK,
 }
 ENDED = frozenset({TargetStatus.KEPT, TargetStatus.REFUSED, TargetStatus.ROLLED_BACK})
-"""What a device itself has said for good."""
+"""Final statuses that a device reports itself."""
 FAILED = frozenset({TargetStatus.REFUSED, TargetStatus.ROLLED_BACK, TargetStatus.SILENT})
 LOADING = frozenset({TargetStatus.ASKED, TargetStatus.FETCHING})
-"""Those who may be asking for chunks."""
+"""Statuses in which a device may request chunks."""
 UNDER_WAY = frozenset(
     {
         TargetStatus.ASKED,
@@ -54,14 +54,14 @@ UNDER_WAY = frozenset(
     }
 )
 SWITCHED = frozenset({TargetStatus.SWITCHING, TargetStatus.WATCHING, TargetStatus.KEPT, TargetStatus.SILENT})
-"""Those who may be serving the new model."""
+"""Statuses in which a device may serve the new model."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A device's part. `ask_at`: when it is told again; `deadline`: when it counts as away or silent.
+    """A device. `ask_at`: when the offer is repeated; `deadline`: when it counts as away or silent.
 
-    Both are in seconds of the server's clock. `report` is the last thing that it said.
+    Both are in seconds of the server's clock. `report` is its last report.
     """
 
     device: str
@@ -74,22 +74,22 @@ class Target:
 
     @property
     def settled(self) -> bool:
-        """Whether nobody need wait for it."""
+        """Whether the rollout no longer waits for it."""
         return self.status in ENDED or self.status in (TargetStatus.SILENT, TargetStatus.AWAY)
 
     @property
     def had_it(self) -> bool:
-        """Whether it served this version before the rollout began: nothing was compared."""
+        """Whether it served this version before the rollout began, so that nothing was compared."""
         return self.status is TargetStatus.KEPT and self.report is not None and self.report.candidate is None
 
     @property
     def may_serve(self) -> bool:
-        """Whether the rollout may have made it serve the new model."""
+        """Whether the rollout may have switched it to the new model."""
         return self.status in SWITCHED and not self.had_it
 
 
 def accepts(target: Target, report: ModelReport) -> bool:
-    """Whether a report is news: what was final stays, but for a model that was kept and then given up."""
+    """Whether a report changes the status: final statuses stay, but a kept model may be given up later."""
     if target.status not in ENDED:
         return True
     return target.status is TargetStatus.KEPT and report.stage is Stage.ROLLED_BACK

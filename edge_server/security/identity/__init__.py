@@ -1,1 +1,1 @@
-"""Who may connect: the private authority, enrolment, revocation, and the broker's configuration."""
+"""Certificates: the private authority, enrolment, revocation, and the broker's configuration."""

@@ -1,11 +1,11 @@
-"""The private authority of one federation: a folder of its own, with all keys 0600.
+"""The private certificate authority of one federation: a folder, with all keys 0600.
 
 ca.pem ca.key             signs the broker, the server, the devices
-door-ca.pem door-ca.key   signs what opens the enrolment listener, and nothing else
-broker/                   all that Mosquitto needs, to be copied to its machine
+door-ca.pem door-ca.key   signs the certificates of enrolment codes, and nothing else
+broker/                   all files that Mosquitto needs, to be copied to its machine
 server/ service/ rollout/ identities of `edge-server run`, of `edge-server enroll --serve` and of `rollout`
-home/ sparkplug/          of what tells Home Assistant and SCADA hosts of a run
-home-assistant/ scada-host/    of Home Assistant itself and of a SCADA host, to be copied to them
+home/ sparkplug/          identities of the Home Assistant and Sparkplug integrations
+home-assistant/ scada-host/    identities of Home Assistant and of a SCADA host, to be copied to them
 devices/NAME/             every certificate issued to that device, by serial number
 codes/ revoked/           enrolment codes; revoked serial numbers, with the time
 """
@@ -41,17 +41,17 @@ AUTHORITY_S = 20 * 365 * DAY_S
 SERVICE_CERTIFICATE_S = 2 * 365 * DAY_S
 """Broker, server and service: any `edge-server enroll` renews them in their last third."""
 RESERVED = tuple(mosquitto.SERVICE_IDENTITIES.values())
-"""Names that would let a device pose as one of these."""
+"""Names that no device may have, because services use them."""
 
 
 @dataclass(frozen=True)
 class Authority:
-    """An authority that exists; `clock` tells seconds since 1970."""
+    """An existing authority; `clock` returns seconds since 1970."""
 
     folder: Path
     settings: AuthoritySettings
     root: CertificateSigner
-    door: CertificateSigner
+    enrolment_signer: CertificateSigner
     clock: Callable[[], float] = field(default=time.time)
 
     # --- the folder ---
@@ -62,19 +62,19 @@ class Authority:
 
     @property
     def ca_pem(self) -> bytes:
-        """The certificate that everybody trusts."""
+        """The root certificate, which all clients trust."""
         return self.root.certificate.public_bytes(Encoding.PEM)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One change at a time, whichever process makes it."""
+        """Lock the folder against changes by other processes."""
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     # --- devices ---
     def issue(self, device: str, key: ec.EllipticCurvePublicKey) -> x509.Certificate:
-        """A certificate for a device, entered among those that it was given."""
+        """Issue a certificate for a device, and record it."""
         lifetime_s = self.settings.device_lifetime_s
         made = client_certificate(self.root, device, key, lifetime_s=lifetime_s, now=self.clock())
         folder = private_folder(self.folder / "devices" / device)
@@ -86,26 +86,30 @@ class Authority:
         return sorted(path.name for path in (self.folder / "devices").iterdir())
 
     def certificates(self, device: str) -> list[x509.Certificate]:
-        """A device's certificates that are neither revoked nor over, the newest first."""
+        """A device's certificates that are neither revoked nor expired, the newest first."""
         revoked, now = self._revoked(), self.clock()
         issued = [
             x509.load_pem_x509_certificate(path.read_bytes())
             for path in (self.folder / "devices" / device).glob("*.pem")
         ]
-        good = [one for one in issued if one.serial_number not in revoked and validity_of(one).left(now) > 0]
-        return sorted(good, key=lambda one: validity_of(one).not_after, reverse=True)
+        valid = [
+            certificate
+            for certificate in issued
+            if certificate.serial_number not in revoked and validity_of(certificate).left(now) > 0
+        ]
+        return sorted(valid, key=lambda certificate: validity_of(certificate).not_after, reverse=True)
 
     # --- revocation ---
     def revoke(self, device: str) -> int:
-        """Revoke all that a device holds, and write the list anew; returns how many certificates."""
-        serials = [one.serial_number for one in self.certificates(device)]
+        """Revoke all of a device's certificates and rewrite the revocation list; returns their number."""
+        serials = [certificate.serial_number for certificate in self.certificates(device)]
         for serial in serials:
             write_private(self.folder / "revoked" / f"{serial:x}", str(self.clock()).encode())
         self.write_revocation_list()
         return len(serials)
 
     def write_revocation_list(self) -> None:
-        """Put the list where the broker reads it."""
+        """Write the revocation list to the broker's folder."""
         signed = revocation_list(self.root, self._revoked().items(), now=self.clock())
         write_private(self.broker / mosquitto.REVOKED, signed)
 
@@ -116,19 +120,19 @@ class Authority:
 
 
 def open_authority(folder: Path, *, clock: Callable[[], float] = time.time) -> Authority:
-    """An authority that was made before; raises `ConfigError` where there is none."""
+    """An existing authority; raises `ConfigError` if there is none."""
     settings = read_settings(folder)
     try:
-        root, door = _load_signer(folder / "ca"), _load_signer(folder / "door-ca")
+        root, enrolment = _load_signer(folder / "ca"), _load_signer(folder / "door-ca")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder}: the authority's files are damaged: {error}") from error
-    return Authority(folder, settings, root, door, clock)
+    return Authority(folder, settings, root, enrolment, clock)
 
 
 def make_authority(
     folder: Path, settings: AuthoritySettings, *, clock: Callable[[], float] = time.time
 ) -> Authority:
-    """A new authority; what a making that was cut short has left is used."""
+    """Make a new authority, or complete an interrupted one."""
     private_folder(folder)
     for name in ("broker", "server", "service", "devices", "codes", "revoked"):
         private_folder(folder / name)
@@ -138,24 +142,25 @@ def make_authority(
             signer = make_signer(title[:64], lifetime_s=AUTHORITY_S, now=clock())
             write_private(folder / f"{name}.key", key_pem(signer.key))
             write_private(folder / f"{name}.pem", signer.certificate.public_bytes(Encoding.PEM))
-    # Written last: where it stands, the authority is whole.
+    # Written last: an authority with this file is complete.
     write_private(folder / FILE, settings.to_toml().encode())
     return open_authority(folder, clock=clock)
 
 
 def renew_service_certificates(authority: Authority) -> None:
-    """Give broker, server and service what they lack or what ends soon, and write the broker's files."""
+    """Make or renew the certificates of the broker and of all services, and write the broker's files."""
     folder, settings = authority.folder, authority.settings
     write_private(folder / FILE, settings.to_toml().encode())
     for place in ("broker", *mosquitto.SERVICE_IDENTITIES):
-        # An authority of an earlier version has no folder for the newest of them.
+        # An authority made by an earlier version lacks the folders of newer services.
         write_private(private_folder(folder / place) / "ca.pem", authority.ca_pem)
     write_private(
-        authority.broker / mosquitto.ENROLMENT_CA, authority.door.certificate.public_bytes(Encoding.PEM)
+        authority.broker / mosquitto.ENROLMENT_CA,
+        authority.enrolment_signer.certificate.public_bytes(Encoding.PEM),
     )
-    _renew_station(authority, authority.broker / "broker", None)
+    _renew_service(authority, authority.broker / "broker", None)
     for place, name in mosquitto.SERVICE_IDENTITIES.items():
-        _renew_station(authority, folder / place / place, name)
+        _renew_service(authority, folder / place / place, name)
     if not (authority.broker / mosquitto.REVOKED).exists():
         authority.write_revocation_list()
     texts = mosquitto.mosquitto_files(settings, Path(settings.broker_folder or authority.broker.resolve()))
@@ -163,12 +168,12 @@ def renew_service_certificates(authority: Authority) -> None:
         write_private(authority.broker / name, text.encode())
 
 
-def _renew_station(authority: Authority, stem: Path, name: str | None) -> None:
-    """A new key and certificate, for the broker where there is no `name`, unless what is there will do."""
+def _renew_service(authority: Authority, stem: Path, name: str | None) -> None:
+    """Make a key and certificate for a service, or for the broker (no `name`), unless they last."""
     path, now, hosts = stem.with_suffix(".pem"), authority.clock(), authority.settings.hosts
     if path.exists():
-        there = x509.load_pem_x509_certificate(path.read_bytes())
-        if not needs_renewal(validity_of(there), now) and (name or _hosts_of(there) == set(hosts)):
+        present = x509.load_pem_x509_certificate(path.read_bytes())
+        if not needs_renewal(validity_of(present), now) and (name or _hosts_of(present) == set(hosts)):
             return
     key = new_key()
     terms = {"lifetime_s": SERVICE_CERTIFICATE_S, "now": now}

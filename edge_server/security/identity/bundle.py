@@ -1,4 +1,4 @@
-"""One archive per device: key, certificate, what it trusts, `client.toml`, systemd unit, install script."""
+"""One archive per device: key, certificate, trusted keys, `client.toml`, systemd unit, install script."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def write_bundle(
     wheel: Path | None = None,
     data: str | None = None,
 ) -> Path:
-    """Issue a certificate for a new key, which is kept nowhere else, and pack it; returns the archive.
+    """Issue a certificate for a new key and pack both; returns the archive, the only copy of the key.
 
-    `data` is the source that its `client.toml` names; without it the device's owner must.
+    `data` is the data source in its `client.toml`; without it the device's owner must add one.
     """
     settings, key = authority.settings, new_key()
     texts = board_files(

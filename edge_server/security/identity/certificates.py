@@ -1,4 +1,4 @@
-"""What the authority signs: its own certificate, those of the broker and of clients, the revocation list."""
+"""Make and sign certificates (the authority's own, the broker's, clients') and the revocation list."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from edge_client.security.identity.certificates import new_key
 
 MOST_BACKDATED_S = 3600.0
 LIST_DAYS = 36_500
-"""An expired revocation list locks every client out of Mosquitto: this one is replaced, and never expires."""
+"""An expired revocation list locks every client out of Mosquitto, so it practically never expires."""
 
 
 @dataclass(frozen=True)
 class CertificateSigner:
-    """A certificate that may sign others, and its key."""
+    """A CA certificate and its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
 
 def make_signer(name: str, *, lifetime_s: float, now: float) -> CertificateSigner:
-    """A new root of its own."""
+    """A new self-signed root."""
     key = new_key()
     usage = x509.BasicConstraints(ca=True, path_length=0)
     builder = _builder(name, key.public_key(), lifetime_s, now).issuer_name(_name(name))
@@ -41,7 +41,7 @@ def make_signer(name: str, *, lifetime_s: float, now: float) -> CertificateSigne
 def client_certificate(
     signer: CertificateSigner, name: str, key: ec.EllipticCurvePublicKey, *, lifetime_s: float, now: float
 ) -> x509.Certificate:
-    """A certificate with which a client introduces itself as `name`; it cannot pose as a broker."""
+    """A client certificate for `name`; it is not valid for a broker."""
     builder = _builder(name, key, lifetime_s, now)
     return _sign(signer, builder, ExtendedKeyUsageOID.CLIENT_AUTH)
 
@@ -54,14 +54,14 @@ def broker_certificate(
     lifetime_s: float,
     now: float,
 ) -> x509.Certificate:
-    """A certificate for the broker at any of these host names and addresses."""
+    """A broker certificate for these host names and addresses."""
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     builder = _builder(hosts[0][:64], key, lifetime_s, now).add_extension(names, critical=False)
     return _sign(signer, builder, ExtendedKeyUsageOID.SERVER_AUTH)
 
 
 def revocation_list(signer: CertificateSigner, revoked: Iterable[tuple[int, float]], *, now: float) -> bytes:
-    """The list of (serial number, when), PEM."""
+    """The revocation list of (serial number, seconds since 1970), in PEM."""
     moment = datetime.fromtimestamp(now, UTC)
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -82,7 +82,7 @@ def revocation_list(signer: CertificateSigner, revoked: Iterable[tuple[int, floa
 def _builder(
     name: str, key: ec.EllipticCurvePublicKey, lifetime_s: float, now: float
 ) -> x509.CertificateBuilder:
-    """Good from a little before `now`: a board's clock may be slow."""
+    """Valid from shortly before `now`, as a board's clock may be slow."""
     begin = datetime.fromtimestamp(now - min(MOST_BACKDATED_S, lifetime_s / 10), UTC)
     return (
         x509.CertificateBuilder()

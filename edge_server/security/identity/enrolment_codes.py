@@ -1,4 +1,4 @@
-"""Enrolment codes at the authority: given out once, redeemed once, not after their end, few wrong tries."""
+"""Enrolment codes at the authority: redeemed once, before they expire, with a limit on wrong attempts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MAX_WRONG_TRIES = 5
 
 
 class CodeRecord(Frozen):
-    """What the authority keeps of a code: not its secret, but the key of the proofs.
+    """The authority's record of a code: the key of its proofs, but not its secret.
 
-    `certificate` is what it was redeemed for: the same key may fetch it again, for an answer may be lost.
+    `certificate` is the one that was issued for it; the same key may fetch it again, as answers may be lost.
     """
 
     id: CodeId
@@ -39,14 +39,14 @@ class CodeRecord(Frozen):
 
 @dataclass(frozen=True)
 class JudgedCode:
-    """A code after a request: what is to be kept of it, and why the request is refused, if it is."""
+    """A code after a request: its new record, and why the request is refused, if it is."""
 
     record: CodeRecord
     refused: str | None = None
 
 
 def judge_code(record: CodeRecord, request: CertificateRequest, now: float) -> JudgedCode:
-    """Whether a request may have a certificate for this code; what it was redeemed for is not looked at."""
+    """Whether a request is entitled to a certificate; an earlier redemption is not considered here."""
     if record.wrong_tries >= MAX_WRONG_TRIES:
         return JudgedCode(record, "too many wrong tries")
     expected = request_proof(
@@ -63,17 +63,19 @@ def judge_code(record: CodeRecord, request: CertificateRequest, now: float) -> J
 
 
 def issue_code(authority: Authority, device: str, *, lifetime_s: float, trust: str = "") -> EnrolmentCode:
-    """A new code for a device."""
+    """Issue a new code for a device."""
     identity, secret = f"~{secrets.token_hex(8)}", secrets.token_hex(SECRET_BYTES)
     key, now, settings = new_key(), authority.clock(), authority.settings
-    opener = client_certificate(authority.door, identity, key.public_key(), lifetime_s=lifetime_s, now=now)
+    opener = client_certificate(
+        authority.enrolment_signer, identity, key.public_key(), lifetime_s=lifetime_s, now=now
+    )
     code = EnrolmentCode(
         federation=settings.federation,
         device=device,
         id=identity,
         secret=secret,
         expires=int(now + lifetime_s),
-        door=settings.door,
+        door=settings.enrolment_url,
         broker=settings.broker,
         authority=authority.ca_pem.decode(),
         certificate=opener.public_bytes(Encoding.PEM).decode(),
@@ -86,7 +88,7 @@ def issue_code(authority: Authority, device: str, *, lifetime_s: float, trust: s
 
 
 def find_code(authority: Authority, identity: str) -> CodeRecord:
-    """What is kept of a code; raises `PeerError` where there is none."""
+    """A code's record; raises `PeerError` if there is none."""
     try:
         return CodeRecord.model_validate_json(_path(authority, identity).read_bytes())
     except FileNotFoundError:
@@ -94,12 +96,12 @@ def find_code(authority: Authority, identity: str) -> CodeRecord:
 
 
 def save_code(authority: Authority, record: CodeRecord) -> None:
-    """Keep a code's new state."""
+    """Save a code's record."""
     write_private(_path(authority, record.id), record.model_dump_json().encode())
 
 
 def withdraw_codes(authority: Authority, device: str | None = None) -> int:
-    """Forget a device's codes, or all that have expired; returns how many."""
+    """Delete a device's codes, or all expired ones; returns their number."""
     gone = 0
     for path in (authority.folder / "codes").glob("~*.json"):
         record = CodeRecord.model_validate_json(path.read_bytes())

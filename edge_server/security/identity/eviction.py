@@ -1,8 +1,8 @@
-"""End the connection of a device that was revoked: Mosquitto checks a certificate only when one is made.
+"""End the connection of a revoked device: Mosquitto checks certificates only when a connection is made.
 
-It cannot be told to end one, but it ends a connection whose client identifier another one takes, and the
-identifier is the certificate's name. So the authority connects for a moment under the device's name, with a
-certificate made for that, and clears what it has retained; the device, when it comes back, is refused.
+Mosquitto has no command to end a connection, but it ends one whose client identifier is taken over, and the
+identifier is the certificate's name. So the authority briefly connects under the device's name, with a
+short-lived certificate, and clears the device's retained birth; when the device reconnects, it is refused.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DEADLINE_S = 15.0
 
 
 def copy_revocation_list(authority: Authority) -> str | None:
-    """Put the revocation list where the broker reads it, if that is elsewhere; returns why it could not."""
+    """Copy the revocation list to the broker's folder, if it has one; returns why that failed, or None."""
     if authority.settings.broker_folder is None:
         return None
     there = Path(authority.settings.broker_folder) / REVOKED
     try:
-        # The file stays the one that it is: its owner is Mosquitto's user.
+        # Overwrite in place: the file belongs to Mosquitto's user.
         with there.open("r+b") as file:
             file.write((authority.broker / REVOKED).read_bytes())
             file.truncate()
@@ -46,7 +46,7 @@ def copy_revocation_list(authority: Authority) -> str | None:
 
 
 def reload_broker(pid: int) -> None:
-    """Let Mosquitto read its revocation list again; raises `ConfigError` where there is no such process."""
+    """Make Mosquitto reload its revocation list; raises `ConfigError` if there is no such process."""
     try:
         os.kill(pid, signal.SIGHUP)
     except (ProcessLookupError, PermissionError, OverflowError) as error:
@@ -62,7 +62,7 @@ def read_pid(path: Path) -> int:
 
 
 def evict(authority: Authority, device: str, broker: str) -> None:
-    """End the device's connection, if it has one; raises `EdgeError` where the broker cannot be reached."""
+    """End the device's connection, if it has one; raises `EdgeError` if the broker cannot be reached."""
     key, inbox = new_key(), Inbox()
     passing = client_certificate(
         authority.root, device, key.public_key(), lifetime_s=PASSING_S, now=authority.clock()
@@ -77,7 +77,7 @@ def evict(authority: Authority, device: str, broker: str) -> None:
         link.open()
         try:
             _await_up(inbox)
-            # Its last will has come by now; nobody shall take it for a device that may be back.
+            # Its last will has been published by now; a retained birth would make it look connected.
             birth = DeviceTopic(authority.settings.federation, device, Channel.BIRTH)
             link.publish(str(birth), b"", retain=True)
         finally:
@@ -94,4 +94,4 @@ def _await_up(inbox: Inbox) -> None:
         if isinstance(event, LinkUp):
             return
         last = str(getattr(event, "reason", last))
-    raise EdgeError(f"the broker cannot be reached, so a connection of the device may be open still: {last}")
+    raise EdgeError(f"the broker cannot be reached, so the device may still be connected: {last}")

@@ -9,9 +9,9 @@ from edge_server.security.identity.settings import AuthoritySettings
 from schemas.topics import ROOT, enrolment_root
 
 SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"
-"""The certificates' names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
+"""The certificate names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
 HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
-"""Those of what tells Home Assistant and SCADA hosts of a run."""
+"""Those of the Home Assistant and Sparkplug integrations."""
 HOME_ASSISTANT, SCADA = "home-assistant", "scada-host"
 """Those of Home Assistant itself and of a SCADA host."""
 SERVICE_IDENTITIES = {
@@ -23,32 +23,32 @@ SERVICE_IDENTITIES = {
     "home-assistant": HOME_ASSISTANT,
     "scada-host": SCADA,
 }
-"""Whose identity lies in which folder of the authority."""
+"""The certificate name in each of the authority's folders."""
 CONF, ACL, REVOKED, ENROLMENT_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
 
 _CONF = """\
-# Written by `edge-server enroll`, which writes it anew: put what is yours into a file of its own.
+# Written by `edge-server enroll`, which overwrites it: keep your own settings in another file.
 # Mosquitto 2.0.11 to 2.1: mosquitto -c {folder}/mosquitto.conf
-# by the user whose authority it is: started as root it becomes user mosquitto, who may not read here
-# (`edge-server enroll DEVICE --broker-folder DIR` is for files that you copy to where it may).
+# as the user who owns the authority: started as root it becomes user mosquitto, who may not read this folder
+# (`edge-server enroll DEVICE --broker-folder DIR` is for files that you copy to a folder that it may read).
 
 # --- devices and the server ---------------------------------------------------------------------------------
 listener {port}
 cafile {folder}/ca.pem
 certfile {folder}/broker.pem
 keyfile {folder}/broker.key
-# SIGHUP reads the list again; connections that are open stay open (`edge-server revoke` ends them).
+# SIGHUP reloads the list; open connections stay open (`edge-server revoke` ends them).
 crlfile {folder}/revoked.crl
 require_certificate true
 # The certificate's CN is the user name, which the access rules know as %u ...
 use_identity_as_username true
-# ... and the client identifier, or any device could throw another one off by using its identifier.
+# ... and the client identifier, or any device could disconnect another one by using its identifier.
 use_username_as_clientid true
-# A minimum: 1.3 is used where both sides have it.
+# A minimum: 1.3 is used if both sides support it.
 tls_version tlsv1.2
 
-# --- the enrolment door: close its port in the firewall while you give out no codes -------------------------
-# Only an enrolment code's own short-lived certificate opens it, and that one opens nothing else.
+# --- the enrolment listener: close its port in the firewall while you issue no codes ------------------------
+# It accepts only the short-lived certificate of an enrolment code, which no other listener accepts.
 listener {door_port}
 cafile {folder}/door-ca.pem
 certfile {folder}/broker.pem
@@ -57,21 +57,21 @@ require_certificate true
 use_identity_as_username true
 use_username_as_clientid true
 tls_version tlsv1.2
-# Whoever comes in here sees topics below this one only, whatever the access rules say.
-mount_point {door}
+# Clients of this listener see only topics below this one, whatever the access rules say.
+mount_point {mount_point}
 max_connections 64
 
 # --- all listeners ------------------------------------------------------------------------------------------
 allow_anonymous false
 acl_file {folder}/acl
-# Models travel in chunks of 256 kB. 2.0 has no bound and 2.1 one of 2,000,000 bytes: say the same for both.
+# Models travel in chunks of 256 kB. 2.0 has no limit and 2.1 has 2,000,000 bytes: set the same for both.
 max_packet_size 1048576
 max_inflight_messages 20
 max_queued_messages 10000
 max_queued_bytes 67108864
 set_tcp_nodelay true
 persistent_client_expiration 7d
-# Survive a restart: the folder must be one that the user who runs Mosquitto may write into.
+# To survive a restart: the user who runs Mosquitto must be able to write into the folder.
 #persistence true
 #persistence_location /var/lib/mosquitto/
 #autosave_interval 30
@@ -82,8 +82,8 @@ log_type notice
 """
 
 _ACL = """\
-# Written by `edge-server enroll`. A user is a certificate's name (CN), %u the one who asks.
-# Subscribing is always granted by Mosquitto; what these rules do not allow is never delivered.
+# Written by `edge-server enroll`. A user is a certificate's name (CN), %u the client's own.
+# Mosquitto grants every subscription; messages that these rules do not allow are never delivered.
 
 user {server}
 topic read {root}/devices/+/up/#
@@ -105,14 +105,14 @@ user {service}
 topic read {enrol}+/request
 topic write {enrol}+/answer
 
-# What tells Home Assistant of the devices: all that it hears of Home Assistant is its button.
+# The Home Assistant integration: of Home Assistant it reads only the install button.
 user {home}
 topic read {root}/devices/+/up/birth
 topic write {root}/home/#
 topic read {root}/home/devices/+/install
 topic readwrite homeassistant/device/{node}/#
 
-# Home Assistant itself; of other devices on this broker it hears nothing.
+# Home Assistant itself; it sees no other devices on this broker.
 user {home_assistant}
 topic read homeassistant/device/{node}/#
 topic readwrite homeassistant/status
@@ -129,13 +129,13 @@ topic read spBv1.0/#
 topic write spBv1.0/+/NCMD/+
 topic write spBv1.0/STATE/+
 
-# A device: its own topics, and what is everybody's. Two rules have no %u, of which Mosquitto warns.
+# A device: its own topics, and those of all devices. Two rules have no %u, of which Mosquitto warns.
 pattern write {root}/devices/%u/up/#
 pattern read {root}/devices/%u/down/#
 pattern readwrite {root}/devices/%u/echo
 pattern read {root}/all/#
 pattern read {root}/layers/#
-# `edge-client serve` under a certificate of its own.
+# `edge-client serve` with its own certificate.
 pattern read {root}/devices/%u/predict/request
 pattern write {root}/devices/%u/predict/answer
 # Its next certificate; for an enrolment code, %u is the code's id.
@@ -145,9 +145,9 @@ pattern read {enrol}%u/answer
 
 
 def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
-    """The broker's files by name, for a broker that finds them in `folder`."""
+    """The broker's files by name, for a broker that reads them in `folder`."""
     enrol = enrolment_root(settings.federation)
-    conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, door=enrol)
+    conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, mount_point=enrol)
     names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
     names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA}
     names |= {"federation": settings.federation, "node": identifier(settings.federation)}

@@ -1,4 +1,4 @@
-"""How often each sender may ask: a bucket of requests that fills again with time."""
+"""A rate limit per sender: a token bucket."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MOST_SENDERS = 10_000
 
 @dataclass(frozen=True)
 class RequestAllowance:
-    """For each sender how many requests were left, and when that was; `now` is any clock in seconds.
+    """For each sender the remaining requests, and when that was; `now` is any clock in seconds.
 
-    Senders are those that the broker has let in under their own name, so they cannot invent others.
+    The broker has authenticated the senders, so they cannot invent names.
     """
 
     left: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def spend(self, sender: str, now: float) -> RequestAllowance | None:
-        """Take one request; None where none is left."""
+        """Take one request; None if none is left."""
         left, since = self.left.get(sender, (MOST, now))
         full = min(MOST, left + (now - since) / REFILL_S)
         if full < 1:

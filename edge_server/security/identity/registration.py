@@ -1,8 +1,9 @@
-"""Where certificates are asked for: who may have one, and the answer. No socket: tests ask it directly.
+"""Answers requests for certificates; without sockets, so that tests can call it directly.
 
-A device's first request comes with a code's proof, from behind the broker's enrolment door. Each later one
-comes on the device's own topic, which the broker lets nobody else write to, and needs a certificate that is
-neither revoked nor over. The same key is given the same certificate again: answers may be lost.
+A device's first request carries an enrolment code's proof and arrives through the broker's enrolment
+listener. Later requests arrive on the device's own topic, to which the broker lets no other client write, and
+need a certificate that is neither revoked nor expired. The same key gets the same certificate again, as
+answers may be lost.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from schemas.values import Reason
 log = logging.getLogger(__name__)
 
 MOST_VALID = 4
-"""Certificates of one device at a time: two while it changes from one to the next, and some lost answers."""
+"""Valid certificates per device: two during a renewal, and some for lost answers."""
 
 
 class RegistrationAuthority:
-    """Answers requests in the name of an authority."""
+    """Checks requests and lets the authority issue certificates."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
         self._allowance = RequestAllowance()
 
     def answer(self, topic: str, payload: bytes) -> tuple[EnrolTopic, IssuedCertificate | Refusal]:
-        """What to publish, and where; raises `PeerError` where nobody is to be answered."""
+        """The answer and its topic; raises `PeerError` for messages that get no answer."""
         where = parse_topic(topic)
         if not isinstance(where, EnrolTopic) or where.part != "request":
             raise PeerError(f"nothing is expected on {topic}")
@@ -50,8 +51,8 @@ class RegistrationAuthority:
             with self._authority.locked():
                 return back, self._issue(where.who, request)
         except PeerError as error:
-            about_it = {"device": where.who, "reason": error.reason}
-            log.warning("%s: refused (%s): %s", *about_it.values(), error, extra=about_it)
+            fields = {"device": where.who, "reason": error.reason}
+            log.warning("%s: refused (%s): %s", *fields.values(), error, extra=fields)
             return back, _refusal(request, error)
 
     def _spend(self, who: str) -> None:
@@ -103,7 +104,7 @@ class RegistrationAuthority:
                 return self._issued(request, certificate)
         if len(held) >= MOST_VALID:
             raise PeerError(f"{len(held)} certificates are valid", reason=Reason.TOO_MANY_REQUESTS)
-        log.info("%s: a new certificate", request.device, extra={"device": request.device})
+        log.info("%s: certificate renewed", request.device, extra={"device": request.device})
         return self._issued(request, self._authority.issue(request.device, key))
 
     def _issued(self, request: CertificateRequest, certificate: x509.Certificate) -> IssuedCertificate:
@@ -116,17 +117,17 @@ class RegistrationAuthority:
 
 
 def requested_key(request: CertificateRequest) -> ec.EllipticCurvePublicKey:
-    """The key of a request that its owner has signed, under the device's name; raises `PeerError`."""
+    """The key of a request; raises `PeerError` unless it is signed by that key, in the device's name."""
     try:
         csr = x509.load_pem_x509_csr(request.csr.encode())
         key, sound = csr.public_key(), csr.is_signature_valid
         named = csr.subject.rfc4514_string() == f"CN={request.device}"
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
-        raise PeerError(f"no request for a certificate: {str(error)[:80]}") from error
+        raise PeerError(f"not a certificate request: {str(error)[:80]}") from error
     if not sound or not named:
         raise PeerError(f"the request is not signed by its key, or not for {request.device}")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise PeerError("the key is not one of EC P-256")
+        raise PeerError("the key is not an EC P-256 key")
     return key
 
 

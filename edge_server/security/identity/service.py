@@ -1,7 +1,7 @@
-"""The authority's edge to the outside world: it answers requests for certificates over the broker.
+"""`edge-server enroll --serve`: answers requests for certificates over the broker.
 
-A process of its own, not a part of `edge-server run`: the authority's key then never lies in the process that
-reads what devices send, and devices are enrolled and renewed whether or not a run is under way.
+A separate process, not a part of `edge-server run`: the authority's key is never in the process that reads
+devices' data, and devices can enrol and renew whether or not a run is in progress.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stop:
-    """Event: the user asked for an end."""
+    """Event: the user stops the service."""
 
 
 class RegistrationService:
     """Answers until it is stopped."""
 
     def __init__(self, authority: Authority, address: BrokerAddress) -> None:
-        self._address, self._desk = address, RegistrationAuthority(authority)
+        self._address, self._registration = address, RegistrationAuthority(authority)
         self.inbox: Inbox = queue.SimpleQueue()
         filters = authority_filters(authority.settings.federation)
         self._link = Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
 
     def run(self) -> None:
-        """Serve; the broker may come and go."""
+        """Serve until stopped; lost connections to the broker are re-established."""
         self._link.open()
         try:
             while not isinstance(event := self.inbox.get(), Stop):
@@ -46,7 +46,7 @@ class RegistrationService:
             self._link.close()
 
     def stop(self) -> None:
-        """End soon; may be called from a signal handler or another thread."""
+        """Stop soon; safe in a signal handler or another thread."""
         self.inbox.put(Stop())
 
     def _handle(self, event: object) -> None:
@@ -62,7 +62,7 @@ class RegistrationService:
 
     def _arrived(self, topic: str, payload: bytes) -> None:
         try:
-            back, message = self._desk.answer(topic, payload)
+            back, message = self._registration.answer(topic, payload)
         except PeerError as error:
             log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
             return

@@ -1,4 +1,4 @@
-"""The parts of the server that have a connection of their own, each with its certificate."""
+"""The certificates of server processes with broker connections of their own."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from schemas.errors import ConfigError
 
 
 def service_broker_address(
-    address: BrokerAddress, station: str, authority: Path | None, *, section: str
+    address: BrokerAddress, service: str, authority: Path | None, *, section: str
 ) -> BrokerAddress:
-    """The server's broker as that part connects to it; raises `ConfigError` where its files are missing.
+    """The broker's address with a service's certificate; raises `ConfigError` if its files are missing.
 
-    They lie in the `authority`'s folder, which is that of the server's own certificate unless it is stated:
-    one certificate cannot hold two connections, for its name is the client's identifier.
+    They are in the `authority`'s folder, by default the one that contains the server's own certificate. One
+    certificate cannot serve two connections, because its name is the client identifier.
     """
     if address.tls is None or (authority is None and address.tls.certificate is None):
         return address
     own = address.tls.certificate
     folder = authority if authority is not None else Path(str(own)).absolute().parent.parent
-    place = folder / station
-    files = TlsFiles(place / "ca.pem", place / f"{station}.pem", place / f"{station}.key")
+    own_folder = folder / service
+    files = TlsFiles(own_folder / "ca.pem", own_folder / f"{service}.pem", own_folder / f"{service}.key")
     for file in (files.ca, files.certificate, files.key):
         if file is not None and not file.is_file():
             raise ConfigError(

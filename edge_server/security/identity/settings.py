@@ -1,4 +1,4 @@
-"""What an authority is for: one federation, behind one broker. Kept in its folder as `authority.toml`."""
+"""An authority's settings, for one federation and one broker; stored in its folder as `authority.toml`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DAY_S = 86_400.0
 class AuthoritySettings(Settings):
     """`hosts` are the names and addresses of the broker; devices use the first.
 
-    `door_port` is that of the listener that takes enrolment codes, `device_days` how long a device's
-    certificate is good for, `broker_folder` where the broker finds its files if not here.
+    `door_port` is the port of the enrolment listener, `device_days` the lifetime of a device's certificate,
+    `broker_folder` where the broker finds its files if not here.
     """
 
     federation: Name = "federation"
@@ -34,21 +34,21 @@ class AuthoritySettings(Settings):
 
     @property
     def broker(self) -> str:
-        """Where devices and the server connect."""
+        """The broker's URL for devices and the server."""
         return f"mqtts://{_in_url(self.hosts[0])}:{self.port}"
 
     @property
-    def door(self) -> str:
-        """Where an enrolment code is redeemed."""
+    def enrolment_url(self) -> str:
+        """The broker's URL for redeeming an enrolment code."""
         return f"mqtts://{_in_url(self.hosts[0])}:{self.door_port}"
 
     @property
     def device_lifetime_s(self) -> float:
-        """In seconds."""
+        """Lifetime of a device's certificate in seconds."""
         return self.device_days * DAY_S
 
     def to_toml(self) -> str:
-        """As a file."""
+        """The settings as TOML."""
         return tomli_w.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
@@ -73,6 +73,6 @@ def read_settings(folder: Path) -> AuthoritySettings:
 
 
 def default_folder(federation: str) -> Path:
-    """Where an authority lies unless the user says so."""
+    """The default folder of a federation's authority."""
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "edge-federation" / "authority" / federation

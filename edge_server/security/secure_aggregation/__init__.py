@@ -1,1 +1,1 @@
-"""Secure aggregation on the server: it brings devices together, adds what they mask, unmasks only sums."""
+"""Secure aggregation on the server: introduce devices to each other, add masked updates, unmask sums only."""

@@ -2,9 +2,9 @@
 
     keying -> sharing -> masking -> unmasking
 
-It relays and counts: keys until all have come or the time is up, then sealed shares likewise, then, once
-the masked updates are in, the survivors' answers until they are enough. Who misses a step is out; what was
-said before is said again when it is asked for.
+It relays and counts: keys until all have arrived or the time is over, then sealed shares in the same way,
+then, after the masked updates, the survivors' answers until they are enough. A device that misses a step is
+excluded; earlier messages are repeated on request.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
 COHORT = "sum-of-the-cohort"
-"""The name of the one update that a masked round comes to."""
+"""The client name of the single update that a masked round results in."""
 
 
 class Stage(StrEnum):
-    """What the server waits for: keys, shares, masked updates, help to unmask."""
+    """What the server waits for: keys, shares, masked updates, answers that unmask."""
 
     KEYING = "keying"
     SHARING = "sharing"
@@ -46,10 +46,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class MaskAgreement:
-    """One attempt: the tasks that it is for, and what has come of each step, by device.
+    """One attempt: its tasks, and what has arrived in each step, by device.
 
-    `until` is when the step at hand is over whoever is missing, `ask_at` when to ask again for help; both in
-    seconds of the server's clock.
+    `until` is when the current step ends, `ask_at` when to repeat the request to unmask; both in seconds of
+    the server's clock.
     """
 
     tasks: Mapping[str, TrainTask]
@@ -64,26 +64,26 @@ class MaskAgreement:
 
     @property
     def terms(self) -> MaskingTerms:
-        """Those of every task."""
+        """The masking terms, which all tasks share."""
         terms = next(iter(self.tasks.values())).masking
         assert terms is not None
         return terms
 
     @property
     def needed(self) -> int:
-        """How many of the cohort must go on."""
+        """How many members of the cohort must continue."""
         assert self.cohort is not None
         return self.terms.needed(len(self.cohort.members))
 
     @property
     def partners(self) -> dict[str, Member]:
-        """Those whose masks are agreed: they have shared their secrets."""
+        """The members that have shared their secrets, so that their masks are agreed."""
         members = self.cohort.members if self.cohort is not None else ()
-        return {one.name: one for one in members if one.name in self.shares}
+        return {member.name: member for member in members if member.name in self.shares}
 
     @property
     def sent_segments(self) -> tuple[int, ...]:
-        """The segments that devices send: those with holders enough among the partners."""
+        """The segments that devices send: those with enough holders among the partners."""
         return revealed(self.terms, self.partners)
 
 
@@ -91,7 +91,7 @@ Step = tuple[MaskAgreement, list[Message]]
 
 
 def take_part(gathering: MaskAgreement, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
-    """Take a device's part in a step, or say again what it has missed; raises `PeerError` for any other."""
+    """Take a device's message for a step, or repeat an earlier answer; raises `PeerError` for others."""
     task = gathering.tasks.get(message.device)
     if task is None or (message.run, message.attempt) != (task.run, task.attempt):
         raise PeerError(f"{message.kind} for no masked task of this round", reason=Reason.STALE_ROUND)
@@ -107,7 +107,8 @@ def take_part(gathering: MaskAgreement, message: KeyAdvertisement | KeyShares | 
 def _advertised(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
     if gathering.stage is Stage.KEYING:
         return replace(gathering, keys={**gathering.keys, message.device: message}), []
-    listed = gathering.cohort is not None and message.device in {one.name for one in gathering.cohort.members}
+    members = gathering.cohort.members if gathering.cohort is not None else ()
+    listed = message.device in {member.name for member in members}
     if not listed or gathering.keys.get(message.device) != message:
         raise PeerError("the cohort is formed without these keys", reason=Reason.STALE_ROUND)
     return gathering, [_cohort_for(gathering, message.device)]
@@ -120,7 +121,7 @@ def _shared(gathering: MaskAgreement, message: KeyShares) -> Step:
         if message.device not in gathering.shares:
             raise PeerError("the masks are agreed without these shares", reason=Reason.STALE_ROUND)
         return gathering, [_parcels_for(gathering, message.device)]
-    members = {one.name for one in gathering.cohort.members}
+    members = {member.name for member in gathering.cohort.members}
     if message.device not in members or message.shares.keys() != members - {message.device}:
         raise PeerError("expected one parcel for every other member of the cohort")
     return replace(gathering, shares={**gathering.shares, message.device: message}), []
@@ -128,46 +129,46 @@ def _shared(gathering: MaskAgreement, message: KeyShares) -> Step:
 
 def _answered(gathering: MaskAgreement, message: UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
-        raise PeerError("nobody has asked to unmask", reason=Reason.STALE_ROUND)
+        raise PeerError("no request to unmask is open", reason=Reason.STALE_ROUND)
     if message.seeds.keys() != gathering.survivors or message.keys.keys() != (
         gathering.partners.keys() - gathering.survivors
     ):
-        raise PeerError("the answer is about other devices than those that were asked about")
+        raise PeerError("the answer is about other devices than the request")
     return replace(gathering, answers={**gathering.answers, message.device: message}), []
 
 
 def form_cohort(gathering: MaskAgreement, still_there: Set[str] | None = None) -> Step:
-    """The cohort is those whose keys have come, and who are `still_there`: introduce them to each other."""
+    """Form the cohort of the devices whose keys have arrived and that are `still_there`; introduce them."""
     members = tuple(
         Member(
             name=name,
             sub_model=gathering.terms.specs.index(gathering.tasks[name].spec),
-            mask_key=said.mask_key,
-            share_key=said.share_key,
+            mask_key=keys.mask_key,
+            share_key=keys.share_key,
         )
-        for name, said in sorted(gathering.keys.items())
+        for name, keys in sorted(gathering.keys.items())
         if still_there is None or name in still_there
     )
     some = next(iter(gathering.tasks))
     cohort = MaskCohort(**_about(gathering, some), members=members)
     formed = replace(gathering, stage=Stage.SHARING, cohort=cohort)
-    return formed, [_cohort_for(formed, one.name) for one in members]
+    return formed, [_cohort_for(formed, member.name) for member in members]
 
 
 def fix_masks(gathering: MaskAgreement) -> Step:
-    """The masks are agreed among those whose shares have come: hand the parcels out."""
+    """Fix the masks of the devices whose shares have arrived, and send them their parcels."""
     agreed = replace(gathering, stage=Stage.MASKING)
     return agreed, [_parcels_for(agreed, name) for name in agreed.partners]
 
 
 def request_unmasking(gathering: MaskAgreement, survivors: Set[str]) -> Step:
-    """The masked updates of `survivors` are in: ask them to open the sum."""
+    """Ask the `survivors`, whose masked updates have arrived, to open the sum."""
     asked = replace(gathering, stage=Stage.UNMASKING, survivors=frozenset(survivors))
     return asked, pending_requests(asked)
 
 
 def pending_requests(gathering: MaskAgreement) -> list[Message]:
-    """What to ask of those who have not answered yet."""
+    """The requests to survivors that have not answered yet."""
     survivors = tuple(sorted(gathering.survivors))
     return [
         UnmaskRequest(**_about(gathering, name), survivors=survivors)
@@ -177,7 +178,7 @@ def pending_requests(gathering: MaskAgreement) -> list[Message]:
 
 
 def open_sum(gathering: MaskAgreement) -> OpenedSecrets | None:
-    """What the answers open, once they are enough; raises `PeerError` where they do not fit together."""
+    """The secrets that the answers open, once they are enough; raises `PeerError` for inconsistent shares."""
     if gathering.stage is not Stage.UNMASKING or len(gathering.answers) < gathering.needed:
         return None
     assert gathering.cohort is not None

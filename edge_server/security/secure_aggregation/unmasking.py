@@ -1,7 +1,7 @@
-"""From masked updates and the survivors' help to the sums over them, and to the mean per coordinate.
+"""From masked updates and the survivors' answers to their sums, and to the mean per coordinate.
 
-Bonawitz et al. 2017, figure 4, round 4: off come the survivors' own streams, by seeds that are put together
-from shares, and what survivors masked with those who dropped, by the mask keys of these.
+Bonawitz et al. 2017, figure 4, round 4: subtract the survivors' own mask streams, whose seeds are combined
+from shares, and the masks that survivors share with dropped devices, from the mask keys of those.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from schemas.tensors.blobs import Array
 
 @dataclass(frozen=True)
 class OpenedSecrets:
-    """What the survivors have opened, and nothing more.
+    """The secrets that the survivors have opened.
 
-    `seeds` are theirs, by segment that is revealed; `lost` are the private mask keys of those who dropped.
+    `seeds` are the survivors', by revealed segment; `lost` are the private mask keys of dropped devices.
     """
 
     terms: MaskingTerms
@@ -38,12 +38,12 @@ class OpenedSecrets:
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """Those with survivors enough."""
+        """The segments with enough survivors."""
         return revealed(self.terms, self.survivors)
 
     @property
     def scale(self) -> Scale:
-        """How the devices wrote their numbers."""
+        """The scale with which devices encode their numbers."""
         return Scale(self.terms.value_range, self.terms.max_weight, len(self.cohort.members))
 
 
@@ -54,8 +54,8 @@ def open_secrets(
     survivors: Iterable[str],
     answers: Mapping[str, UnmaskAnswer],
 ) -> OpenedSecrets:
-    """Put secrets together from the answers of members; raises `PeerError` for shares that do not fit."""
-    points = points_of([one.name for one in cohort.members])
+    """Combine the secrets from the members' answers; raises `PeerError` for shares that do not fit."""
+    points = points_of([member.name for member in cohort.members])
     helpers = sorted(answers)[: terms.needed(len(cohort.members))]
     weights = shamir.weights_at_zero([points[name] for name in helpers])
     alive = {name: partners[name] for name in sorted(survivors)}
@@ -98,12 +98,12 @@ def _combined(name: str, shares: Mapping[int, int], weights: Mapping[int, int]) 
 
 
 def unmasked_sum(opened: OpenedSecrets, segment: int, vectors: Iterable[Ring]) -> Ring:
-    """The sum of the survivors' numbers for one segment; `vectors` are what its surviving holders sent."""
+    """The sum of the survivors' numbers in one segment; `vectors` are sent by its surviving holders."""
     total = np.zeros(opened.terms.segments[segment].size + 1, np.uint32)
     for vector in vectors:
         total += vector
     holders = opened.terms.segments[segment].holders
-    alive = [name for name, one in opened.survivors.items() if one.sub_model in holders]
+    alive = [name for name, member in opened.survivors.items() if member.sub_model in holders]
     added, taken = _shared_with_lost(opened, segment, alive)
     own = tuple(opened.seeds[name][segment] for name in alive)
     return shifted(total, added=taken, taken=(*own, *added))
@@ -112,8 +112,8 @@ def unmasked_sum(opened: OpenedSecrets, segment: int, vectors: Iterable[Ring]) -
 def _shared_with_lost(
     opened: OpenedSecrets, segment: int, alive: list[str]
 ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """The streams that survivors have added, and those they have taken away, for devices that dropped."""
-    members = {one.name: one for one in opened.cohort.members}
+    """The mask streams for dropped devices that survivors have added, and those that they have subtracted."""
+    members = {member.name: member for member in opened.cohort.members}
     context, holders = cohort_context(opened.cohort, opened.terms), opened.terms.segments[segment].holders
     added: list[bytes] = []
     taken: list[bytes] = []
@@ -129,7 +129,7 @@ def _shared_with_lost(
 def mean_over_survivors(
     opened: OpenedSecrets, totals: Mapping[int, Ring], labels: Labels
 ) -> tuple[dict[str, Array], int]:
-    """The weighted mean per coordinate [P], 0 where nothing is revealed, and the largest sum of weights."""
+    """The weighted mean per coordinate [P], 0 in hidden segments, and the largest sum of weights."""
     means, most = {}, 0
     for index, total in totals.items():
         means[index], weight = weighted_mean(total, opened.scale)

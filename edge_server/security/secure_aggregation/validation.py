@@ -1,7 +1,7 @@
-"""What the update firewall can still check of a masked update: its form, and nothing of its content.
+"""What the update firewall can check of a masked update: its form, but nothing of its content.
 
-Every masked number is as good as any other. That each is finite and within `value-range` once unmasked is
-the device's own doing: a hostile one may send what it likes (deploy/docs/explanation/secure-aggregation.md).
+Any masked number looks valid. Whether it is finite and within `value-range` once unmasked is up to the
+device: a hostile one may send anything (deploy/docs/explanation/secure-aggregation.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.values import Reason
 
 
 def examine_masked(update: Update, groups: Groups, task: TrainTask, segments: Sequence[int]) -> None:
-    """Raise `PeerError` unless `groups` are whole numbers for just those of `segments` that it holds."""
+    """Raise `PeerError` unless `groups` are uint32 vectors for exactly the `segments` that it holds."""
     assert task.masking is not None
     if update.spec != task.spec:
         raise PeerError("the update is of another sub-model than the task's", reason=Reason.WRONG_SHAPE)

@@ -78,7 +78,9 @@ def test_while_a_rollout_to_all_is_under_way_it_says_so(room, tmp_path) -> None:
     begin_or_resume(
         RolloutJournal(room.registry), version, RolloutRules(), offered_files(room.registry, version)
     )
-    assert room.press() == Installation("pi-1", None, "a rollout of v1 is not over: `edge-server rollout v1`")
+    assert room.press() == Installation(
+        "pi-1", None, "a rollout of v1 is not finished: `edge-server rollout v1`"
+    )
 
 
 def test_one_device_after_the_other(room, monkeypatch) -> None:

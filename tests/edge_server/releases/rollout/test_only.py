@@ -62,14 +62,14 @@ def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(shelf) -> N
     first = begin_for_devices(journal, version, ONLY, files)
     assert begin_for_devices(journal, version, ONLY, files).id == first.id
     assert begin_for_devices(journal, version, ONLY, files).rules.only == ("pi-2",)
-    with pytest.raises(ConfigError, match="a rollout of v1 is not over"):
+    with pytest.raises(ConfigError, match="a rollout of v1 is not finished"):
         begin_for_devices(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
 
 
 def test_one_device_does_not_take_over_a_rollout_to_all(shelf) -> None:
     journal, version, files = shelf
     begin_or_resume(journal, version, RULES, files)
-    with pytest.raises(ConfigError, match="a rollout of v1 is not over"):
+    with pytest.raises(ConfigError, match="a rollout of v1 is not finished"):
         begin_for_devices(journal, version, ONLY, files)
 
 

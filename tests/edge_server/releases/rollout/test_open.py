@@ -65,7 +65,7 @@ def test_a_rollout_knows_what_tiers_the_versions_run_gave_its_devices(registry, 
 def test_another_version_waits_until_that_one_is_over(registry, journal) -> None:
     one, two = registry.version("v1"), registry.version("v2")
     rollout, _ = begin_or_resume(journal, one, RULES, offered_files(registry, one))
-    with pytest.raises(ConfigError, match=r"a rollout of v1 is not over: go on .* or take it back"):
+    with pytest.raises(ConfigError, match=r"a rollout of v1 is not finished: continue it .* or withdraw it"):
         begin_or_resume(journal, two, RULES, offered_files(registry, two))
     journal.save(rollout, replace(rollout, phase=RolloutPhase.STOPPED))
     assert begin_or_resume(journal, two, RULES, offered_files(registry, two))[1] is False
@@ -157,7 +157,7 @@ def test_a_file_that_was_altered_in_the_registry_is_not_rolled_out(registry) -> 
 def test_one_rollout_at_a_time(registry) -> None:
     with rollout_lock(registry, "home"):
         with (
-            pytest.raises(ConfigError, match="under way in another process"),
+            pytest.raises(ConfigError, match="in progress in another process"),
             rollout_lock(registry, "home"),
         ):
             pass
@@ -187,7 +187,7 @@ def lines_of(world: World, capsys: pytest.CaptureFixture[str], *, as_json: bool 
 def test_progress_says_each_thing_once(capsys) -> None:
     lines = [line.split(maxsplit=1)[1] for line in lines_of(World().begin("a", "b"), capsys)]
     assert len(lines) == len(set(lines))
-    assert "who has switched is watched for 30 s before the version is kept (--watch)" in lines
+    assert "devices watch the new model for 30 s before they keep it (--watch)" in lines
     assert lines[-1] == "stopped: canary: 1 of 1 failed, more than 0.05 of the group"
     assert "has gone back (errors): 20 of 40 requests failed" in lines[-2]
     assert "has switched: 90.00% -> 90.00% of 100 examples, 1 ms, before 1 ms" in lines[-3]

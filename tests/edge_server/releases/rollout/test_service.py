@@ -135,7 +135,7 @@ def test_a_link_that_is_down_is_said(service) -> None:
 
 def test_ctrl_c_leaves_the_rollout_as_it_is(service) -> None:
     service.interrupt()
-    with pytest.raises(Interrupted, match="the same command goes on with it"):
+    with pytest.raises(Interrupted, match="the same command continues it"):
         service._handle(service.inbox.get())
 
 

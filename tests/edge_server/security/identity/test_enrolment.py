@@ -108,7 +108,7 @@ def test_whoever_has_the_codes_certificate_but_not_its_secret_gets_nothing(autho
 
 def test_a_codes_certificate_opens_the_door_alone(authority, tmp_path):
     files = opener(issue_code(authority, "door", lifetime_s=HOUR_S), tmp_path / "door")
-    assert refusal(parse_address(authority.settings.door, files)) == ""
+    assert refusal(parse_address(authority.settings.enrolment_url, files)) == ""
     said = refusal(address_of(authority, files))
     assert "unknown ca" in said
 
@@ -116,7 +116,7 @@ def test_a_codes_certificate_opens_the_door_alone(authority, tmp_path):
 def test_an_expired_codes_certificate_does_not_open_it(authority, tmp_path):
     yesterday = replace(authority, clock=lambda: time.time() - 86_400)
     files = opener(issue_code(yesterday, "late", lifetime_s=HOUR_S), tmp_path / "late")
-    said = refusal(parse_address(authority.settings.door, files))
+    said = refusal(parse_address(authority.settings.enrolment_url, files))
     assert "expired" in said
 
 
@@ -124,7 +124,7 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
     from tests.edge_server.security.identity.test_access import server_files
 
     one, other = (issue_code(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
-    door = authority.settings.door
+    door = authority.settings.enrolment_url
     spy = Client(parse_address(door, opener(one, tmp_path / "one")))
     peer = Client(parse_address(door, opener(other, tmp_path / "other")))
     server = Client(address_of(authority, server_files(authority)))
