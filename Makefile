@@ -21,7 +21,7 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo docs reference try-docs dist test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -29,6 +29,7 @@ help:
 	@echo "make reference  write the reference pages from the code"
 	@echo "make try-docs  run every command of the guides, and compare what it prints (5 minutes)"
 	@echo "make dist     build the wheel and the source archive, and check them"
+	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
 	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
@@ -115,6 +116,15 @@ reference: $(INSTALLED)
 
 try-docs: $(INSTALLED)
 	TRY_DOCS=all $(BIN)/python -m pytest tests/deploy/test_pages.py tests/deploy/test_tutorial.py
+
+# The base package on another release of Python, without torch.
+try-python:
+	$(PYTHON) -m venv --clear $(VENV)/try-python
+	$(VENV)/try-python/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) .
+	$(VENV)/try-python/bin/python -m compileall -q schemas edge_client edge_server
+	$(VENV)/try-python/bin/edge-client --version
+	$(VENV)/try-python/bin/edge-server --help > /dev/null
+	$(VENV)/try-python/bin/python -c 'from edge_client.data.sources import load_source; print(len(load_source("digits")), "digits")'
 
 # Wheel and source archive, checked as the index would.
 dist:

@@ -30,36 +30,53 @@ class Component(Frozen):
 
 
 class StrategySpec(Settings):
-    """One component per concept.
-
-    `uplink` are the codecs of updates, `downlink` those of models (`delta`, `fp16` or `int8`, `zstd`, in this
-    order). An empty tuple means no codec, None the default codecs.
-    """
+    """One component, or a list of components, per concept."""
 
     fraction: Component | None = None
+    """Share of the devices that a round asks, by round; `[clients] fraction` if unset."""
     local_epochs: Component | None = Field(default=None)
+    """Epochs of local training, by round; `[training] local-epochs` if unset."""
     selection: Component = Component.model_construct(name="uniform")
+    """Which devices a round asks."""
     ratio: Component = Component.model_construct(name="by-tier")
+    """The pruning ratio of each device."""
     pruner: Component = Component.model_construct(name="index")
+    """Which channels a device keeps."""
     objectives: tuple[Component, ...] = ()
+    """What local training adds to the loss of the data."""
     groups: tuple[Component, ...] = ()
+    """Arrays that travel beside the model."""
     transforms: tuple[Component, ...] = ()
+    """What happens to updates before they are combined, in this order."""
     weighting: Component = Component.model_construct(name="examples")
+    """How much each update counts."""
     combiner: Component = Component.model_construct(name="mean")
+    """How updates become one."""
     server_optimizer: Component = Component.model_construct(name="sgd")
+    """How the combined update changes the global model."""
     uplink: tuple[Component, ...] | None = None
+    """Codecs of updates, in this order: `delta`, `top-k`, `fp16` or `int8`, `zstd`. An empty list sends
+    float32.
+    """
     downlink: tuple[Component, ...] | None = None
+    """Codecs of models, in this order: `delta`, `fp16` or `int8`, `zstd`. An empty list sends float32."""
 
 
 class TrainingSettings(Settings):
-    """How a client trains locally."""
+    """How a device trains locally."""
 
     optimizer: str = "sgd"
+    """"sgd", "adam" or "adamw"."""
     learning_rate: float = Field(default=0.01, gt=0)
+    """Step size of the optimizer."""
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Momentum of SGD."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of the optimizer."""
     batch_size: int = Field(default=32, ge=1, le=65_536)
+    """Examples per step."""
     local_epochs: int = Field(default=1, ge=0, le=10_000)
+    """Epochs per round."""
 
 
 class TrainingPlan(TrainingSettings):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
@@ -29,7 +29,8 @@ class Verb(Protocol):
 class CommandLine:
     """A command: its name, what it is, examples for `--help`, its verbs in the order of `--help`.
 
-    `extra` is the optional part of the package that brings what all of its verbs need.
+    `extra` is the optional part of the package that all verbs need. `renamed` has the new names of verbs that
+    had another one.
     """
 
     prog: str
@@ -37,6 +38,7 @@ class CommandLine:
     description: str
     examples: str
     verbs: Sequence[Verb]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def parser(self) -> Parser:
         """The parser of all verbs."""
@@ -104,6 +106,8 @@ class CommandLine:
 
     def _check_verb(self, words: Sequence[str], subparsers: Subparsers) -> None:
         first = words[0] if words else "-"
+        if first in self.renamed:
+            raise ConfigError(f"the verb '{first}' is called '{self.renamed[first]}'")
         if not first.startswith("-") and first not in subparsers.choices:
             raise ConfigError(
                 f"there is no verb '{first}'{nearest(first, subparsers.choices)}; "

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from edge_client.cli.app import CommandLine
 from edge_server.cli.commands import (
-    blobs,
     check,
     compare,
     components,
@@ -15,7 +14,9 @@ from edge_server.cli.commands import (
     demo,
     devices,
     enroll,
+    init,
     models,
+    object_store,
     recipes,
     replay,
     report,
@@ -33,6 +34,7 @@ EDGE_SERVER = CommandLine(
     examples="""\
 examples:
   edge-server demo                                  the whole system on this machine
+  edge-server init                                  five questions, and a federation file
   edge-server check federation.toml                 is the file right, and what does it mean
   edge-server run federation.toml --broker mqtt://host:1883
   edge-server enroll pi-kitchen --out boards        certificate and settings for a device
@@ -42,8 +44,9 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
 """,
     verbs=(
         demo,
+        init,
         run,
-        blobs,
+        object_store,
         enroll,
         revoke,
         devices,
@@ -59,6 +62,7 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         replay,
         schemas,
     ),
+    renamed={"blobs": "object-store"},
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from edge_server.config.home_assistant import HomeAssistantSettings
-from edge_server.config.object_store import BlobSettings
+from edge_server.config.object_store import ObjectStoreSettings
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.sections import (
     ClientSettings,
@@ -48,7 +48,7 @@ class Config(Settings):
     simulation: SimulationSettings = SimulationSettings()
     privacy: PrivacySettings = PrivacySettings()
     firewall: FirewallSettings = FirewallSettings()
-    blobs: BlobSettings = BlobSettings()
+    object_store: ObjectStoreSettings = ObjectStoreSettings()
     home_assistant: HomeAssistantSettings = HomeAssistantSettings()
     sparkplug: SparkplugSettings = SparkplugSettings()
     strategy: StrategySpec = StrategySpec()

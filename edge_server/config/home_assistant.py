@@ -25,9 +25,13 @@ class HomeAssistantSettings(Settings):
     """
 
     discovery: bool = False
+    """Announce every device to Home Assistant."""
     prefix: Annotated[str, StringConstraints(pattern=PREFIX_PATTERN)] = "homeassistant"
+    """Home Assistant's discovery prefix."""
     watch_s: Seconds = 300.0
+    """Seconds for which a model installed by the button is watched."""
     authority: Path | None = None
+    """The authority's folder, if the broker asks for certificates."""
 
 
 def identifier(name: str) -> str:

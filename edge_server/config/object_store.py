@@ -1,4 +1,4 @@
-"""The section `[blobs]` of a federation file."""
+"""The section `[object-store]` of a federation file."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ EMBEDDED = "embedded"
 SCHEMES = ("https", "http", "s3")
 
 
-class BlobSettings(Settings):
-    """Where blobs of more than `threshold-mb` megabytes lie beside the broker; unless stated, nowhere.
-
-    `store` is `https://host:port/prefix` (an `edge-server blobs` with the same `secret` file),
-    `s3://bucket/prefix` (`endpoint` where it is not Amazon's; credentials as boto3 finds them) or `embedded`:
-    one of this server's own, for devices on the same machine. Addresses are good for `url-minutes`; the
-    certificate of the store is one of the system's authorities or of `ca`. What fails goes in chunks.
-    A round's `uplink-bytes` and `downlink-bytes` are those that went through the broker.
-    """
+class ObjectStoreSettings(Settings):
+    """An object store for large blobs beside the broker. Whatever it does not deliver travels in chunks."""
 
     store: str | None = None
+    """`https://host:port/prefix` (an `edge-server object-store` with the same secret),
+    `s3://bucket/prefix`, or `embedded`: a store inside the server for devices on the same machine.
+    Unset: no store.
+    """
     threshold_mb: float = Field(default=50.0, ge=0)
+    """Megabytes above which a blob goes to the store."""
     url_minutes: float = Field(default=60.0, gt=0, le=7 * 24 * 60)
+    """Minutes for which a signed address is good."""
     secret: Path | None = None
+    """File with the secret of the store, mode 0600."""
     endpoint: str | None = None
+    """The S3 endpoint, if it is not Amazon's."""
     ca: Path | None = None
+    """Authority of the store's certificate; the system's if unset."""
 
     @model_validator(mode="after")
-    def _store_is_whole(self) -> BlobSettings:
+    def _store_is_whole(self) -> ObjectStoreSettings:
         if self.store in (None, EMBEDDED):
             return self
         parts = urlsplit(str(self.store))
@@ -45,13 +47,13 @@ class BlobSettings(Settings):
         if parts.scheme == "s3":
             return self
         if self.secret is None:
-            raise ValueError("secret: name the file that `edge-server blobs --secret` has, too")
+            raise ValueError("secret: name the file that `edge-server object-store --secret` has, too")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ValueError("store: use https: whoever reads an address on the network may use it")
         return self
 
     @model_validator(mode="after")
-    def _endpoint_is_of_s3(self) -> BlobSettings:
+    def _endpoint_is_of_s3(self) -> ObjectStoreSettings:
         if self.endpoint is not None and not str(self.store).startswith("s3://"):
             raise ValueError("endpoint is for a store s3://bucket/prefix")
         return self

@@ -13,37 +13,42 @@ from schemas.security.secure_aggregation import LEAST_HOLDERS
 
 
 class PrivacySettings(Settings):
-    """What the model may tell of single devices, and the server learn: both off unless they are named.
-
-    Client-level differential privacy (deploy/docs/explanation/privacy.md) has a `mechanism`.
-
-    Each update is clipped to the L2 norm `clip`, and their sum gets noise of `noise_multiplier` times that.
-    An "adaptive" clip begins at `initial_clip` and follows the norms' `target_quantile` by
-    `clip_learning_rate`; `quantile_noise` is the deviation of the noise on the count of the unclipped. The
-    run ends before it would spend more than `budget` epsilon at `delta`. `amplification` counts on nobody
-    knowing who was chosen. What devices measure stays out of the history without `release_metrics`.
-
-    With `secure_aggregation` the server reads only sums over at least `min_holders` updates, which the share
-    `threshold` of a cohort must help to open; each step of agreeing may take `masking_step_s` seconds. Every
-    number of an update is clipped to +-`value_range` (deploy/docs/explanation/secure-aggregation.md).
+    """Differential privacy of clients (deploy/docs/explanation/privacy.md) and secure aggregation
+    (deploy/docs/explanation/secure-aggregation.md).
     """
 
     mechanism: Literal["none", "gaussian"] = "none"
+    """"gaussian" turns differential privacy on."""
     noise_multiplier: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Standard deviation of the noise on the sum, in units of the clip."""
     clip: float | str = 1.0
+    """L2 norm to which each update is clipped, or "adaptive"."""
     initial_clip: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    """First value of an adaptive clip."""
     target_quantile: float = Field(default=0.5, gt=0, lt=1)
+    """Quantile of the norms that an adaptive clip follows."""
     clip_learning_rate: float = Field(default=0.2, gt=0, allow_inf_nan=False)
+    """Step of an adaptive clip."""
     quantile_noise: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Standard deviation of the noise on the count of unclipped updates; chosen if unset."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
+    """Delta at which epsilon is counted."""
     budget: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The run ends before it would spend more epsilon than this."""
     amplification: bool = False
+    """Count on nobody knowing which devices were chosen."""
     release_metrics: bool = False
+    """Keep in the history what devices measure."""
     secure_aggregation: bool = False
+    """The server reads only sums over at least `min_holders` updates."""
     min_holders: int = Field(default=LEAST_HOLDERS, ge=LEAST_HOLDERS)
+    """Least number of updates in a sum."""
     threshold: float = Field(default=2 / 3, gt=0.5, le=1)
+    """Share of a cohort that must help to open a sum."""
     value_range: float = Field(default=8.0, gt=0, le=1e6)
+    """Every number of an update is clipped to plus or minus this."""
     masking_step_s: float = Field(default=30.0, gt=0)
+    """Seconds for each step of agreeing on masks."""
 
     @field_validator("clip")
     @classmethod

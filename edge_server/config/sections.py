@@ -38,57 +38,71 @@ def _as_a_word(value: object) -> object:
 
 
 class FederationSettings(Settings):
-    """The run as a whole.
-
-    `deliver` says what becomes of the model at the end. "trial": every device exports its own ONNX model, and
-    serves it unless it is worse than the one that it serves already; "force": it serves it in any case;
-    "none": no device gets one, and a rollout may bring it to them later. `true` and `false`, as files had it
-    before, mean "trial" and "none". The server exports a model per tier, and enters it in the registry, in
-    each case. With `deliver_every` the same happens after every so many rounds as well (0: only at the end).
-    The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
-    `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
-    `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
-    signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
-    else with one made for the run. Where one core is too few, `receivers` processes of their own take the
-    uploads' chunks (0: the server does). With `roll_back` a run whose devices can no longer train what
-    the last round made goes back to the model before that round, leaves out those whose updates made it, and
-    fails only if that does not help.
-    """
+    """The run as a whole."""
 
     name: Name = "federation"
+    """Name of the federation: part of every MQTT topic."""
     seed: int = Field(default=0, ge=0)
+    """Seed of everything random; the same seed repeats a simulation to the bit."""
     rounds: int = Field(default=10, ge=1, le=1_000_000)
+    """Rounds until the run is over."""
     evaluate_every: int = Field(default=1, ge=1)
+    """The server tests the full model after every so many rounds, and after the last."""
     evaluate_tiers_every: int = Field(default=1, ge=1)
+    """The server also tests every tier's sub-model after every so many rounds, if the round is tested at
+    all.
+    """
     deliver: Annotated[Literal["trial", "force", "none"], BeforeValidator(_as_a_word)] = "trial"
+    """What devices do with the final model: "trial" serves it if it is no worse than the model in use,
+    "force" serves it in any case, "none" leaves devices as they are.
+    """
     deliver_every: int = Field(default=0, ge=0)
+    """Also deliver after every so many rounds; 0 delivers at the end only."""
     replay_mb: int = Field(default=1000, ge=0)
+    """Megabytes of updates to keep for `edge-server replay`, newest rounds first."""
     receivers: int = Field(default=0, ge=0, le=64)
+    """Processes that receive uploads in place of the server."""
     signing_key: Path | None = None
+    """Ed25519 key (PEM, mode 0600) that signs tasks and models; made if it is missing. Without it each run
+    has a key of its own.
+    """
     roll_back: bool = True
+    """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
 
 
 class ClientSettings(Settings):
-    """Who takes part in a round, and how long it may take (seconds).
-
-    The run begins once `start_clients` are there (all `num_clients` unless stated). `over_select` times as
-    many devices are asked as a round needs. In `buffered` mode a round closes with `buffer_size` updates
-    that lag at most `max_staleness` rounds behind, and `concurrency` devices (all) train at once.
-    """
+    """Which devices take part in a round, and how long it may take."""
 
     mode: Literal["rounds", "buffered"] = "rounds"
+    """"rounds" closes a round when its devices have answered; "buffered" closes it with every
+    `buffer_size` updates.
+    """
     num_clients: int = Field(default=5, ge=1)
+    """Devices of the federation."""
     fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of the devices that a round asks, unless `[strategy] fraction` states a schedule."""
     start_clients: int | None = Field(default=None, ge=1)
+    """Devices that must be there before the run starts; all if unset."""
     min_clients: int = Field(default=1, ge=1)
+    """Devices that a round asks at least."""
     quorum: float = Field(default=0.5, ge=0, le=1)
+    """Share of the asked devices whose updates a round needs; with fewer it is abandoned and planned
+    again.
+    """
     deadline_s: float = Field(default=600.0, gt=0)
+    """Seconds until a round closes with what it has."""
     rejoin_s: float = Field(default=15.0, ge=0)
+    """Seconds that a round waits for a device that lost its connection."""
     uploads_at_once: int = Field(default=32, ge=1)
+    """Uploads that run at the same time."""
     over_select: float = Field(default=1.0, ge=1)
+    """Factor by which a round asks more devices than it needs."""
     buffer_size: int = Field(default=10, ge=1)
+    """Updates that close a buffered round."""
     max_staleness: int = Field(default=20, ge=0)
+    """Rounds by which an update may lag behind in buffered mode."""
     concurrency: int | None = Field(default=None, ge=1)
+    """Devices that train at the same time in buffered mode; all if unset."""
 
     @model_validator(mode="after")
     def _buffer_can_be_filled(self) -> ClientSettings:
@@ -105,17 +119,18 @@ class ClientSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """The global network; shape and classes come from `[data]` where they are not given.
-
-    `from` names a model to start from: a version in the registry, a folder `models/round-NNNN` or its
-    state.safetensors, or the folder of a run, whose last model is taken. It must be of the same network and
-    as many classes. A run that goes on does not read it again.
-    """
+    """The global network."""
 
     name: str = "two-nn"
+    """A shipped network, one of a plugin, or `package.module:factory`."""
     num_classes: int | None = Field(default=None, ge=1)
+    """Number of classes; from `[data]` if unset."""
     input_shape: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    """Shape of one example, for images [channels, height, width]; from `[data]` if unset."""
     from_: str | None = Field(default=None, alias="from", min_length=1)
+    """The model to start from: a version of the registry, a run folder, a folder `models/round-NNNN`, or a
+    state.safetensors. It must be of the same network and classes.
+    """
 
     @model_validator(mode="after")
     def _model_is_known(self) -> ModelSettings:
@@ -127,23 +142,26 @@ class ModelSettings(Settings):
 
 
 class DataSettings(Settings):
-    """The data that the server tests on, and how simulated or local devices share it.
-
-    Of `source` a server tests on the official test part, or on all where it has none; `npz:PATH#test` is the
-    fifth of every class that devices with `npz:PATH#train` leave alone, as in simulations.
-    `classes` are the names of all classes, in the order of the model's outputs. Without them they are those
-    of `source`, else those that devices state before the first round. With `test_samples` the server tests
-    on so many of its examples, always the same ones.
-    """
+    """The server's test data, the classes, and how simulated devices share the data."""
 
     classes: Annotated[tuple[ClassName, ...], Field(min_length=1, max_length=10_000)] | None = None
+    """Names of all classes in the order of the model's outputs. If unset they are those of `source`, or
+    else those that devices state before the first round.
+    """
     source: str | None = None
+    """Data that the server tests on, and that simulated devices share."""
     data_root: Path | None = None
+    """Folder of named data sets."""
     partition: str = "iid"
+    """How simulated devices share the data: "iid", "dirichlet" or "shards"."""
     alpha: float | None = Field(default=None, gt=0)
+    """Parameter of the Dirichlet partition: the smaller, the more the devices differ."""
     shards: int | None = Field(default=None, ge=1)
+    """Shards per device of the partition by shards."""
     samples_per_client: int | None = Field(default=None, ge=1)
+    """Examples of each simulated device; an equal share if unset."""
     test_samples: int | None = Field(default=None, ge=1)
+    """Examples that the server tests on, always the same ones; all if unset."""
 
     @property
     def partition_spec(self) -> str:
@@ -174,13 +192,7 @@ _Ratio = Annotated[
 
 
 class TierSettings(Settings):
-    """Capability tiers, the weakest first: tier n trains with pruning ratio `ratios[n - 1]`.
-
-    A ratio may be a table per layer, `{"layer1.*" = 0.2, "layer3.*" = 0.6}` (ATTENDING, appendix H):
-    the first glob that matches counts, and what none matches stays whole.
-    `keep_multiple`: as many channels of a group stay as the ratio says, rounded up to a multiple of this. On
-    many processors onnxruntime is fast at multiples of 8 only; 1 is the papers' exact counts.
-    """
+    """Capability tiers, the weakest first."""
 
     ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (
         0.7,
@@ -189,7 +201,13 @@ class TierSettings(Settings):
         0.1,
         0.0,
     )
+    """Pruning ratio of each tier. A ratio may be a table per layer, `{"layer1.*" = 0.2}` (ATTENDING,
+    appendix H): the first glob that matches counts, other layers stay whole.
+    """
     keep_multiple: int = Field(default=1, ge=1, le=256)
+    """Round the number of kept channels up to a multiple of this. On many processors onnxruntime is fast
+    at multiples of 8.
+    """
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -198,32 +216,34 @@ class TierSettings(Settings):
 
 
 class FirewallSettings(Settings):
-    """What an update may be before it counts, beyond its shape; and what repeated refusals lead to.
-
-    `norm_bound`: an update may be as large as the median of the last `norm_window` norms times `norm_factor`,
-    or as that median plus `norm_spread` standard deviations (by MAD), whichever is more. Until there are
-    `norm_history` norms it may be `norm_first` times the model itself.
-    `canary`: the accuracy on the server's test data that an update alone may cost (off unless stated).
-    A device counts with at most `max_examples` examples, and with at most `max_examples_factor` times the
-    median of the others, or that median and ten standard deviations (by MAD). With `strict`
-    `edge-server check` says what a recipe takes on trust.
-    A device that is refused in `quarantine_after` of `quarantine_window` rounds is left out of the next
-    `quarantine_rounds`; after 0 no device is.
-    """
+    """What an update must satisfy beyond its shape, and what repeated refusals lead to."""
 
     norm_bound: bool = True
+    """Whether the norms of updates are bounded."""
     norm_window: int = Field(default=100, ge=3, le=10_000)
+    """Norms of accepted updates that the bound looks back on."""
     norm_history: int = Field(default=10, ge=3)
+    """Norms that must be known before the bound follows them."""
     norm_factor: float = Field(default=10.0, ge=1)
+    """Multiple of the median norm that an update may have."""
     norm_spread: float = Field(default=10.0, ge=1)
+    """Standard deviations (by MAD) above the median norm that an update may have; the wider bound counts."""
     norm_first: float = Field(default=100.0, gt=0)
+    """Multiple of the model's own norm that an update may have until enough norms are known."""
     max_examples: int = Field(default=10_000_000, ge=1, le=10**12)
+    """Examples that a device counts with at most."""
     max_examples_factor: float = Field(default=5.0, ge=1)
+    """Multiple of the other devices' median number of examples that a device counts with at most."""
     canary: float | None = Field(default=None, gt=0, lt=1)
+    """Accuracy on the server's test data that a single update may cost; off if unset."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
+    """Refusals within `quarantine_window` rounds after which a device is left out; 0 never leaves one out."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)
+    """Rounds in which refusals are counted."""
     quarantine_rounds: int = Field(default=10, ge=1, le=1_000_000)
+    """Rounds for which a device is left out."""
     strict: bool = False
+    """`edge-server check` lists what the recipe trusts devices with."""
 
     @property
     def claims(self) -> Claims:
@@ -243,23 +263,24 @@ class FirewallSettings(Settings):
 
 
 class SimulationSettings(Settings):
-    """How `edge-server simulate` runs devices that are not there.
-
-    `workers`: processes, as many as cores unless stated; `clock`: the boards whose speed the devices have,
-    the weakest first (none: whatever they do takes no time); `dropouts`: they come and go as such boards do;
-    `hold_out`: the share of its examples that a device never trains on. `joins_s`: when each device first
-    comes, in virtual seconds, the last one's time for all that follow; they come and stay.
-    `ray_address`: the cluster of the engine `ray`, as `host:port`; without it, one begun on this machine.
-    """
+    """How `edge-server simulate` runs devices."""
 
     engine: str = "local"
+    """"local" uses processes of this machine, "ray" a Ray cluster."""
     ray_address: str | None = None
+    """The cluster as `host:port`; unset starts one on this machine."""
     workers: int | None = Field(default=None, ge=1, le=1024)
+    """Processes; one per core if unset."""
     device: Literal["cpu", "cuda"] = "cpu"
+    """Where torch computes."""
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
+    """Boards whose speed the devices have, the weakest first; an empty list makes all work take no time."""
     dropouts: bool = False
+    """Whether devices leave and return as such boards do."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
+    """Share of its examples that a device never trains on."""
     joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    """Virtual seconds at which each device first joins; the last value holds for all that follow."""
 
     @model_validator(mode="after")
     def _engine_is_known(self) -> SimulationSettings:

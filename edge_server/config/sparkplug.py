@@ -17,4 +17,6 @@ class SparkplugSettings(Settings):
     """
 
     group: Name | None = None
+    """Sparkplug group; unset turns Sparkplug off."""
     authority: Path | None = None
+    """The authority's folder, if the broker asks for certificates."""

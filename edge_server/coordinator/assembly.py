@@ -21,7 +21,7 @@ from edge_server.coordinator.validation.checker import make_checker
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
-from edge_server.transport.object_store.store import Depot
+from edge_server.transport.object_store.store import ObjectStore
 
 
 def assemble(
@@ -34,7 +34,7 @@ def assemble(
     durable: bool = True,
     signer: ManifestSigner | None = None,
     secret: bytes | None = None,
-    object_store: Depot | None = None,
+    object_store: ObjectStore | None = None,
     broadcasts: bool = True,
     testing: Testing | None = None,
     first: InitialModel | None = None,

@@ -66,7 +66,7 @@ def serve(
     registry_path = registry or default_registry(out)
     with (
         locked(out),
-        open_object_store(config.blobs, out / "depot") as object_store,
+        open_object_store(config.object_store, out / "object-store") as object_store,
         open_bridges(config, address, registry_path) as bridges,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())

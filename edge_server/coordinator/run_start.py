@@ -13,7 +13,7 @@ from pathlib import Path
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.config.differences import differences
-from edge_server.config.object_store import BlobSettings
+from edge_server.config.object_store import ObjectStoreSettings
 from edge_server.rounds.state import RoundRules
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import Summary
@@ -25,7 +25,9 @@ from schemas.errors import ConfigError, EdgeError
 
 log = logging.getLogger(__name__)
 
-MAY_DIFFER = frozenset({"federation.rounds", *(f"blobs.{kebab(name)}" for name in BlobSettings.model_fields)})
+MAY_DIFFER = frozenset(
+    {"federation.rounds", *(f"object-store.{kebab(name)}" for name in ObjectStoreSettings.model_fields)}
+)
 """Keys that may change when a run is resumed."""
 
 

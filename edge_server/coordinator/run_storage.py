@@ -17,7 +17,7 @@ from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.update_archive import UpdateArchive
 from edge_server.strategy.aggregation.array_stores import FileArrays, NewArrayStore
-from edge_server.transport.object_store.store import Depot
+from edge_server.transport.object_store.store import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class RunStorage:
     journal: Journal
     events: EventRecorder
     archive: UpdateArchive
-    object_store: Depot | None
+    object_store: ObjectStore | None
 
     @property
     def keep(self) -> NewArrayStore:
@@ -77,7 +77,7 @@ class RunStorage:
 
 
 def open_storage(
-    folder: RunFolder, *, durable: bool, archive_bytes: int, object_store: Depot | None
+    folder: RunFolder, *, durable: bool, archive_bytes: int, object_store: ObjectStore | None
 ) -> RunStorage:
     """Open a run's files; `archive_bytes` is the budget of the update archive, 0 for none."""
     store = BlobStore(folder.blobs, durable=durable, writes_over=durable)

@@ -27,7 +27,7 @@ from edge_server.rounds.events import (
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import RoundRecord, Summary
-from edge_server.transport.object_store.store import Depot
+from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Reason
@@ -37,8 +37,8 @@ from tests.benchmarks.light_devices import FEDERATION
 class LightCoordinator:
     """Gives every device the same blob, and takes whatever is what its digest says."""
 
-    def __init__(self, config: Config, folder: Path, model: bytes, depot: Depot | None) -> None:
-        self.store, self.depot = BlobStore(folder / "blobs"), depot
+    def __init__(self, config: Config, folder: Path, model: bytes, object_store: ObjectStore | None) -> None:
+        self.store, self.object_store = BlobStore(folder / "blobs"), object_store
         self.signer = ManifestSigner(FEDERATION, "run-1")
         self.context = SimpleNamespace(
             config=config,
@@ -50,7 +50,7 @@ class LightCoordinator:
         self.storage = SimpleNamespace(
             folder=SimpleNamespace(blobs=self.store.directory),
             store=self.store,
-            object_store=depot,
+            object_store=object_store,
             events=EventRecorder(folder / "events.jsonl"),
         )
         parameters = SimpleNamespace(parameters=len(model) // 4)
@@ -63,8 +63,8 @@ class LightCoordinator:
     def plan(self, command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:
         """The one round's tasks; the clock begins."""
         self.began = time.perf_counter()
-        if self.depot is not None:
-            self.depot.publish([self._ref], self.store)
+        if self.object_store is not None:
+            self.object_store.publish([self._ref], self.store)
         tasks = {
             device.name: TrainTask(
                 federation=FEDERATION,
@@ -76,7 +76,7 @@ class LightCoordinator:
                 model=ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
                 training=TrainingPlan(),
                 blobs={"state": self._ref},
-                depot=self.depot.terms if self.depot else None,
+                depot=self.object_store.terms if self.object_store else None,
             )
             for device in command.devices
         }

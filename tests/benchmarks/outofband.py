@@ -67,10 +67,10 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
         (folder / name / "update.json").write_text(ref.model_dump_json())
     with (
         running_broker("auto", folder / "broker") as broker,
-        open_object_store(config.blobs, folder / "depot") as depot,
+        open_object_store(config.object_store, folder / "object-store") as object_store,
         _devices(broker.url, folder, names),
     ):
-        coordinator: Any = LightCoordinator(config, folder / "server", generator.bytes(size), depot)
+        coordinator: Any = LightCoordinator(config, folder / "server", generator.bytes(size), object_store)
         server = Server(parse_address(broker.url), coordinator, Nobody())
         limit = threading.Timer(DEADLINE_S, server.stop)
         limit.start()
@@ -78,8 +78,8 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
             summary = server.run()
         finally:
             limit.cancel()
-        if depot is not None:
-            depot.forget()
+        if object_store is not None:
+            object_store.forget()
     if summary.outcome != "finished" or any(device.rounds != 1 for device in summary.devices):
         raise RuntimeError(f"the round is not whole: {summary.outcome} {summary.detail}")
     return Taken(coordinator.ended - coordinator.began, summary.uplink_bytes + summary.downlink_bytes)
@@ -93,7 +93,7 @@ def _config(store: str | None, secret: Path) -> Config:
         "deliver": "false",
         "threshold-mb": 1,
     }
-    beside = {"blobs.store": store, "blobs.secret": secret} if store else {}
+    beside = {"object-store.store": store, "object-store.secret": secret} if store else {}
     return load_config("fedavg", [f"{key}={value}" for key, value in {**words, **beside}.items()])
 
 
@@ -127,7 +127,7 @@ def figures(options: Options) -> list[Figure]:
     megabytes = QUICK_MB if options.quick else MODEL_MB
     beside, through = [], []
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=_room(options)) as directory:
-        folder, secret = Path(directory), Path(directory) / "blobs.secret"
+        folder, secret = Path(directory), Path(directory) / "object-store.secret"
         with _store(folder / "store", secret) as address:
             for taken, store in ((through, None), (beside, address)):
                 with tempfile.TemporaryDirectory(prefix="round-", dir=folder) as one:

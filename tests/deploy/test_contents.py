@@ -34,6 +34,6 @@ def test_every_link_leads_to_a_page() -> None:
 def test_the_folders_pages_name_every_command() -> None:
     for program, page in ((EDGE_SERVER, "edge_server"), (EDGE_CLIENT, "edge_client")):
         text = (DEPLOY.parent / page / "README.md").read_text()
-        verbs = [verb.__name__.rpartition(".")[2] for verb in program.verbs]
+        verbs = [verb.__name__.rpartition(".")[2].replace("_", "-") for verb in program.verbs]
         missing = [verb for verb in verbs if f"{program.prog} {verb}" not in text]
         assert missing == []

@@ -20,7 +20,7 @@ from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
-from edge_server.transport.object_store.store import Depot
+from edge_server.transport.object_store.store import ObjectStore
 
 DEADLINE_S = 90
 BROKERS = ["embedded", "mosquitto"]
@@ -84,11 +84,11 @@ class Run:
     """A server in a thread of this process."""
 
     def __init__(
-        self, config: Config, address: BrokerAddress, folder: Path, *, depot: Depot | None = None
+        self, config: Config, address: BrokerAddress, folder: Path, *, object_store: ObjectStore | None = None
     ) -> None:
         self.watched = Watched()
         self.folder = RunFolder.create(folder, config)
-        coordinator = assemble(config, "run-1", self.folder, object_store=depot)
+        coordinator = assemble(config, "run-1", self.folder, object_store=object_store)
         self.server = Server(address, coordinator, self.watched)
         self.summary: Summary | None = None
         self._error: BaseException | None = None

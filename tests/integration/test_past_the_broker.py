@@ -41,7 +41,7 @@ def config(store: str, **more: str) -> Config:
         "local-epochs": 1,
         "deliver": "false",
         "threshold-mb": 0,
-        "blobs.store": store,
+        "object-store.store": store,
         # As they are: packed, updates as small as these ride along.
         "strategy.uplink": "[]",
         **more,
@@ -60,9 +60,12 @@ def agent(name: str, address: BrokerAddress, state: Path) -> Agent:
 def federate(settings: Config, address: BrokerAddress, folder: Path) -> Summary:
     """Two devices in threads of this process, and the server, to the run's end."""
     agents = [agent(name, address, folder) for name in NAMES]
-    with open_object_store(settings.blobs, folder / "depot") as depot, ThreadPoolExecutor(2) as pool:
+    with (
+        open_object_store(settings.object_store, folder / "object-store") as object_store,
+        ThreadPoolExecutor(2) as pool,
+    ):
         ends = [pool.submit(one.run) for one in agents]
-        run = Run(settings, address, folder / "run", depot=depot)
+        run = Run(settings, address, folder / "run", object_store=object_store)
         try:
             summary = run.finished()
             assert [end.result(timeout=30) for end in ends] == ["finished", "finished"]
@@ -99,7 +102,7 @@ def test_blobs_go_past_both_brokers(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     check_paths(federate(config("embedded"), address, tmp_path), tmp_path, caplog)
-    objects = tmp_path / "depot" / "objects"
+    objects = tmp_path / "object-store" / "objects"
     assert [path for path in objects.rglob("*") if path.is_file()] == []
 
 
@@ -108,7 +111,7 @@ def test_a_store_that_is_not_there_stops_nothing(
     address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "PAUSE_S", 0.0)
-    away = config("http://127.0.0.1:9/", **{"blobs.secret": str(tmp_path / "secret")})
+    away = config("http://127.0.0.1:9/", **{"object-store.secret": str(tmp_path / "secret")})
     summary = federate(away, address, tmp_path)
     assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])
     assert summary.uplink_bytes > 2 * MODEL_BYTES
@@ -146,7 +149,7 @@ def test_blobs_go_through_a_bucket(
     caplog.set_level(logging.INFO)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     endpoint, name = bucket
-    settings = config(f"s3://{name}/home", **{"blobs.endpoint": endpoint})
+    settings = config(f"s3://{name}/home", **{"object-store.endpoint": endpoint})
     check_paths(federate(settings, address, tmp_path), tmp_path, caplog)
     left = boto3.client("s3", endpoint_url=endpoint).list_objects_v2(Bucket=name)
     assert left["KeyCount"] == 0
@@ -162,6 +165,6 @@ def test_without_credentials_a_bucket_is_refused_at_once(
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    settings = config("s3://models/home", **{"blobs.endpoint": "http://127.0.0.1:9"})
-    with pytest.raises(ConfigError, match="credentials"), open_object_store(settings.blobs, tmp_path):
+    settings = config("s3://models/home", **{"object-store.endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(ConfigError, match="credentials"), open_object_store(settings.object_store, tmp_path):
         pass

@@ -21,24 +21,28 @@ def _hours(text: str) -> str:
 
 
 class Rules(Settings):
-    """The conditions of training; rules that are not stated do not apply.
-
-    Temperature is that of the hottest zone in degrees Celsius; battery and memory pressure (the share of the
-    last ten seconds in which something waited for memory, PSI) are in percent; load is per core. The device
-    does not train in `quiet_hours` (local time) or on `metered` links. `check_every_s`: seconds between two
-    readings of the board; `give_back_after_s`: seconds a held task waits before it is given back.
-    """
+    """What must hold for training; nothing is required unless it is stated."""
 
     max_temperature_c: float | None = Field(default=None, gt=0, le=150)
+    """Degrees Celsius of the hottest thermal zone."""
     min_battery_percent: float | None = Field(default=None, ge=0, le=100)
+    """Charge of the battery in percent."""
     mains_only: bool = False
+    """Train on mains power only."""
     quiet_hours: tuple[Annotated[str, AfterValidator(_hours)], ...] = ()
+    """Hours of local time without training, `HH:MM-HH:MM`."""
     max_load: float | None = Field(default=None, gt=0)
+    """Load of the last minute, per core."""
     max_memory_pressure_percent: float | None = Field(default=None, gt=0, le=100)
+    """Share of the last ten seconds in which something waited for memory (PSI), in percent."""
     unmetered_only: bool = False
+    """Train on unmetered links only."""
     metered: tuple[LinkKind, ...] = ("cellular",)
+    """Which links are metered."""
     check_every_s: float = Field(default=5.0, gt=0)
+    """Seconds between two looks at the board."""
     give_back_after_s: float = Field(default=300.0, ge=0)
+    """Seconds after which a waiting task is given back."""
 
     @property
     def asks_nothing(self) -> bool:

@@ -15,7 +15,7 @@ from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.strategy import State, Strategy, downlink_groups
-from edge_server.transport.object_store.store import Depot
+from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import DeliverTask, Task, encode_message
 from schemas.messages.object_store import ObjectStoreTerms
 from schemas.security.secure_aggregation import MaskingTerms
@@ -39,7 +39,7 @@ class TaskAssigner:
         store: BlobStore,
         publisher: ModelPublisher,
         manifest_signer: ManifestSigner,
-        object_store: Depot | None,
+        object_store: ObjectStore | None,
         *,
         broadcasts: bool,
         new_map: bool,

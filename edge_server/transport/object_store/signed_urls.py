@@ -32,7 +32,7 @@ class UrlSigner(Protocol):
 
 
 class HmacUrlSigner:
-    """URLs of `edge-server blobs`, or of the embedded object store."""
+    """URLs of `edge-server object-store`, or of the embedded object store."""
 
     resumable = True
 
@@ -108,7 +108,7 @@ def _s3_client(endpoint: str | None) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError as error:
         raise ConfigError(
-            "[blobs] store s3:// needs the package boto3: pip install 'edge-federation[s3]'"
+            "[object-store] store s3:// needs the package boto3: pip install 'edge-federation[s3]'"
         ) from error
     config = Config(
         signature_version="s3v4",
@@ -122,5 +122,5 @@ def _s3_client(endpoint: str | None) -> Any:
         # Presigning contacts no server, so missing credentials would only show on devices.
         client.generate_presigned_url("list_buckets")
     except (BotoCoreError, ClientError, ValueError) as error:
-        raise ConfigError(f"[blobs] store s3://: {error}") from error
+        raise ConfigError(f"[object-store] store s3://: {error}") from error
     return client

@@ -22,7 +22,7 @@ OWN_SECONDS = 3600.0
 """Seconds for which the server's own URLs are valid, including resumed transfers."""
 
 
-class Depot:
+class ObjectStore:
     """Optional: what fails here is logged, and the blob is sent in chunks instead.
 
     `terms` is its description in tasks. `publish`, `forget` and `collect` block.

@@ -88,7 +88,7 @@ SLIPS = {
     "an authority": ("edge-server enroll pi --out FOLDER --authority FILE", "name the authority's folder"),
     "no such code": ("edge-client enroll --code pi.code", "--code pi.code: there is no such file"),
     "a store's folder": (
-        "edge-server blobs FILE --secret SECRET --port 0",
+        "edge-server object-store FILE --secret SECRET --port 0",
         "Not a directory; name another --port",
     ),
     "an archive": ("edge-server enroll pi --out FILE", "this is a file; name a folder for pi's files"),

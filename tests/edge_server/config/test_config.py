@@ -152,7 +152,9 @@ def test_a_key_that_stands_in_the_wrong_place_is_said_with_its_section(write):
 
 def test_an_unknown_key_outside_of_any_section_lists_the_sections(write):
     said = complaint(write("zzz = 3\n"))
-    assert said.startswith("home.toml: [zzz] unknown key 'zzz' (known: blobs, clients, data, federation, ")
+    assert said.startswith(
+        "home.toml: [zzz] unknown key 'zzz' (known: clients, data, federation, firewall, home-assistant, "
+    )
 
 
 @pytest.mark.parametrize(

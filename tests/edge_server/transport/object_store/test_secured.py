@@ -40,7 +40,7 @@ def test_a_store_with_a_certificate_is_spoken_to_by_whoever_knows_its_authority(
 
 
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
-    words = ["blobs", str(tmp_path / "shop"), "--secret", str(tmp_path / "secret"), "--port", "0"]
+    words = ["object-store", str(tmp_path / "shop"), "--secret", str(tmp_path / "secret"), "--port", "0"]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "edge_server.cli.main", *words], stdout=subprocess.PIPE, text=True
     )
@@ -62,7 +62,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
 def test_the_command_is_refused_on_a_network_without_a_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["blobs", str(tmp_path), "--secret", str(tmp_path / "secret"), "--host", "0.0.0.0"]
+    words = ["object-store", str(tmp_path), "--secret", str(tmp_path / "secret"), "--host", "0.0.0.0"]
     assert main(words) == 2
     assert "--cert and --key" in capsys.readouterr().err
     assert main([*words, "--cert", str(tmp_path / "one.pem")]) == 2
@@ -72,12 +72,12 @@ def test_the_command_is_refused_on_a_network_without_a_certificate(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["blobs.store=ftp://store/"], "s3://bucket/prefix or embedded"),
-        (["blobs.store=https://store:8900/"], "edge-server blobs --secret"),
-        (["blobs.store=https://me:word@store/", "secret=s"], "no user, password or query"),
-        (["blobs.store=http://store.lan/", "secret=s"], "use https"),
-        (["blobs.endpoint=https://minio.lan"], "endpoint is for"),
-        (["blobs.stoer=embedded"], "store"),
+        (["object-store.store=ftp://store/"], "s3://bucket/prefix or embedded"),
+        (["object-store.store=https://store:8900/"], "edge-server object-store --secret"),
+        (["object-store.store=https://me:word@store/", "secret=s"], "no user, password or query"),
+        (["object-store.store=http://store.lan/", "secret=s"], "use https"),
+        (["object-store.endpoint=https://minio.lan"], "endpoint is for"),
+        (["object-store.stoer=embedded"], "store"),
         (["url-minutes=20000"], "10080"),
     ],
 )
@@ -87,6 +87,6 @@ def test_a_store_that_cannot_be_is_refused_with_the_remedy(words: list[str], pro
 
 
 def test_a_store_is_what_the_file_says() -> None:
-    blobs = load_config("fedavg", ["blobs.store=s3://models/home", "threshold-mb=0.5"]).blobs
+    blobs = load_config("fedavg", ["object-store.store=s3://models/home", "threshold-mb=0.5"]).object_store
     assert (blobs.store, blobs.threshold_mb, blobs.url_minutes) == ("s3://models/home", 0.5, 60)
-    assert load_config("fedavg").blobs.store is None
+    assert load_config("fedavg").object_store.store is None

@@ -1,4 +1,4 @@
-"""`edge-server blobs`: keep large blobs for a federation, beside its broker."""
+"""`edge-server object-store`: keep large blobs for a federation, beside its broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from schemas.errors import ConfigError
 
 EXAMPLES = """\
 examples:
-  edge-server blobs /srv/blobs --secret blobs.secret
-  edge-server blobs /srv/blobs --secret blobs.secret --host 0.0.0.0 --cert server.pem --key server.key
+  edge-server object-store /srv/blobs --secret blobs.secret
+  edge-server object-store /srv/blobs --secret blobs.secret --host 0.0.0.0 --cert server.pem --key server.key
 
 In the federation file, with the same secret file (made here where there is none):
-  [blobs]
+  [object-store]
   store = "https://broker.lan:8900/"
   secret = "blobs.secret"
 
@@ -29,7 +29,9 @@ it until it ends; nobody else gets anything. Ctrl-C or SIGTERM ends it.
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "blobs", help="keep large blobs beside the broker", examples=EXAMPLES)
+    parser = add_verb(
+        subparsers, "object-store", help="keep large blobs beside the broker", examples=EXAMPLES
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the blobs lie")
     parser.add_argument("--secret", type=Path, required=True, metavar="FILE", help="what signs addresses")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")

@@ -1,0 +1,129 @@
+"""`edge-server init`: five questions, and a federation file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.cli.output import Subparsers, add_verb, print_json
+from schemas.errors import ConfigError
+from schemas.names import is_name
+
+EXAMPLES = """\
+  edge-server init                              asks, and writes federation.toml
+  edge-server init home.toml --yes              takes every default
+"""
+TEXT = """\
+# All other keys have defaults: edge-server check {file} prints them.
+recipe = "{recipe}"
+
+[federation]
+name = "{name}"
+rounds = {rounds}
+
+[clients]
+num-clients = {devices}    # the run starts when so many devices are there
+
+[data]
+classes = [{classes}]
+
+[model]
+name = "two-nn"
+input-shape = [1, 28, 28]    # channels, height, width: images of other sizes are resized
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question; `read` returns the value as TOML has it, and raises `ConfigError` for a bad answer."""
+
+    key: str
+    text: str
+    default: str
+    read: Callable[[str], str]
+
+
+def _name(answer: str) -> str:
+    if not is_name(answer):
+        raise ConfigError(f"'{answer}' is no name: letters, digits, dots, dashes and underscores, at most 64")
+    return answer
+
+
+def _count(answer: str) -> str:
+    if not answer.isdigit() or int(answer) < 1:
+        raise ConfigError(f"'{answer}' is not a whole number above 0")
+    return answer
+
+
+def _classes(answer: str) -> str:
+    names = [name.strip() for name in answer.split(",") if name.strip()]
+    if len(names) < 2 or any('"' in name or "\\" in name for name in names):
+        raise ConfigError(f"'{answer}': name at least two classes, with commas between them and no quotes")
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _recipe(answer: str) -> str:
+    from edge_server.config.recipe_files import read_recipe
+
+    read_recipe(answer)
+    return answer
+
+
+QUESTIONS = (
+    Question("name", "Name of the federation", "federation", _name),
+    Question("devices", "How many devices must be there before it starts", "3", _count),
+    Question("classes", "Classes of the images, with commas between them", "bee, hornet, wasp", _classes),
+    Question("rounds", "How many rounds", "20", _count),
+    Question("recipe", "Algorithm (edge-server recipes lists them)", "attending", _recipe),
+)
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "init", help="ask five questions and write a federation file", examples=EXAMPLES
+    )
+    parser.add_argument("file", nargs="?", type=Path, default=Path("federation.toml"), metavar="FILE")
+    parser.add_argument("--yes", action="store_true", help="take every default")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Ask, write the file, and say what to do with it."""
+    from edge_server.config.load import load_config
+
+    if args.file.exists() and not args.force:
+        raise ConfigError(f"{args.file} is there already: name another file, or add --force")
+    answers = dict(_answers(asked=not args.yes))
+    args.file.write_text(TEXT.format(file=args.file, **answers), encoding="utf-8")
+    load_config(str(args.file))
+    if args.format == "json":
+        print_json({"file": str(args.file)})
+        return 0
+    print(f"wrote {args.file}")
+    print(f"  edge-server check {args.file}                       what it means, and a rehearsal")
+    print(f"  edge-server simulate {args.file} data.source=folder:PHOTOS")
+    print(f"  edge-server run {args.file} --broker mqtt://HOST:1883")
+    print(f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS")
+    return 0
+
+
+def _answers(*, asked: bool) -> Iterator[tuple[str, str]]:
+    for question in QUESTIONS:
+        yield question.key, _ask(question) if asked else question.read(question.default)
+
+
+def _ask(question: Question) -> str:
+    """The first good answer; an empty one is the default."""
+    while True:
+        try:
+            answer = input(f"{question.text} [{question.default}]: ").strip()
+        except EOFError:
+            raise ConfigError("the input has ended: answer all five questions, or add --yes") from None
+        try:
+            return question.read(answer or question.default)
+        except ConfigError as error:
+            print(error)

@@ -1,0 +1,54 @@
+"""`edge-server init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli.main import main
+from edge_server.config.load import load_config
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+    """Type these lines, and then end the input."""
+    lines = iter(answers)
+
+    def typed(prompt: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", typed)
+
+
+def test_five_answers_make_a_file_that_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, "garden", "zero", "4", "cat", "cat, dog", "", "no-recipe", "fedavg")
+    assert main(["init", str(tmp_path / "f.toml")]) == 0
+    config = load_config(str(tmp_path / "f.toml"))
+    assert (config.federation.name, config.federation.rounds, config.clients.num_clients) == ("garden", 20, 4)
+    assert config.data.classes == ("cat", "dog")
+    assert config.recipe is not None
+    assert config.recipe.name == "fedavg"
+
+
+def test_defaults_are_taken_and_no_file_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f.toml"
+    assert main(["init", str(path), "--yes"]) == 0
+    before = path.read_text()
+    assert main(["init", str(path), "--yes"]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert path.read_text() == before
+    assert main(["init", str(path), "--yes", "--force"]) == 0
+
+
+def test_an_input_that_ends_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, "garden")
+    assert main(["init", str(tmp_path / "f.toml")]) == 2
+    assert "answer all five questions" in capsys.readouterr().err
+    assert not (tmp_path / "f.toml").exists()

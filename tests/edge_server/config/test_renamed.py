@@ -1,0 +1,39 @@
+"""Sections and verbs that had another name."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli.main import main
+from edge_server.config.load import load_config
+from edge_server.storage.run_folder import RunFolder
+from schemas.errors import ConfigError
+
+BEFORE = 'recipe = "fedavg"\n[blobs]\nstore = "embedded"\n'
+
+
+def test_an_old_section_is_refused_with_its_new_name(tmp_path: Path) -> None:
+    (tmp_path / "home.toml").write_text(BEFORE)
+    with pytest.raises(ConfigError, match=r"home.toml: \[blobs\] is called \[object-store\]: rename"):
+        load_config(str(tmp_path / "home.toml"))
+    with pytest.raises(ConfigError, match=r"\[blobs\] is called \[object-store\]"):
+        load_config("fedavg", ["blobs.store=embedded"])
+
+
+def test_the_file_of_a_run_that_the_version_before_wrote_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = RunFolder.create(tmp_path / "run", load_config("fedavg", ["object-store.store=embedded"])).path
+    file = path / "federation.toml"
+    file.write_text(file.read_text().replace("[object-store]", "[blobs]"))
+    assert load_config(str(file)).object_store.store == "embedded"
+    assert "[blobs] of an earlier version is read as [object-store]" in caplog.text
+
+
+def test_an_old_verb_is_refused_with_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["blobs", "folder"]) == 2
+    assert "the verb 'blobs' is called 'object-store'" in capsys.readouterr().err
