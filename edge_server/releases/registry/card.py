@@ -165,5 +165,5 @@ def _use(version: Version, files: str) -> list[str]:
     return [
         f"    edge-client infer {first} IMAGE --trust signing.pub",
         "",
-        f"Every file is signed with the key `{version.key}`; its manifest lies beside it.",
+        f"Every file is signed with the key `{version.key}`; its manifest is the file next to it.",
     ]

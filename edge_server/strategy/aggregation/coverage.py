@@ -79,7 +79,7 @@ def sum_weights(index_sets: Sequence[Reach], weights: Sequence[float]) -> NDArra
     """Per coordinate the sum of the weights of the index sets that contain it, added in their order.
 
     It broadcasts to the full shape: one number if all index sets are whole. Positions contained in the same
-    index sets share one number until the end, so many equal positions cost little.
+    index sets share one number until the end, which is cheap for many equal positions.
     """
     # Index sets of one sub-model are often the same object, and then looked at once.
     distinct = {id(index_set): index_set for index_set in index_sets}

@@ -33,7 +33,7 @@ class Code(IntEnum):
 
 
 class MqttError(PeerError):
-    """A peer broke the protocol; `code` is what an MQTT 5 client is told."""
+    """A peer broke the protocol; `code` is the reason code for an MQTT 5 client."""
 
     def __init__(self, message: str, code: Code = Code.MALFORMED) -> None:
         super().__init__(message)
