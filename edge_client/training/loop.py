@@ -81,15 +81,14 @@ def train(
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
-    `received` and `kept` are the groups that the task and this device's last round hold for the objectives.
-    With no epochs at all, objectives still see every batch once, in forward passes that change no weight.
-    The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
-    With a `checkpoint` it goes on after the last epoch that is kept there, `module` being as received: the
-    bytes are those of a training in one go. A `recorder` makes plain steps faster, with the same bits.
-    With `micro_batch` no more than so many examples are worked on at once, with the same result up to
-    rounding (see `microbatch`); such steps are not recorded.
-    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch),
-    `UnfitCheckpoint`; the module is then in no state that is worth anything.
+    `received` and `kept` are the groups of the task and of this device's last round, for the objectives.
+    With no epochs, objectives see every batch once in forward passes. The loss is the last epoch's mean
+    cross-entropy per example, None if not finite; seconds are wall time. A `checkpoint` resumes after its
+    last epoch, with the same bits. A `recorder` makes plain steps faster, with the same bits. `micro_batch`
+    is the
+    number of examples per forward pass; the result is the same up to rounding (see `micro_batches`).
+    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch), and
+    `UnfitCheckpoint`; the module must not be used afterwards.
     """
     start = time.perf_counter()
     _check(module, plan)
@@ -107,10 +106,8 @@ def train(
         optimizer = _set_up(module, objectives, around)
         losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
         start -= before
-        step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives)
-        if micro_batch is not None:
-            step = partial(_step, module, optimizer=optimizer, objectives=objectives, at_once=micro_batch)
-        elif recorder is not None and not objectives:
+        step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives, at_once=micro_batch)
+        if micro_batch is None and recorder is not None and not objectives:
             step = recorder.steps(module, optimizer, step)
         left = _epochs(module, examples, plan, done=len(losses))
         for epoch, batches in enumerate(left, start=len(losses) + 1):
@@ -126,11 +123,17 @@ def train(
             _look(module, examples, plan, objectives, should_stop=should_stop)
         groups = merge_groups(objective.finish() for objective in objectives)
         keeping = merge_groups(objective.keep() for objective in objectives)
-    final, seconds = (losses or [None])[-1], time.perf_counter() - start
-    metrics = TrainingMetrics(
-        examples=len(data), epochs=len(losses), steps=steps, train_loss=final, seconds=seconds
+    return TrainingResult(groups, _metrics(len(data), losses, steps, start), keeping)
+
+
+def _metrics(examples: int, losses: Sequence[float | None], steps: int, start: float) -> TrainingMetrics:
+    return TrainingMetrics(
+        examples=examples,
+        epochs=len(losses),
+        steps=steps,
+        train_loss=losses[-1] if losses else None,
+        seconds=time.perf_counter() - start,
     )
-    return TrainingResult(groups, metrics, keeping)
 
 
 def _resumed(

@@ -65,6 +65,22 @@ def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
     add_device_options(parser)
+    _add_data_options(parser)
+    _add_training_options(parser)
+    add_flower_options(parser)
+    _add_model_options(parser)
+    parser.add_argument(
+        "--keep-trying",
+        action="store_true",
+        help="never give up on the broker, not even on what no further try mends (wrong authority, refused)",
+    )
+    parser.add_argument("--once", action="store_true", help="end with the first run that is over")
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    add_log_options(parser, level="info")
+    parser.set_defaults(execute=execute, eligibility=None)
+
+
+def _add_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="SOURCE", help="what it learns from, see below")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where named data sets lie")
     parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")
@@ -77,6 +93,9 @@ def register(subparsers: Subparsers) -> None:
         metavar="F",
         help="share of the data that is never trained on, for accuracies (default: %(default)s)",
     )
+
+
+def _add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", type=positive_int, metavar="N", help="capability tier, 1 is the weakest")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
@@ -102,7 +121,9 @@ def register(subparsers: Subparsers) -> None:
         metavar="MODULE:FACTORY",
         help="network of your own that the server may name; may be given several times",
     )
-    add_flower_options(parser)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         type=Path,
@@ -127,15 +148,6 @@ def register(subparsers: Subparsers) -> None:
         metavar="POINTS",
         help="the form that is served must lose less than this on held-out data (default: %(default)s)",
     )
-    parser.add_argument(
-        "--keep-trying",
-        action="store_true",
-        help="never give up on the broker, not even on what no further try mends (wrong authority, refused)",
-    )
-    parser.add_argument("--once", action="store_true", help="end with the first run that is over")
-    parser.add_argument("--quiet", action="store_true", help="log warnings only")
-    add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute, eligibility=None)
 
 
 def execute(args: argparse.Namespace) -> int:
