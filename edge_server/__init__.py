@@ -12,7 +12,6 @@ edge_server.recipes()               # {name: summary}
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import edge_client as edge_client
@@ -25,19 +24,25 @@ if TYPE_CHECKING:
     from edge_server.storage.run import Run as Run
     from edge_server.storage.run import load_run as load_run
 
-_WHERE = {
-    "Config": "config.config",
-    "Run": "storage.run",
-    "load_config": "config.load",
-    "load_run": "storage.run",
-    "recipes": "config.recipe_files",
-    "simulate": "simulation.library",
-}
 __all__ = ["Config", "Run", "load_config", "load_run", "recipes", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: torch is imported with the first simulation."""
-    if name not in _WHERE:
-        raise AttributeError(f"module 'edge_server' has no attribute {name!r}")
-    return getattr(import_module(f"edge_server.{_WHERE[name]}"), name)
+    found: Any
+    match name:
+        case "Config":
+            from edge_server.config.config import Config as found
+        case "Run":
+            from edge_server.storage.run import Run as found
+        case "load_config":
+            from edge_server.config.load import load_config as found
+        case "load_run":
+            from edge_server.storage.run import load_run as found
+        case "recipes":
+            from edge_server.config.recipe_files import recipes as found
+        case "simulate":
+            from edge_server.simulation.library import simulate as found
+        case _:
+            raise AttributeError(f"module 'edge_server' has no attribute {name!r}")
+    return found

@@ -67,7 +67,7 @@ def test_an_unknown_format_in_the_environment_names_the_nearest() -> None:
         (EDGE_SERVER, ["demo"]),
         (EDGE_SERVER, ["compare", "fedavg"]),
         (EDGE_SERVER, ["rollout", "v"]),
-        (EDGE_SERVER, ["blobs", "x", "--secret", "s"]),
+        (EDGE_SERVER, ["object-store", "x", "--secret", "s"]),
         (EDGE_SERVER, ["enroll", "--serve"]),
         (EDGE_CLIENT, ["run"]),
         (EDGE_CLIENT, ["serve", "m.onnx"]),
