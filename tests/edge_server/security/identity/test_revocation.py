@@ -43,9 +43,9 @@ def test_a_revoked_device_is_thrown_off_and_stays_off_and_the_server_hears_its_w
     try:
         assert isinstance(inbox.get(timeout=DEADLINE_S), LinkUp)
         assert revoke(authority, "gone", "--mosquitto-pid", mosquitto.pid) == 0
-        ends = [inbox.get(timeout=DEADLINE_S) for _ in range(2)]
-        assert all(isinstance(one, LinkDown) for one in ends)
-        assert "is revoked: ask for a new one" in ends[1].reason
+        # With TLS 1.3 the broker's reason may come too late to be read: the next try shows it.
+        while "is revoked: ask for a new one" not in (end := inbox.get(timeout=DEADLINE_S)).reason:
+            assert isinstance(end, LinkDown)
         assert server.hear() == (birth, b"will")
         assert "revoked" in refusal(address)
     finally:
