@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from edge_client.inference import installed_model
-from edge_client.security.task_verifier import TaskGate
+from edge_client.security.task_verifier import TaskVerifier
 from edge_client.security.trusted_key import TrustedKey, untrusted
 from schemas.messages import Acknowledgement, AnyMessage, Task
 from schemas.security.manifest import SignedManifest
@@ -25,7 +25,7 @@ class SignaturePolicy:
         self._models = state / "models"
         self._key = key
         self._verifier = (
-            None if key is None else TaskGate(key, federation, device, state / "newest-task.json")
+            None if key is None else TaskVerifier(key, federation, device, state / "newest-task.json")
         )
         installed_model.repair(self._models)
 

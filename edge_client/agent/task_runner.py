@@ -20,7 +20,7 @@ from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_mod
 from edge_client.training.evaluation import evaluate
 from edge_client.training.loop import EpochReport, bounded
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import OWN, Job
+from edge_client.training.trainer import OWN, TrainingJob
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
@@ -46,7 +46,7 @@ def do_training(
         work, data = context.work or OWN, context.data.as_the_server_says(task)
         work.check(task)
         module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
-        job = Job(
+        job = TrainingJob(
             task,
             task.training,
             module,

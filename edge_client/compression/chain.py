@@ -77,7 +77,7 @@ class Chain:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The groups that stand beside `model`, with an array for each parameter that is encoded."""
+        """The groups sent with `model`, with an array for each parameter that is encoded."""
         scaled = (SCALES,) if self.number is not None and self.number.scaled else ()
         sharing = (DIGITS,) if self.digits is not None else ()
         return (*scaled, SHAPES, COUNTED, COLUMNS) if self.thin is not None else (*scaled, *sharing)
@@ -98,7 +98,7 @@ class Chain:
         return self.pack.write(file, arrays) if self.pack else write_tensors(file, arrays)
 
     def most_bytes(self, shape: tuple[int, ...]) -> int:
-        """The most bytes of a parameter of this shape, with what it needs beside it."""
+        """The most bytes of a parameter of this shape, including scales and counts."""
         size = math.prod(shape)
         if not self.lossy or not is_coded(shape):
             return FLOAT.itemsize * size

@@ -58,7 +58,7 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
 
 
 def near(params: Arrays, before: Arrays) -> bool:
-    """Whether the change from `before` is small beside the model; never where a number is not finite."""
+    """Whether the change from `before` is small compared with the model; False if a number is not finite."""
     if {name: kind_of(params, name) for name in params} != {name: kind_of(before, name) for name in before}:
         return False
     whole = change = 0.0

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from edge_client.compression.delta_frames import added_up
-from edge_client.compression.unpacking import Shelf
-from edge_client.pruning.index_sets import Reach, listed, reach_of, run_of
+from edge_client.compression.unpacking import GroupStore
+from edge_client.pruning.index_sets import IndexSet, listed, reach_of, run_of
 from edge_client.pruning.lazy_slicing import rows_at
 from schemas.errors import PeerError
 from schemas.messages import Task
@@ -41,7 +41,7 @@ class Holding:
     groups: Groups
 
 
-class Block(Reach):
+class Block(IndexSet):
     """Where a smaller sub-model's array lies in a larger one's of `shape`."""
 
     @cached_property
@@ -168,7 +168,7 @@ class _Assembled(KnownArrays):
         return array
 
 
-def received_groups(task: Task, store: Shelf, channel_map: ChannelMap) -> Groups:
+def received_groups(task: Task, store: GroupStore, channel_map: ChannelMap) -> Groups:
     """What a task's layers, unpacked in the store, come to; arrays are read when they are asked for.
 
     A task without layers has its state in one piece, as blob `state`. A single frame is as it was encoded, of

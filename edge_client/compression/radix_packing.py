@@ -24,7 +24,7 @@ def per_byte(levels: int) -> int:
 
 
 def row_bytes(width: int, levels: int) -> int:
-    """How many bytes hold the codes of a row of so many."""
+    """Bytes that hold the codes of a row of this length."""
     return -(-width // per_byte(levels))
 
 

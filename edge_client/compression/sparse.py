@@ -47,7 +47,7 @@ class TopK:
         chosen = size > least
         equal = np.flatnonzero(size == least)
         chosen[equal[: kept - int(chosen.sum())]] = True
-        # A number that is none must be seen by whoever checks.
+        # Keep NaN, so that validation sees it.
         chosen |= np.isnan(flat)
         return np.where(chosen, flat, np.float32(0)).reshape(array.shape)
 

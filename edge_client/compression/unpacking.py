@@ -1,4 +1,4 @@
-"""What a task starts from, as it was before it was packed: files beside the store while the task is done."""
+"""A task's unpacked blobs: temporary files that exist while the task runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Task
 
 
-class Shelf(Protocol):
+class GroupStore(Protocol):
     """Where the bytes of blobs are to be read."""
 
     def path(self, digest: str) -> Path:
@@ -27,7 +27,7 @@ class Shelf(Protocol):
 class Unpacked:
     """A store's blobs, some of them unpacked into other files."""
 
-    store: Shelf
+    store: GroupStore
     files: Mapping[str, Path]
 
     def path(self, digest: str) -> Path:
@@ -36,7 +36,7 @@ class Unpacked:
 
 
 @contextmanager
-def unpacked(task: Task, store: BlobStore) -> Iterator[Shelf]:
+def unpacked(task: Task, store: BlobStore) -> Iterator[GroupStore]:
     """The blobs of a task with its packed layers unpacked, as long as the block lasts.
 
     Raises `PeerError` for what is damaged, or comes to more bytes than the task says.

@@ -83,7 +83,7 @@ class Attached:
         self.reset()
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What the optimizer trains beside the network."""
+        """Parameters that the optimizer trains in addition to the network's."""
         return self.modules.parameters()
 
     def reset(self) -> None:

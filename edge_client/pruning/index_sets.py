@@ -23,7 +23,7 @@ Places = slice | NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class IndexSet:
     """`axes` are the places along each axis of an array of `shape`; a scalar counts as one row of one."""
 
     shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class Reach:
                 array = np.take(array, places, axis)
         return array
 
-    def rows(self, start: int, stop: int) -> tuple[Places, Reach]:
+    def rows(self, start: int, stop: int) -> tuple[Places, IndexSet]:
         """What of it lies in rows `start` to `stop - 1`, a block.
 
         Which rows these are of the values that stand there, and their places in the block.
@@ -84,32 +84,32 @@ class Reach:
             low = max(start, first.start)
             high = max(low, min(stop, first.stop))
             own: Places = slice(low - first.start, high - first.start)
-            return own, Reach(shape, (slice(low - start, high - start), *self.axes[1:]))
+            return own, IndexSet(shape, (slice(low - start, high - start), *self.axes[1:]))
         own = np.flatnonzero((first >= start) & (first < stop))
-        return own, Reach(shape, (first[own] - start, *self.axes[1:]))
+        return own, IndexSet(shape, (first[own] - start, *self.axes[1:]))
 
-    def moved(self, inverse: Mapping[int, NDArray[np.intp]]) -> Reach:
+    def moved(self, inverse: Mapping[int, NDArray[np.intp]]) -> IndexSet:
         """Where the same values stand when old position c of an axis has gone to place `inverse[axis][c]`."""
         axes = tuple(
             run_of(inverse[axis][listed(places)]) if axis in inverse else places
             for axis, places in enumerate(self.axes)
         )
-        return Reach(self.shape, axes)
+        return IndexSet(self.shape, axes)
 
 
-def everywhere(shape: tuple[int, ...]) -> Reach:
+def everywhere(shape: tuple[int, ...]) -> IndexSet:
     """All coordinates."""
     shape = shape or (1,)
-    return Reach(shape, tuple(slice(0, length) for length in shape))
+    return IndexSet(shape, tuple(slice(0, length) for length in shape))
 
 
-def nowhere(shape: tuple[int, ...]) -> Reach:
+def nowhere(shape: tuple[int, ...]) -> IndexSet:
     """None."""
     whole = everywhere(shape)
-    return Reach(whole.shape, (slice(0, 0), *whole.axes[1:]))
+    return IndexSet(whole.shape, (slice(0, 0), *whole.axes[1:]))
 
 
-def reach_of(layout: ParameterLayout, spec: SubModelSpec) -> Reach:
+def reach_of(layout: ParameterLayout, spec: SubModelSpec) -> IndexSet:
     """What a sub-model holds of a parameter, in the order of its own channels."""
     whole = everywhere(layout.shape)
     if not layout.axes or not spec.kept:
@@ -118,7 +118,7 @@ def reach_of(layout: ParameterLayout, spec: SubModelSpec) -> Reach:
     if None in runs.values():
         runs |= {axis: run_of(places) for axis, places in cut_axes(layout, spec).items()}
     axes = ((places if (run := runs.get(axis)) is None else run) for axis, places in enumerate(whole.axes))
-    return Reach(whole.shape, tuple(axes))
+    return IndexSet(whole.shape, tuple(axes))
 
 
 def _leading(segments: Sequence[Segment], spec: SubModelSpec) -> Places | None:

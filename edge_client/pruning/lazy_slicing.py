@@ -8,17 +8,17 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.pruning.index_sets import Places, Reach, everywhere, reach_of, some
+from edge_client.pruning.index_sets import IndexSet, Places, everywhere, reach_of, some
 from edge_client.pruning.slicing import check
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, LazyArrays, kind_of, rows_of
 
 SPAN_BYTES = 256 * 1024
-"""Rows that are not side by side are read in stretches of at most so many bytes."""
+"""Rows that are not contiguous are read in blocks of at most this many bytes."""
 
 
-class Excerpt(ComputedArrays):
+class LazySlice(ComputedArrays):
     """Global arrays as a sub-model holds them; those that bear no parameter's name are left as they are.
 
     `InvariantError` for a spec or a shape that does not fit.
@@ -26,7 +26,7 @@ class Excerpt(ComputedArrays):
 
     def __init__(self, arrays: Mapping[str, AnyArray], spec: SubModelSpec, channel_map: ChannelMap) -> None:
         check(spec, channel_map)
-        reaches: dict[str, Reach] = {}
+        reaches: dict[str, IndexSet] = {}
         kinds: dict[str, Kind] = {}
         for name in arrays:
             layout, (dtype, shape) = channel_map.parameters.get(name), kind_of(arrays, name)
@@ -38,12 +38,12 @@ class Excerpt(ComputedArrays):
 
 
 def values_at(
-    arrays: Mapping[str, AnyArray], reaches: Mapping[str, Reach], name: str, start: int, stop: int
+    arrays: Mapping[str, AnyArray], reaches: Mapping[str, IndexSet], name: str, start: int, stop: int
 ) -> AnyArray:
     """Of the values that stand at the reach of an array, rows `start` to `stop - 1`."""
     first, *others = reaches[name].axes
     rows = rows_at(arrays, name, some(first, start, stop))
-    return Reach(rows.shape, (slice(0, len(rows)), *others)).of(rows) if rows.ndim else rows
+    return IndexSet(rows.shape, (slice(0, len(rows)), *others)).of(rows) if rows.ndim else rows
 
 
 def rows_at(arrays: Mapping[str, AnyArray], name: str, wanted: Places) -> AnyArray:

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec, ranking
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.pruning.slicing import expand, permute
 from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -67,7 +67,7 @@ def in_sub_model(groups: Groups, spec: SubModelSpec, channel_map: ChannelMap) ->
 
     Each is cut when it is asked for; `InvariantError` for a shape that does not fit.
     """
-    return {group: Excerpt(arrays, spec, channel_map) for group, arrays in groups.items()}
+    return {group: LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
 
 
 def in_global(

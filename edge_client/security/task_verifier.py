@@ -30,7 +30,7 @@ class Newest(Frozen):
     issued_at: int
 
 
-class TaskGate:
+class TaskVerifier:
     """Lets a task in, or raises `PeerError`; `path` is the file that remembers the newest one."""
 
     def __init__(self, key: TrustedKey, federation: str, device: str, path: Path) -> None:

@@ -38,7 +38,7 @@ class TrustedKey:
 
 
 def untrusted(detail: str) -> PeerError:
-    """The error for whatever the trusted key does not vouch for."""
+    """The error for content that the trusted key has not signed."""
     return PeerError(detail, reason=Reason.UNTRUSTED)
 
 

@@ -67,7 +67,7 @@ def tensors(value: Any) -> Any:
 
 
 def _laid_like(parameter: Tensor, value: Any) -> Any:
-    """A value beside a parameter; one of its shape in its very layout, which fused steps rely on."""
+    """A value kept with a parameter; one of its shape in its very layout, which fused steps rely on."""
     tensor = tensors(value)
     if isinstance(tensor, Tensor) and tensor.shape == parameter.shape:
         return torch.empty_like(parameter, requires_grad=False).copy_(tensor)

@@ -84,7 +84,7 @@ class EpochCheckpoints:
         self._folder, self._interval_s = folder, interval_s
 
     def of(self, task: Task, *, examples: int) -> EpochCheckpoint:
-        """The checkpoint of this very task on so many examples."""
+        """The checkpoint of this very task on this many examples."""
         return EpochCheckpoint(self._path(task), _key(task, examples), interval_s=self._interval_s)
 
     def keep_only(self, task: Task | None) -> None:

@@ -25,7 +25,7 @@ COPIED_BYTES = 32 * 1024 * 1024
 
 
 def measure(seconds: float = SECONDS) -> MeasuredSpeed:
-    """Measure for about so many seconds, on all threads that torch takes by itself."""
+    """Measure for about this many seconds, on all threads that torch takes by itself."""
     steps = _training(seconds * TRAINING_SHARE)
     resident = _resident() if steps is not None else None
     copies = _rate(_copying(), seconds * (1 - TRAINING_SHARE))

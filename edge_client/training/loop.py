@@ -30,7 +30,7 @@ from schemas.tensors.blobs import Groups
 from schemas.values import TrainingMetrics
 
 GATHERED_BYTES = 128 * 1024
-"""What is copied together of examples of several batches: it is memory beside the training."""
+"""What is copied together of examples of several batches: this memory comes on top of the training's."""
 
 MAX_LOSS = 1e9
 """Beyond this, and where it is not finite, a loss has diverged and is reported as none."""
@@ -51,7 +51,7 @@ class EpochReport:
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult:
-    """What training measured, the groups that objectives send beside the model, and those that they keep."""
+    """What training measured, the groups that objectives send with the model, and those that they keep."""
 
     groups: Groups
     metrics: TrainingMetrics
@@ -134,6 +134,21 @@ def _metrics(examples: int, losses: Sequence[float | None], steps: int, start: f
         train_loss=losses[-1] if losses else None,
         seconds=time.perf_counter() - start,
     )
+
+
+def _choose_step(
+    module: nn.Module,
+    optimizer: Optimizer,
+    objectives: Sequence[LocalObjective],
+    *,
+    recorder: Recorder | None,
+    micro_batch: int | None,
+) -> Step:
+    """The training step: in micro-batches, recorded, or plain."""
+    if micro_batch is not None:
+        return partial(_step, module, optimizer=optimizer, objectives=objectives, at_once=micro_batch)
+    step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives)
+    return recorder.steps(module, optimizer, step) if recorder is not None and not objectives else step
 
 
 def _resumed(
@@ -267,7 +282,7 @@ def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
 
 
 def bounded(loss: float | None) -> float | None:
-    """A loss that can be told; none where it has diverged."""
+    """The loss, or None where it is not finite."""
     return loss if loss is not None and abs(loss) <= MAX_LOSS else None
 
 

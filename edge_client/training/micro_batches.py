@@ -63,7 +63,7 @@ def _sizes(whole: int, *, can_be_cut: bool) -> Iterable[int]:
 
 
 def _to_come(cost: NetworkCost, plan: TrainingPlan, examples: int, batch: int) -> int:
-    """Bytes that a training takes beside the network and the examples, which are there already."""
+    """Bytes that training takes on top of the network and the examples."""
     return cost.training(plan, examples=examples, batch=batch, pixel_bytes=0).total - cost.parameters
 
 
@@ -73,7 +73,7 @@ def _can_be_cut(module: nn.Module, objectives: Iterable[Component]) -> bool:
 
 
 def _cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost:
-    """Told once of a network that is filled again and again."""
+    """Computed once for a network that is filled repeatedly."""
     if module not in _known:
         _known[module] = network_cost(module, input_shape)
     return _known[module]

@@ -33,7 +33,7 @@ EVALUATION_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class TrainingJob:
     """A training task and all that it takes: the module with the received weights, data, what was kept.
 
     Below `board` lie the files that say what memory there is.
@@ -65,15 +65,15 @@ class Job:
 
 
 class LocalWork(Protocol):
-    """Whoever trains. Nothing of it is asked from two threads at once."""
+    """What trains a task. Its methods are never called from two threads at once."""
 
     def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task that asks what this work cannot do."""
 
-    def train(self, job: Job) -> TrainingResult:
+    def train(self, job: TrainingJob) -> TrainingResult:
         """Train `job.module` in place."""
 
-    def evaluate(self, job: Job) -> Evaluation:
+    def evaluate(self, job: TrainingJob) -> Evaluation:
         """Loss and accuracy of `job.module` as it is, on data that is never trained on."""
 
 
@@ -83,7 +83,7 @@ class OwnTraining:
     def check(self, task: TrainTask) -> None:
         """It can do whatever a task asks."""
 
-    def train(self, job: Job) -> TrainingResult:
+    def train(self, job: TrainingJob) -> TrainingResult:
         """In parts of batches where memory is short."""
         return train(
             job.module,
@@ -98,7 +98,7 @@ class OwnTraining:
             micro_batch=job.at_once,
         )
 
-    def evaluate(self, job: Job) -> Evaluation:
+    def evaluate(self, job: TrainingJob) -> Evaluation:
         """On the device's held-out examples."""
         at_once = min(EVALUATION_BATCH, job.at_once or EVALUATION_BATCH)
         return evaluate(job.module, job.data.held_out, batch_size=at_once)

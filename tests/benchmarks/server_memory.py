@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.strategy.aggregation.array_stores import FileArrays, store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
@@ -181,7 +181,7 @@ def prepare(folder: Path, clients: int, *, small: bool) -> None:
     for tier, ratio in enumerate(RATIOS):
         sub_model = prefix_spec(dict.fromkeys(channel_map.groups, ratio), channel_map)
         (folder / f"tier-{tier}.json").write_text(sub_model.model_dump_json())
-        held = Excerpt(_drawn(channel_map, tier), sub_model, channel_map)
+        held = LazySlice(_drawn(channel_map, tier), sub_model, channel_map)
         with (folder / f"tier-{tier}.safetensors").open("wb") as file:
             write_tensors(file, FlatGroups({"model": held, "control": held}))
     for number in range(clients):

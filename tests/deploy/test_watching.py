@@ -14,7 +14,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.metrics import RequestMetrics
 from edge_server.observability.prometheus.collector import RunCollector, run_registry
 from edge_server.observability.prometheus.exposition import exposition
 from tests.deploy.files import DEPLOY, documents, objects
@@ -40,7 +40,7 @@ def there_are(out: Path) -> dict[str, set[str]]:
     """Every sample that can be asked for, with the names of its labels."""
     collector = RunCollector(out)
     collector.show(busy())
-    tally = Tally()
+    tally = RequestMetrics()
     tally.request("http", "ok")
     tally.predicted(1, 0.01)
     tally.reload("ok")

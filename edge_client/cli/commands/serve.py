@@ -28,7 +28,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from edge_client.inference.service.health_writer import ServiceNotes
     from edge_client.inference.service.model_source import Source
-    from edge_client.inference.service.mqtt import MqttDoor
+    from edge_client.inference.service.mqtt import MqttChannel
     from edge_client.inference.service.predictor import Predictor
 
 EXAMPLES = """\
@@ -98,8 +98,8 @@ def execute(args: argparse.Namespace) -> int:
     share_one_heap()
     _import_http()
     from edge_client.inference.service.http import Web
-    from edge_client.inference.service.lifecycle import Serving
-    from edge_client.inference.service.metrics import Tally
+    from edge_client.inference.service.lifecycle import PredictionService
+    from edge_client.inference.service.metrics import RequestMetrics
     from edge_client.inference.service.predictor import Predictor
 
     level = logging.WARNING if args.quiet else logging.INFO
@@ -107,7 +107,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_log(args, level=level, **named)
     source = _source(args)
     notes = _notes(source)
-    predictor = Predictor(source, Tally(), notes)
+    predictor = Predictor(source, RequestMetrics(), notes)
     predictor.refresh()
     if predictor.model is None and args.model is not None:
         raise ConfigError(predictor.trouble)
@@ -117,7 +117,7 @@ def execute(args: argparse.Namespace) -> int:
     except OSError as error:
         remedy = "name another with --host and --port"
         raise ConfigError(f"cannot listen at {args.host}:{args.port}: {error.strerror}; {remedy}") from error
-    serving = Serving(predictor, web, other=other, poll_s=args.poll_s, notes=notes)
+    serving = PredictionService(predictor, web, other=other, poll_s=args.poll_s, notes=notes)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: serving.stop())
     signal.signal(signal.SIGHUP, lambda *_: serving.look_now())
@@ -162,14 +162,14 @@ def _notes(source: Source) -> ServiceNotes | None:
     return ServiceNotes(source.slots) if isinstance(source, SlotSource) else None
 
 
-def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttDoor | None:
+def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttChannel | None:
     if args.broker is None:
         return None
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from schemas.names import is_name
 
     try:
-        from edge_client.inference.service.mqtt import MqttDoor
+        from edge_client.inference.service.mqtt import MqttChannel
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[mqtt]'"
         raise ConfigError(f"--broker needs {error.name}, which is not installed: {remedy}") from error
@@ -179,7 +179,7 @@ def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttDoor | Non
         if not is_name(name):
             raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
-    return MqttDoor(address, predictor, federation=args.federation, device=device, max_body=args.max_body)
+    return MqttChannel(address, predictor, federation=args.federation, device=device, max_body=args.max_body)
 
 
 def _tell_where(args: argparse.Namespace, port: int) -> None:

@@ -2,7 +2,7 @@
 
 A graph is an ONNX model whose weights are inputs, named as in the module's state and of any shape. So it
 serves every sub-model in which the same operators do the same, and nothing of a weight is folded into it.
-This takes 5 to 20 seconds of processor time, nearly all of it torch's: see `shelf` for what is drawn already.
+This takes 5 to 20 seconds of processor time, nearly all of it torch's: `graph_cache` keeps finished graphs.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _first_that_computes(
             return _made(graph, module, input_shape, describe, probes, expected, least=0.0)
         except ExportRefused as error:
             log.info("a graph is not used: %s", error)
-    # Imported here: whoever is given its graph has no use for the exporter, nor half a minute to spare.
+    # Imported here: with a given graph the exporter is not needed, and it takes half a minute to load.
     from edge_client.inference.export.graph_export import draw
 
     log.info("drawing the graph of %s, which takes a while", type(module).__name__)

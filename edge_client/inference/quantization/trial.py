@@ -1,4 +1,4 @@
-"""Makes the variants of an export, measures them beside each other and keeps one of them.
+"""Makes the variants of an export, compares them and keeps one of them.
 
 Imports onnx: import it late.
 """

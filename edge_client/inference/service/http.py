@@ -1,4 +1,4 @@
-"""The HTTP door: `POST /predict`, `GET /healthz`, `GET /metrics`, with the standard library alone.
+"""The HTTP channel: `POST /predict`, `GET /healthz`, `GET /metrics`, with the standard library alone.
 
 Meant for this machine (loopback) or for behind a proxy: it asks nobody who they are.
 """
@@ -117,8 +117,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _tell_health(self, predictor: Predictor) -> None:
         model = predictor.model
-        told = {"ready": model is not None, "model": model, "trouble": predictor.trouble or None}
-        self._send_json(HTTPStatus.SERVICE_UNAVAILABLE if model is None else HTTPStatus.OK, told)
+        document = {"ready": model is not None, "model": model, "trouble": predictor.trouble or None}
+        self._send_json(HTTPStatus.SERVICE_UNAVAILABLE if model is None else HTTPStatus.OK, document)
 
     def _predict(self, body: bytes) -> None:
         tally = self.server.predictor.tally
@@ -166,8 +166,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.predictor.tally.request("http", "bad")
         self._send_json(status, {"error": why}, **headers)
 
-    def _send_json(self, status: HTTPStatus, told: Any, **headers: str) -> None:
-        self._send(status, json.dumps(told).encode() + b"\n", JSON, **headers)
+    def _send_json(self, status: HTTPStatus, document: Any, **headers: str) -> None:
+        self._send(status, json.dumps(document).encode() + b"\n", JSON, **headers)
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str, **headers: str) -> None:
         self.send_response(status)

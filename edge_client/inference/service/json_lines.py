@@ -8,7 +8,13 @@ from typing import Any
 
 from edge_client.inference.onnx_model import LoadedModel
 from edge_client.inference.service.predictor import refusal
-from edge_client.inference.service.requests import Asked, blank_of, fields_of, read_asked, read_line
+from edge_client.inference.service.requests import (
+    PredictionRequest,
+    blank_of,
+    fields_of,
+    read_asked,
+    read_line,
+)
 from schemas.errors import ConfigError
 
 
@@ -20,11 +26,11 @@ def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict
     except ConfigError as error:
         return {"id": str(number), **refusal(line.encode(), error)}
     results = [{"top": [asdict(one) for one in model.rank(row, top=asked.top)]} for row in probabilities]
-    told: dict[str, Any] = {"id": asked.id or str(number), "results": results}
-    return {**told, "notes": list(asked.notes)} if asked.notes else told
+    document: dict[str, Any] = {"id": asked.id or str(number), "results": results}
+    return {**document, "notes": list(asked.notes)} if asked.notes else document
 
 
-def _asked(line: str, model: LoadedModel, top: int) -> Asked:
+def _asked(line: str, model: LoadedModel, top: int) -> PredictionRequest:
     fields = fields_of(line)
     if "file" not in fields:
         return read_line(line, model, top=top)

@@ -1,4 +1,4 @@
-"""The service as a whole: the doors, and a watch that exchanges the model, until it is stopped."""
+"""The prediction service: its request channels, and a watch that replaces the model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edge_client.system.process_memory import give_back
 from edge_client.system.watchdog import watchdog_of
 
 ENDS_WITHIN_S = 0.1
-"""How long the HTTP door may take to notice that it is to close."""
+"""Seconds that the HTTP server may take to notice that it must close."""
 
 
-class Door(Protocol):
+class RequestChannel(Protocol):
     """A way for requests to come in, beside HTTP."""
 
     def open(self) -> None:
@@ -29,7 +29,7 @@ class Door(Protocol):
         ...
 
 
-class Serving:
+class PredictionService:
     """Runs until `stop`; looks every `poll_s` seconds, and when told to, whether there is another model."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Serving:
         predictor: Predictor,
         web: Web,
         *,
-        other: Door | None = None,
+        other: RequestChannel | None = None,
         poll_s: float = 1.0,
         notes: ServiceNotes | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Tally:
+class RequestMetrics:
     """Counts of one service; any thread may add to them."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Tally:
             self._requests[door, outcome] += 1
 
     def predicted(self, images: int, seconds: float) -> None:
-        """So many images were classified in so much time."""
+        """Count classified images and the seconds that they took."""
         with self._lock:
             self._images += images
             self._answered += 1

@@ -1,4 +1,4 @@
-"""The MQTT door: requests on one topic, answers on another (`schemas.topics.PredictTopic`).
+"""The MQTT channel: requests on one topic, answers on another (`schemas.topics.PredictTopic`).
 
 A request is what `POST /predict` takes; the answer is its JSON, with the request's `id`, or, where it has
 none, the first 16 digits of its sha256. Imports paho: import it late.
@@ -22,10 +22,10 @@ from schemas.topics import PredictTopic
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 64
-"""Requests that come while so many wait are answered that they are too many."""
+"""Requests beyond this many waiting ones are refused as too many."""
 
 
-class MqttDoor:
+class MqttChannel:
     """Answers what comes on a device's topic of requests, one after the other, until it is closed."""
 
     def __init__(
@@ -71,10 +71,10 @@ class MqttDoor:
                     self._link.handle(event)
 
     def _take(self, payload: bytes) -> None:
-        outcome, told = self._answered(payload)
+        outcome, document = self._answered(payload)
         self._predictor.tally.request("mqtt", outcome)
-        told.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
-        self._link.publish(self._answers, json.dumps(told).encode())
+        document.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
+        self._link.publish(self._answers, json.dumps(document).encode())
 
     def _answered(self, payload: bytes) -> tuple[str, dict[str, Any]]:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.inference.service.health_writer import ServiceNotes
-from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import Model, Source
 from edge_client.inference.service.requests import mark_of, read_asked
 from edge_client.system.process_memory import give_back
@@ -44,7 +44,7 @@ class Predictor:
     `notes` are for those who watch a model after it was switched to.
     """
 
-    def __init__(self, source: Source, tally: Tally, notes: ServiceNotes | None = None) -> None:
+    def __init__(self, source: Source, tally: RequestMetrics, notes: ServiceNotes | None = None) -> None:
         self._source, self.tally, self._notes = source, tally, notes
         self._turns = threading.BoundedSemaphore(AT_ONCE)
         self._reloading = threading.Lock()
@@ -98,12 +98,12 @@ class Predictor:
             self._notes.answered(seconds)
         ranked = [model.loaded.rank(row, top=asked.top) for row in probabilities]
         results = [{"top": [asdict(one) for one in each]} for each in ranked]
-        told: dict[str, Any] = {"model": _words(model), "results": results}
+        document: dict[str, Any] = {"model": _words(model), "results": results}
         if asked.id is not None:
-            told["id"] = asked.id
+            document["id"] = asked.id
         if asked.notes:
-            told["notes"] = list(asked.notes)
-        return told
+            document["notes"] = list(asked.notes)
+        return document
 
     def _exchange(self) -> bool:
         if self._notes is not None:
@@ -139,8 +139,8 @@ class Predictor:
 def refusal(body: bytes, error: Exception) -> dict[str, Any]:
     """The answer to a message that got none: why, in one line, under the asker's own mark."""
     mark = mark_of(body)
-    told = {"error": " ".join(str(error).split())[:500]}
-    return told if mark is None else {**told, "id": mark}
+    document = {"error": " ".join(str(error).split())[:500]}
+    return document if mark is None else {**document, "id": mark}
 
 
 def _try(model: Model) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a model in one message, whichever door it comes through: images, and how many classes.
+"""What is asked of a model in one message, over HTTP, MQTT or JSON lines: images, and how many classes.
 
 An image file's bytes, an `.npy` or `.npz` file's, or JSON:
 
@@ -33,7 +33,7 @@ _FIELDS = frozenset({"image", "pixels", "top", "id"})
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PredictionRequest:
     """Raw images [N, C, H, W], how many classes of each, the asker's own mark, and what was done to them."""
 
     images: Pixels
@@ -42,18 +42,18 @@ class Asked:
     notes: tuple[str, ...] = ()
 
 
-def read_asked(body: bytes, model: LoadedModel, *, top: int = 1) -> Asked:
+def read_asked(body: bytes, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
     """Read a message; its own `top` goes before the one given. Raises `ConfigError` for whatever is none."""
     if not body:
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
-        return _checked(Asked(as_batch(_array(body), model.input_shape), top), model)
+        return _checked(PredictionRequest(as_batch(_array(body), model.input_shape), top), model)
     if body.lstrip()[:1] in (b"{", b"["):
         return read_line(body, model, top=top)
-    return _of_image(body, model, Asked(np.empty(0), top))
+    return _of_image(body, model, PredictionRequest(np.empty(0), top))
 
 
-def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> Asked:
+def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
     """Read a message in JSON; as `read_asked`."""
     fields = fields_of(body)
     blank = blank_of(fields, top)
@@ -64,7 +64,7 @@ def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> Asked:
         raise ConfigError("expected either 'image' or 'pixels'")
     if "image" in fields:
         return _of_image(_decoded(fields["image"]), model, blank)
-    return _checked(Asked(_pixels(fields["pixels"], model), blank.top, blank.id), model)
+    return _checked(PredictionRequest(_pixels(fields["pixels"], model), blank.top, blank.id), model)
 
 
 def fields_of(body: bytes | str) -> dict[str, Any]:
@@ -78,9 +78,9 @@ def fields_of(body: bytes | str) -> dict[str, Any]:
     return fields
 
 
-def blank_of(fields: Mapping[str, Any], top: int) -> Asked:
+def blank_of(fields: Mapping[str, Any], top: int) -> PredictionRequest:
     """What a message in JSON says beside its images."""
-    return Asked(np.empty(0), _top(fields.get("top", top)), _mark(fields.get("id")))
+    return PredictionRequest(np.empty(0), _top(fields.get("top", top)), _mark(fields.get("id")))
 
 
 def mark_of(body: bytes) -> str | None:
@@ -91,9 +91,9 @@ def mark_of(body: bytes) -> str | None:
         return None
 
 
-def _of_image(data: bytes, model: LoadedModel, blank: Asked) -> Asked:
+def _of_image(data: bytes, model: LoadedModel, blank: PredictionRequest) -> PredictionRequest:
     read = decode_image(data, model.input_shape, scale=model.preprocessing.scale)
-    return Asked(read.pixels[None], blank.top, blank.id, (read.note,) if read.note else ())
+    return PredictionRequest(read.pixels[None], blank.top, blank.id, (read.note,) if read.note else ())
 
 
 def _decoded(text: Any) -> bytes:
@@ -138,7 +138,7 @@ def _array(body: bytes) -> Pixels:
         raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
 
 
-def _checked(asked: Asked, model: LoadedModel) -> Asked:
+def _checked(asked: PredictionRequest, model: LoadedModel) -> PredictionRequest:
     images = asked.images
     if images.dtype.kind not in "uif":
         raise ConfigError(f"pixels are numbers, not {images.dtype}")

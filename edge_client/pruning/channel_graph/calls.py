@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.fx import Node
 
-from edge_client.pruning.channel_graph.ledger import Ledger, Segments
+from edge_client.pruning.channel_graph.ledger import ChannelLedger, Segments
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Call:
 
     node: Node
     values: Mapping[Node, Value]
-    ledger: Ledger
+    ledger: ChannelLedger
     layer: nn.Module
 
     @property

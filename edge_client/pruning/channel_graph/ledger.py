@@ -12,7 +12,7 @@ from schemas.submodel import ChannelGroup, ParameterLayout, Segment
 Segments = tuple[Segment, ...]
 
 
-class Ledger:
+class ChannelLedger:
     """Groups merge (union-find, the earliest layer's name wins) and are pinned, never split.
 
     `claims` says, by identity of a parameter, what lies along its axes: a parameter used twice, or held

@@ -17,7 +17,7 @@ from torch import fx, nn
 
 from edge_client.pruning.channel_graph.calls import Call, Signal, Value, shape_of
 from edge_client.pruning.channel_graph.layers import LAYERS
-from edge_client.pruning.channel_graph.ledger import Ledger
+from edge_client.pruning.channel_graph.ledger import ChannelLedger
 from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
 from edge_client.pruning.channel_graph.reshaping import Rule
 from schemas.errors import ConfigError
@@ -34,7 +34,7 @@ def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMa
     """
     plain = copy.deepcopy(module).eval()
     traced = _trace(plain, input_shape)
-    ledger = Ledger()
+    ledger = ChannelLedger()
     values: dict[fx.Node, Value] = {}
     for node in traced.graph.nodes:
         values[node] = _follow(traced, Call(node, values, ledger, _layer(traced, node)))

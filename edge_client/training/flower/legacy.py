@@ -27,11 +27,13 @@ def legacy_answer(action: str, reply: Message, sent: Arrays) -> Answer:
     if reply.has_error():
         raise FlowerError(f"the app answered with error {reply.error.code}: {reply.error.reason}")
     if action == "evaluate":
-        told = _between().recorddict_to_evaluateres(reply.content)
-        return Answer({}, {**_numbers(told.metrics), "num-examples": told.num_examples, "loss": told.loss})
-    told = _between().recorddict_to_fitres(reply.content, True)
-    given = {str(index): array for index, array in enumerate(parameters_to_ndarrays(told.parameters))}
-    return Answer(checked(given, sent), {**_numbers(told.metrics), "num-examples": told.num_examples})
+        result = _between().recorddict_to_evaluateres(reply.content)
+        return Answer(
+            {}, {**_numbers(result.metrics), "num-examples": result.num_examples, "loss": result.loss}
+        )
+    result = _between().recorddict_to_fitres(reply.content, True)
+    given = {str(index): array for index, array in enumerate(parameters_to_ndarrays(result.parameters))}
+    return Answer(checked(given, sent), {**_numbers(result.metrics), "num-examples": result.num_examples})
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -48,12 +48,12 @@ class Answer:
     @property
     def accuracy(self) -> float | None:
         """The accuracy that it tells, where it is one."""
-        told = self._first(ACCURACIES)
-        return told if told is not None and 0 <= told <= 1 else None
+        reported = self._first(ACCURACIES)
+        return reported if reported is not None and 0 <= reported <= 1 else None
 
     def _first(self, names: Sequence[str]) -> float | None:
-        told = next((self.figures[name] for name in names if name in self.figures), None)
-        return told if told is not None and math.isfinite(told) else None
+        reported = next((self.figures[name] for name in names if name in self.figures), None)
+        return reported if reported is not None and math.isfinite(reported) else None
 
 
 def number_of(name: str) -> int:

@@ -16,7 +16,7 @@ from edge_client.training.evaluation import Evaluation
 from edge_client.training.flower.app import load_app
 from edge_client.training.flower.settings import FlowerSettings
 from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, bounded
-from edge_client.training.trainer import OWN, Job
+from edge_client.training.trainer import OWN, TrainingJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
@@ -43,7 +43,7 @@ class FlowerWork:
                 reason=Reason.INCOMPATIBLE,
             )
 
-    def train(self, job: Job) -> TrainingResult:
+    def train(self, job: TrainingJob) -> TrainingResult:
         """Ask the app to train; raises `FlowerError` for an answer that is no update of this model."""
         if job.should_stop():
             raise TrainingStopped("local training was stopped")
@@ -67,14 +67,14 @@ class FlowerWork:
         )
         return TrainingResult({}, metrics)
 
-    def evaluate(self, job: Job) -> Evaluation:
+    def evaluate(self, job: TrainingJob) -> Evaluation:
         """Ask the app, on its own data; one that cannot evaluate leaves it to this device's held-out data."""
         if not self._loaded.has("evaluate"):
             return OWN.evaluate(job)
         answer = self._asked("evaluate", job)
         return Evaluation(bounded(answer.loss("evaluate")), answer.accuracy, answer.examples)
 
-    def _asked(self, action: str, job: Job) -> Any:
+    def _asked(self, action: str, job: TrainingJob) -> Any:
         from edge_client.training.flower import legacy, messages
 
         state = {name: tensor.detach().cpu().numpy() for name, tensor in job.module.state_dict().items()}

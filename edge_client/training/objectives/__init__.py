@@ -1,1 +1,1 @@
-"""Local objectives: what a client optimises beside its plain loss."""
+"""Local objectives: what a client optimises in addition to its plain loss."""

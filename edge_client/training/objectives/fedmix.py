@@ -18,7 +18,7 @@ from schemas.tensors.blobs import Array, Arrays, Groups
 
 MOST_MEANS = 64
 _POOL, _PARTS = 1, 2
-"""Streams of the plan's seed, beside the one that shuffles examples."""
+"""Streams of the plan's seed, apart from the one that shuffles examples."""
 
 
 @dataclass(frozen=True, eq=False)

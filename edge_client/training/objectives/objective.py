@@ -1,4 +1,4 @@
-"""What a client optimises beside its plain loss: the shape of one objective, and what it is given.
+"""What a client optimises in addition to its plain loss: the shape of one objective, and what it is given.
 
 Plain SGD is no objective at all. FedProx wraps the loss, SCAFFOLD corrects gradients, ATTENDING observes:
 each is one class in a file of its own and one entry in the registry.
@@ -45,7 +45,7 @@ class Surroundings:
 
 
 class LocalObjective(Protocol):
-    """One algorithm's part in local training; whoever is called does nothing unless it has something to do.
+    """One algorithm's part in local training. Every method does nothing by default.
 
     Called in this order: `setup`; `start_epoch` per epoch; `prepare`, `loss` and `correct` per batch; at the
     end `finish` and `keep`. `close` always comes last, after errors too. Between two epochs `state` may be
@@ -78,7 +78,7 @@ class LocalObjective(Protocol):
         """Change the gradients of the module before the optimizer's step."""
 
     def finish(self) -> Groups:
-        """The groups to send beside the model."""
+        """The groups to send with the model."""
         return {}
 
     def keep(self) -> Groups:

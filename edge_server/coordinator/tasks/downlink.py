@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from edge_client.compression.decoding import MODEL, SCALES
 from edge_client.pruning.index_sets import reach_of
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 
@@ -25,5 +25,5 @@ class DownlinkModel:
             return received
         layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
         scales = {name: steps[name][reach_of(layouts[name], spec).axes[0]] for name in steps}
-        model = Excerpt(self._encoded[MODEL], spec, self._channel_map)
+        model = LazySlice(self._encoded[MODEL], spec, self._channel_map)
         return {**received, MODEL: model, **({SCALES: scales} if scales else {})}

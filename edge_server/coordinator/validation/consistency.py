@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.strategy.groups.rule import GroupRule
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
@@ -59,7 +59,7 @@ def check_variances(
     names = [name for name in model if name.rpartition(".")[2] == VARIANCE]
     if not names:
         return
-    before = Excerpt({name: params[name] for name in names}, update.spec, channel_map)
+    before = LazySlice({name: params[name] for name in names}, update.spec, channel_map)
     for name in names:
         known = np.asarray(before[name], np.float64) * (2 if late else 1)
         after = known + model[name]

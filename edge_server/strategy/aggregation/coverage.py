@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.index_sets import Places, Reach, everywhere, key_of, listed
+from edge_client.pruning.index_sets import IndexSet, Places, everywhere, key_of, listed
 from edge_client.pruning.slicing import check, moved_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -31,9 +31,9 @@ def inverse_axes(layout: ParameterLayout, order: Order) -> dict[int, NDArray[np.
 
 
 class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
-    """What an update index_sets of every parameter: as a `Reach`, or, asked for by name, as a mask."""
+    """What an update index_sets of every parameter: as a `IndexSet`, or, asked for by name, as a mask."""
 
-    def __init__(self, channel_map: ChannelMap, find: Callable[[str], Reach]) -> None:
+    def __init__(self, channel_map: ChannelMap, find: Callable[[str], IndexSet]) -> None:
         self.channel_map, self.index_set = channel_map, find
 
     def __getitem__(self, name: str) -> NDArray[np.bool_]:
@@ -58,10 +58,10 @@ def full_coverage(channel_map: ChannelMap) -> UpdateCoverage:
     return UpdateCoverage(channel_map, lambda name: everywhere(channel_map.parameters[name].shape))
 
 
-def intersection(index_sets: Sequence[Reach]) -> Reach:
+def intersection(index_sets: Sequence[IndexSet]) -> IndexSet:
     """The coordinates that all index sets share."""
     axes = zip(*(index_set.axes for index_set in index_sets), strict=True)
-    return Reach(index_sets[0].shape, tuple(_shared(places) for places in axes))
+    return IndexSet(index_sets[0].shape, tuple(_shared(places) for places in axes))
 
 
 def _shared(places: Iterable[Places]) -> Places:
@@ -75,7 +75,7 @@ def _shared(places: Iterable[Places]) -> Places:
     return kept
 
 
-def sum_weights(index_sets: Sequence[Reach], weights: Sequence[float]) -> NDArray[np.float64]:
+def sum_weights(index_sets: Sequence[IndexSet], weights: Sequence[float]) -> NDArray[np.float64]:
     """Per coordinate the sum of the weights of the index sets that contain it, added in their order.
 
     It broadcasts to the full shape: one number if all index sets are whole. Positions contained in the same

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_client.compression.decoding import Decoded
-from edge_client.pruning.index_sets import Places, Reach, everywhere
+from edge_client.pruning.index_sets import IndexSet, Places, everywhere
 from edge_client.pruning.lazy_slicing import rows_at
 from edge_client.pruning.slicing import moved_axes
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, full_coverage
@@ -28,9 +28,9 @@ class DeltaRows(NamedTuple):
     """Rows of a parameter's changes: values, and their positions in these rows; 0 elsewhere."""
 
     values: Array
-    place: Reach
+    place: IndexSet
 
-    def within(self, reach: Reach) -> DeltaRows:
+    def within(self, reach: IndexSet) -> DeltaRows:
         """The rows restricted to an index set; either these rows or the index set is whole."""
         if reach.whole or not self.place.whole:
             return self
@@ -49,7 +49,7 @@ class DeltaRows(NamedTuple):
                 none = np.zeros((*values.shape[:axis], 1, *values.shape[axis + 1 :]), values.dtype)
                 values = np.concatenate([values, none], axis)
             values, axes[axis] = np.take(values, which, axis), slice(0, length)
-        return DeltaRows(values, Reach(self.place.shape, tuple(axes)))
+        return DeltaRows(values, IndexSet(self.place.shape, tuple(axes)))
 
 
 class CodedRows(NamedTuple):
@@ -57,7 +57,7 @@ class CodedRows(NamedTuple):
 
     codes: AnyArray
     scales: AnyArray
-    place: Reach
+    place: IndexSet
 
 
 class Deltas(LazyArrays):
@@ -110,7 +110,7 @@ class SubModelDeltas(Deltas):
         self._expect(name, reach)
         return DeltaRows(rows_at(self._arrays, name, own).reshape(place.sizes), place)
 
-    def coded(self, name: str, own: Places, place: Reach) -> CodedRows | None:
+    def coded(self, name: str, own: Places, place: IndexSet) -> CodedRows | None:
         """The sub-model's rows `own`, which belong at `place`, as sent; None if not codes, or not a slice."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
@@ -121,7 +121,7 @@ class SubModelDeltas(Deltas):
         self._expect(name, self.coverage.index_set(name))
         return CodedRows(*self._arrays.coded(name, own.start, own.stop), place)
 
-    def _expect(self, name: str, reach: Reach) -> None:
+    def _expect(self, name: str, reach: IndexSet) -> None:
         shape = kind_of(self._arrays, name)[1] or (1,)
         if shape != reach.sizes:
             raise InvariantError(f"{name!r}: expected shape {reach.sizes}, got {shape}")

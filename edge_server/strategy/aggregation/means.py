@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.index_sets import Reach
+from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.accumulator import RowAccumulator
 from edge_server.strategy.aggregation.coverage import UpdateCoverage, intersection, sum_weights
@@ -34,7 +34,7 @@ def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float])
 
 def weighted_sum(
     updates: Sequence[GlobalUpdate], weights: Sequence[float], name: str, start: int, stop: int
-) -> tuple[Floats, list[Reach]]:
+) -> tuple[Floats, list[IndexSet]]:
     """Rows of the sum of w_k delta_k, and what each update covers of these rows."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
     adding, reached = RowAccumulator(name, start, stop, shape), []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.index_sets import Reach
+from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.deltas import DeltaRows
 from edge_server.strategy.aggregation.updates import GlobalUpdate
@@ -80,8 +80,8 @@ def _cells(
             yield start, stop, some.reshape(len(updates), -1).astype(np.float64)
 
 
-def _distinct(reaches: Sequence[Reach]) -> tuple[list[Reach], list[int]]:
+def _distinct(reaches: Sequence[IndexSet]) -> tuple[list[IndexSet], list[int]]:
     """The reaches without repetitions, and which of them each is."""
-    found: dict[object, tuple[int, Reach]] = {}
+    found: dict[object, tuple[int, IndexSet]] = {}
     which = [found.setdefault(reach.key, (len(found), reach))[0] for reach in reaches]
     return [reach for _, reach in found.values()], which

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, overload
 
-from edge_client.pruning.index_sets import Reach, nowhere, reach_of
+from edge_client.pruning.index_sets import IndexSet, nowhere, reach_of
 from edge_client.pruning.slicing import check
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage
 from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, SubModelDeltas, delta_rows
@@ -174,7 +174,7 @@ def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tupl
 def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> UpdateCoverage:
     check(spec, channel_map)
 
-    def find(name: str) -> Reach:
+    def find(name: str) -> IndexSet:
         layout = channel_map.parameters[name]
         return reach_of(layout, spec) if name in names else nowhere(layout.shape)
 

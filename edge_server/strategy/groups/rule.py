@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.strategy.aggregation.blocks import lazy_arrays
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -61,7 +61,7 @@ class GroupRule(Protocol):
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
         """What a device with this sub-model receives: arrays named after a parameter are cut like it."""
-        return Excerpt(held, spec, channel_map)
+        return LazySlice(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """The shapes that a device sends, given those of its sub-model's parameters (the default)."""
@@ -86,7 +86,7 @@ def cut_groups(
     down = {
         rule.name: rule.down(groups.get(rule.name, {}), spec, channel_map) for rule in rules if rule.downlink
     }
-    model = Excerpt(params, spec, channel_map)
+    model = LazySlice(params, spec, channel_map)
     return {"model": model, **{name: arrays for name, arrays in down.items() if arrays}}
 
 

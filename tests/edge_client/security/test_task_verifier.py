@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_client.agent.session.events import Declined, Received, SendMessage
 from edge_client.agent.session.machine import Session, SessionPhase, step
-from edge_client.security.task_verifier import TaskGate, check_task
+from edge_client.security.task_verifier import TaskVerifier, check_task
 from schemas.errors import PeerError
 from schemas.messages import Task, TaskReply, decode_message, encode_message
 from schemas.strategy import TrainingPlan
@@ -110,11 +110,11 @@ def test_no_value_of_a_task_on_the_wire_may_be_another(data: Any):
 
 
 # --- order ---
-def gate(folder: Path) -> TaskGate:
-    return TaskGate(TRUSTED, FEDERATION, DEVICE, folder / "newest-task.json")
+def gate(folder: Path) -> TaskVerifier:
+    return TaskVerifier(TRUSTED, FEDERATION, DEVICE, folder / "newest-task.json")
 
 
-def stale(one: TaskGate, old: Task) -> str:
+def stale(one: TaskVerifier, old: Task) -> str:
     with pytest.raises(PeerError) as caught:
         one.admit(old)
     assert caught.value.reason == Reason.STALE_ROUND

@@ -25,7 +25,7 @@ from edge_client.training.cost_model import network_cost
 from edge_client.training.loop import TrainingResult, train
 from edge_client.training.micro_batches import MARGIN, micro_batch
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import Job
+from edge_client.training.trainer import TrainingJob
 from schemas.errors import PeerError
 from schemas.strategy import Component, TrainingPlan
 from schemas.values import Reason
@@ -134,12 +134,12 @@ def test_a_control_groups_limit_is_what_there_is(tmp_path: Path) -> None:
     assert micro_batch(module, SHAPE, plan(), examples=40, memory=memory(root)) == 8
 
 
-def job(module: nn.Module) -> Job:
+def job(module: nn.Module) -> TrainingJob:
     """A training task on 40 examples, on this machine."""
     task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE))
     data = LocalData(examples(40), examples(0))
     board, nothing = Path("/"), lambda *_: False
-    return Job(task, plan(), module, data, {}, {}, board, on_epoch=nothing, should_stop=nothing)
+    return TrainingJob(task, plan(), module, data, {}, {}, board, on_epoch=nothing, should_stop=nothing)
 
 
 @pytest.mark.parametrize("kept", [False, True])

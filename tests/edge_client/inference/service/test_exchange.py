@@ -12,7 +12,7 @@ import pytest
 
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.inference.service import predictor as module
-from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource, SlotSource
 from edge_client.inference.service.predictor import Busy, NotReady, Predictor
 from schemas.tensors.blobs import digest_of
@@ -36,7 +36,7 @@ def named(path: Path, *names: str) -> Path:
 
 
 def predictor_of(path: Path, **more: Any) -> Predictor:
-    predictor = Predictor(FileSource(path, **more), Tally())
+    predictor = Predictor(FileSource(path, **more), RequestMetrics())
     predictor.refresh()
     return predictor
 
@@ -190,7 +190,7 @@ def test_no_request_fails_while_models_are_exchanged(tmp_path: Path) -> None:
 
 def test_slots_serve_after_the_switch_and_go_back(tmp_path: Path) -> None:
     slots = Slots(tmp_path / "serving")
-    predictor = Predictor(SlotSource(slots), Tally())
+    predictor = Predictor(SlotSource(slots), RequestMetrics())
     predictor.refresh()
     with pytest.raises(NotReady, match=r"no model in .*serving yet"):
         predictor.answer(PIXELS)
@@ -233,7 +233,7 @@ def test_too_many_at_once_are_told_to_come_again(tmp_path: Path, monkeypatch: py
 
 
 def test_what_is_counted_is_what_prometheus_reads(tmp_path: Path) -> None:
-    tally = Tally()
+    tally = RequestMetrics()
     for outcome in ("ok", "ok", "bad"):
         tally.request("http", outcome)
     # 4 ms, 4 ms and 3 s: two below 5 ms, all below infinity.

@@ -15,8 +15,8 @@ import pytest
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.service import http as module
 from edge_client.inference.service.http import Web
-from edge_client.inference.service.lifecycle import Serving
-from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.lifecycle import PredictionService
+from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource, SlotSource
 from edge_client.inference.service.predictor import Predictor
 from tests.edge_client.inference.service.test_exchange import named
@@ -32,7 +32,7 @@ class Running:
         self.predictor = predictor
         predictor.refresh()
         self.web = Web(("127.0.0.1", 0), predictor, **more)
-        self.serving = Serving(predictor, self.web, poll_s=0.02)
+        self.serving = PredictionService(predictor, self.web, poll_s=0.02)
         self.thread = threading.Thread(target=self.serving.run)
         self.thread.start()
         self.connection = self.connect()
@@ -59,7 +59,9 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    one = Running(Predictor(FileSource(write_model(tmp_path / "model.onnx")), Tally()), max_body=10_000)
+    one = Running(
+        Predictor(FileSource(write_model(tmp_path / "model.onnx")), RequestMetrics()), max_body=10_000
+    )
     yield one
     one.connection.close()
     one.stop()
@@ -157,7 +159,7 @@ def test_connections_have_a_bound(running: Running, monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_model_yet_it_says_so_and_serves_as_soon_as_there_is_one(tmp_path: Path) -> None:
-    running = Running(Predictor(SlotSource(Slots(tmp_path / "serving")), Tally()))
+    running = Running(Predictor(SlotSource(Slots(tmp_path / "serving")), RequestMetrics()))
     try:
         status, told = running.post(PIXELS)
         assert status == 503
@@ -171,7 +173,7 @@ def test_without_a_model_yet_it_says_so_and_serves_as_soon_as_there_is_one(tmp_p
 
 def test_a_replaced_file_is_served_without_a_word(tmp_path: Path) -> None:
     path = named(tmp_path / "model.onnx", "ant")
-    running = Running(Predictor(FileSource(path), Tally()))
+    running = Running(Predictor(FileSource(path), RequestMetrics()))
     exchanged = threading.Event()
     refresh = running.predictor.refresh
 

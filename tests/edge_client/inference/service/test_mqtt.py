@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
-from edge_client.inference.service.mqtt import MqttDoor
+from edge_client.inference.service.mqtt import MqttChannel
 from edge_client.inference.service.predictor import Predictor
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
@@ -54,9 +54,9 @@ class Asker:
 @pytest.fixture
 def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
     url = f"mqtt://127.0.0.1:{broker.port}"
-    predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), Tally())
+    predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), RequestMetrics())
     predictor.refresh()
-    door = MqttDoor(parse_address(url), predictor, federation="home", device="pi", max_body=10_000)
+    door = MqttChannel(parse_address(url), predictor, federation="home", device="pi", max_body=10_000)
     connected = queue.SimpleQueue[None]()
     handle = door._link.handle
 

@@ -28,7 +28,7 @@ from edge_client.training.flower.messages import FlowerError
 from edge_client.training.flower.settings import FlowerSettings
 from edge_client.training.flower.work import FlowerWork
 from edge_client.training.loop import TrainingStopped
-from edge_client.training.trainer import Job
+from edge_client.training.trainer import TrainingJob
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Component, TrainingPlan
 from schemas.values import Reason
@@ -76,7 +76,7 @@ def network() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
 
 
-def job(bench: Bench, net: torch.nn.Module, **fields: Any) -> Job:
+def job(bench: Bench, net: torch.nn.Module, **fields: Any) -> TrainingJob:
     place = bench.places["weak"]
     values: dict[str, Any] = {
         "task": bench.tasks(1, 1)["weak"],
@@ -89,7 +89,7 @@ def job(bench: Bench, net: torch.nn.Module, **fields: Any) -> Job:
         "on_epoch": lambda _: None,
         "should_stop": lambda: False,
     }
-    return Job(**(values | fields))
+    return TrainingJob(**(values | fields))
 
 
 @pytest.fixture

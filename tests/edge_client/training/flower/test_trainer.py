@@ -17,7 +17,7 @@ from edge_client.cli.main import EDGE_CLIENT
 from edge_client.training.evaluation import Evaluation
 from edge_client.training.flower.settings import app_table, flat_config, read_words
 from edge_client.training.loop import TrainingResult
-from edge_client.training.trainer import Job
+from edge_client.training.trainer import TrainingJob
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task
 from schemas.values import Reason, TrainingMetrics
@@ -32,13 +32,13 @@ class Adding:
         if task.round > 1:
             raise PeerError("only the first", reason=Reason.INCOMPATIBLE)
 
-    def train(self, job: Job) -> TrainingResult:
+    def train(self, job: TrainingJob) -> TrainingResult:
         with torch.no_grad():
             for parameter in job.module.parameters():
                 parameter += 1
         return TrainingResult({}, TrainingMetrics(examples=7, epochs=1, steps=1, train_loss=0.5))
 
-    def evaluate(self, job: Job) -> Evaluation:
+    def evaluate(self, job: TrainingJob) -> Evaluation:
         return Evaluation(2.0, 0.25, 4)
 
 

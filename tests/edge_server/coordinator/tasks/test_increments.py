@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_client.compression.layered_model import ADDED, SPEC, assemble, first_holding, received_groups
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
@@ -109,7 +109,7 @@ def test_layers_put_together_are_the_state_to_the_bit(net, seeds, tmp_path_facto
         codes = {name: (array * 50).astype(dtype) for name, array in params.items()}
         own = sum(len(spec.indices(n, g.channels)) for n, g in channel_map.groups.items())
         return {
-            "model": Excerpt(params, spec, channel_map),
+            "model": LazySlice(params, spec, channel_map),
             "codes": extract(codes, spec, channel_map),
             "pool": {"images": np.arange(6.0).reshape(2, 3), "round": np.array(3.0)},
             "own": {"count": np.full((2, own), own), "scale": np.array(float(own))},
@@ -123,7 +123,7 @@ def test_layers_put_together_are_the_state_to_the_bit(net, seeds, tmp_path_facto
 def test_nested_sub_models_are_one_chain_whose_layers_add_up_to_the_largest(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {f"d{kept}": SubModelSpec(kept={"hidden": kept}) for kept in (4, 2, 5)}
-    parts = desk.parts({**specs, "again": specs["d2"]}, lambda spec: {"model": Excerpt(params, spec, MAP)})
+    parts = desk.parts({**specs, "again": specs["d2"]}, lambda spec: {"model": LazySlice(params, spec, MAP)})
     refs = [parts["d5"].blobs[layer.blob] for layer in parts["d5"].layers]
     # With n channels the network has 2n + n weights and biases, then 2n weights and 2 biases: 5n + 2.
     assert [desk.values(ref) for ref in refs] == [12, 10, 5]
@@ -136,7 +136,7 @@ def test_nested_sub_models_are_one_chain_whose_layers_add_up_to_the_largest(tmp_
 def test_of_sub_models_that_do_not_nest_each_has_a_layer_of_its_own(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"a": SubModelSpec(kept={"hidden": (0, 1)}), "b": SubModelSpec(kept={"hidden": (3, 4)})}
-    parts = desk.parts(specs, lambda spec: {"model": Excerpt(params, spec, MAP)}, new_map=False)
+    parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, MAP)}, new_map=False)
     assert [len(one.layers) for one in parts.values()] == [1, 1]
     assert [one.channels for one in parts.values()] == [{}, {}]
 
@@ -144,7 +144,7 @@ def test_of_sub_models_that_do_not_nest_each_has_a_layer_of_its_own(tmp_path):
 def test_nothing_is_shared_where_tasks_are_handed_out_one_at_a_time(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"a": SubModelSpec(), "b": SubModelSpec()}
-    parts = desk.parts(specs, lambda spec: {"model": Excerpt(params, spec, MAP)}, shared=False)
+    parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, MAP)}, shared=False)
     assert [one.channels for one in parts.values()] == [{}, {}]
 
 
@@ -154,7 +154,7 @@ def test_a_group_that_only_the_smaller_sub_model_has_begins_a_chain_anew(tmp_pat
 
     def holding(spec):
         extra = {"hint": {"x": np.ones(3)}} if spec.kept else {}
-        return {"model": Excerpt(params, spec, MAP), **extra}
+        return {"model": LazySlice(params, spec, MAP), **extra}
 
     parts = desk.parts(specs, holding)
     assert len(parts["full"].layers) == 1
@@ -183,7 +183,7 @@ def test_values_outside_a_large_array_are_read_a_piece_at_a_time(tmp_path):
     params = {"w": np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)}
     desk = Desk(tmp_path, channel_map)
     specs = {"small": SubModelSpec(kept={"wide": columns - 2}), "full": SubModelSpec()}
-    parts = desk.parts(specs, lambda spec: {"model": Excerpt(params, spec, channel_map)})
+    parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, channel_map)})
     assert desk.values(parts["full"].blobs["layer-2"]) == rows * 2
     assert_same(desk.received(parts["full"], specs["full"]), {"model": params})
 
@@ -223,7 +223,7 @@ def test_a_first_layer_for_channels_that_the_network_lacks_is_refused():
 def test_layers_of_another_sub_model_than_the_tasks_are_refused(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     spec = SubModelSpec(kept={"hidden": 2})
-    parts = desk.parts({"a": spec}, lambda spec: {"model": Excerpt(params, spec, MAP)})["a"]
+    parts = desk.parts({"a": spec}, lambda spec: {"model": LazySlice(params, spec, MAP)})["a"]
     assert parts.layers == (Increment(blob="layer-1"),)
     with pytest.raises(PeerError, match="another sub-model"):
         desk.received(parts, SubModelSpec())

@@ -18,7 +18,7 @@ from edge_client.compression.downlink import DOWNLINK, make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.compression.quantization import Int8
 from edge_client.compression.unpacking import unpacked
-from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.assembly import assemble
@@ -182,7 +182,7 @@ def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path:
                 allowed = most_off(codecs, params[parameter], before.get(parameter))
                 assert (off <= extract({parameter: allowed}, task.spec, channel_map)[parameter]).all()
                 if held:
-                    mine = Excerpt(held, task.spec, channel_map)[parameter]
+                    mine = LazySlice(held, task.spec, channel_map)[parameter]
                     assert mine.tobytes() == array.tobytes()
         before = {name: np.array(array) for name, array in held.items()}
         moved(desk, number)
