@@ -3,11 +3,11 @@
 import edge_server
 
 run = edge_server.simulate("fedavg", "data.source=digits", "model.name=mlp", num_clients=10, rounds=5)
-run.history["test_accuracy"]        # one value per round
-run.models[1]                       # the ONNX file of tier 1
-edge_server.load_run("runs/home")   # a run that has ended
+run.history["test_accuracy"]  # one value per round
+run.models[1]  # the ONNX file of tier 1
+edge_server.load_run("runs/home")  # a run that has ended
 edge_server.load_config("federation.toml", ["rounds=3"])
-edge_server.recipes()               # {name: summary}
+edge_server.recipes()  # {name: summary}
 """
 
 from __future__ import annotations
