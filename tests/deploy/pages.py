@@ -7,7 +7,10 @@ TEXT` waits until the file contains the text.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +26,6 @@ edge-client() { run edge_client.cli.main "$@"; }
 python() { "$PYTHON" "$@"; }
 mosquitto() { "$MOSQUITTO" "$@"; }
 wait-for() { timeout 240 sh -c 'until grep -qs "$1" "$0"; do sleep 0.1; done' "$@"; }
-trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 """
 
 
@@ -50,12 +52,13 @@ def commands(page: Path) -> list[tuple[str, str]]:
 def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
     """Run the page's commands in one shell; returns what each printed."""
     marked = "\n".join(f"{command}\necho '<<<>>>'" for command, _ in commands(page))
-    done = subprocess.run(
+    # Everything that the page starts is of one group, which is ended whole.
+    shell = subprocess.Popen(
         ["bash", "-c", SETUP + marked],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        timeout=DEADLINE_S,
         env={
             "ROOT": str(ROOT),
             "PYTHON": sys.executable,
@@ -64,9 +67,15 @@ def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
             "HOME": str(folder),
             "COLUMNS": "200",
         },
+        start_new_session=True,
     )
-    assert done.returncode == 0, f"{page.name}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return done.stdout.split("<<<>>>\n")[:-1]
+    try:
+        printed, _ = shell.communicate(timeout=DEADLINE_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, f"{page.name}: {printed[-4000:]}"
+    return printed.split("<<<>>>\n")[:-1]
 
 
 def matches(shown: str, printed: str) -> bool:
