@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,13 +13,9 @@ from edge_server.config.config import Config
 from edge_server.config.errors import explain
 from edge_server.config.overrides import merge_tables, override_table
 from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.renamed import RENAMED, is_of_a_run, with_new_names
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError, nearest
-
-log = logging.getLogger(__name__)
-
-RENAMED = {"blobs": "object-store"}
-"""Sections that had another name: {old: new}."""
 
 
 def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
@@ -30,8 +25,8 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
         table = read_recipe(source)
     else:
         table = _with_recipe(_read_toml(path), source)
-    if _is_of_a_run(path):
-        table = _with_new_names(table, path)
+    if is_of_a_run(path):
+        table = with_new_names(table, path)
     for override in overrides:
         table = merge_tables(table, override_table(override))
     return check_config(table, source)
@@ -52,17 +47,6 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
         raise ConfigError(f"{source}: [strategy] {error}") from error
     _check_combination(config, strategy, source)
     return config
-
-
-def _is_of_a_run(path: Path) -> bool:
-    return path.name == "federation.toml" and (path.parent / "models").is_dir()
-
-
-def _with_new_names(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The file of a run that an earlier version wrote, with today's names of sections."""
-    for old in RENAMED.keys() & table.keys():
-        log.info("%s: [%s] of an earlier version is read as [%s]", path, old, RENAMED[old])
-    return {RENAMED.get(section, section): value for section, value in table.items()}
 
 
 def _check_local_training(config: Config) -> None:

@@ -4,7 +4,7 @@ One round of the real server and of real agents (five processes of two), with th
 start here. Only the strategy and the training are stand-ins: model and updates are random bytes that lie
 ready, so that what is timed is their way, with all checks (chunk checksums, sha256 of every blob on both
 sides) and every sync to disk, from the planning, the model's way into the store included, to the last update
-that counts. Past the broker they go through `edge-server blobs`, a process of its own, over plain HTTP on
+that counts. Past the broker they go through `edge-server object-store`, a process of its own, over HTTP on
 loopback; through it they go in 256 kB chunks. The two take turns on the same machine with the same devices:
 the ratio is fair in all but that loopback has no latency and that the cores are everybody's. The disk would
 be, too, in place of twelve machines' disks, and all that is measured: files lie in memory where there is
@@ -112,7 +112,7 @@ def _devices(url: str, folder: Path, names: list[str]) -> Iterator[None]:
 @contextlib.contextmanager
 def _store(folder: Path, secret: Path) -> Iterator[str]:
     """Our own store, as users start it."""
-    words = ["blobs", str(folder), "--secret", str(secret), "--port", "0"]
+    words = ["object-store", str(folder), "--secret", str(secret), "--port", "0"]
     command = [sys.executable, "-u", "-m", "edge_server.cli.main", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from edge_server.config.config import Config
+from edge_server.config.renamed import with_new_names
 from edge_server.observability.dashboard.journal_file import open_journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord, Summary
@@ -122,7 +123,12 @@ def is_at_work(path: Path) -> bool:
 
 def read_config(path: Path) -> Config | None:
     """The resolved federation file, without the checks (and their imports) made when the run began."""
-    return _read(path, lambda text: Config.model_validate(tomllib.loads(text), by_alias=True, by_name=False))
+
+    def parsed(text: str) -> Config:
+        table = with_new_names(tomllib.loads(text), path)
+        return Config.model_validate(table, by_alias=True, by_name=False)
+
+    return _read(path, parsed)
 
 
 def newest_version(folder: RunFolder) -> Path | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_server.config.renamed import with_new_names
 from edge_server.observability.report.provenance_file import read_provenance
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
@@ -62,7 +63,7 @@ def read_run_contents(directory: Path) -> RunContents:
         files.summary,
         files.history,
         files.federation_toml,
-        tomllib.loads(files.federation_toml),
+        with_new_names(tomllib.loads(files.federation_toml), directory),
         read_provenance(directory),
         version,
         _described(directory, files.history),

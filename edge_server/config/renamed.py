@@ -1,0 +1,27 @@
+"""Sections of the federation file that had another name, and the files of runs that still have it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+RENAMED = {"blobs": "object-store"}
+"""{old: new}."""
+_OF_A_RUN = ("history.jsonl", "journal.sqlite", "made.json")
+
+
+def is_of_a_run(path: Path) -> bool:
+    """Whether this is the resolved federation file in a run folder."""
+    in_a_run = any((path.parent / name).exists() for name in _OF_A_RUN)
+    return path.name == "federation.toml" and in_a_run and (path.parent / "models").is_dir()
+
+
+def with_new_names(table: Mapping[str, Any], source: object) -> dict[str, Any]:
+    """The table of a run's file, written by an earlier version, with today's names of sections."""
+    for old in RENAMED.keys() & table.keys():
+        log.info("%s: [%s] of an earlier version is read as [%s]", source, old, RENAMED[old])
+    return {RENAMED.get(section, section): value for section, value in table.items()}
