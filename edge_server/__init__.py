@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge_server.config.config import Config as Config
     from edge_server.config.load import load_config as load_config
     from edge_server.config.recipe_files import recipes as recipes
-    from edge_server.simulation.library import simulate as simulate
+    from edge_server.simulation.from_python import simulate as simulate
     from edge_server.storage.run import Run as Run
     from edge_server.storage.run import load_run as load_run
 
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
         case "recipes":
             from edge_server.config.recipe_files import recipes as found
         case "simulate":
-            from edge_server.simulation.library import simulate as found
+            from edge_server.simulation.from_python import simulate as found
         case _:
             raise AttributeError(f"module 'edge_server' has no attribute {name!r}")
     return found

@@ -19,22 +19,25 @@ from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 
+_MEANINGS: tuple[tuple[Registry[Any], str], ...] = (
+    (SCHEDULES, "A value by round: the share of devices (`fraction`), or the local epochs (`local-epochs`)."),
+    (SELECTIONS, "Which devices a round asks (`selection`)."),
+    (RATIOS, "The pruning ratio of each device (`ratio`)."),
+    (PRUNERS, "Which channels a device keeps (`pruner`)."),
+    (OBJECTIVES, "What local training adds to the loss of the data (`objectives`)."),
+    (GROUPS, "Arrays that travel beside the model (`groups`)."),
+    (CODECS, "How updates and models are encoded (`uplink`, `downlink`)."),
+    (TRANSFORMS, "What happens to updates before they are combined (`transforms`)."),
+    (WEIGHTINGS, "How much each update counts (`weighting`)."),
+    (COMBINERS, "How updates become one (`combiner`)."),
+    (SERVER_OPTIMIZERS, "How the combined update changes the global model (`server-optimizer`)."),
+    (MODELS, "The global model (`[model] name`)."),
+    (SOURCES, "Data of a device or of the server (`--data`, `[data] source`)."),
+)
 CONCEPTS: Mapping[str, tuple[str, Registry[Any]]] = {
-    "fraction": ("The share of devices that a round asks, by round.", SCHEDULES),
-    "selection": ("Which devices a round asks.", SELECTIONS),
-    "ratio": ("The pruning ratio of each device.", RATIOS),
-    "pruner": ("Which channels a device keeps.", PRUNERS),
-    "objectives": ("What local training adds to the loss of the data.", OBJECTIVES),
-    "groups": ("Arrays that travel beside the model.", GROUPS),
-    "uplink, downlink": ("How updates and models are encoded.", CODECS),
-    "transforms": ("What happens to updates before they are combined.", TRANSFORMS),
-    "weighting": ("How much each update counts.", WEIGHTINGS),
-    "combiner": ("How updates become one.", COMBINERS),
-    "server-optimizer": ("How the combined update changes the global model.", SERVER_OPTIMIZERS),
-    "network": ("The global model, `[model] name`.", MODELS),
-    "data source": ("What `--data` and `[data] source` name.", SOURCES),
+    registry.concept: (meaning, registry) for registry, meaning in _MEANINGS
 }
-"""By the key that names a component: what the concept decides, and its components."""
+"""By concept, as entry points name it: what it decides, with the key that names it; its components."""
 
 
 def summary_of(component: object) -> str:

@@ -35,11 +35,16 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
     yield from found
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """Each file's text by the name in its first line."""
+    named = [(re.match(r"# ([\w.-]+\.(?:py|toml))\n", text), text) for _, text in blocks(page)]
+    return {found.group(1): text for found, text in named if found}
+
+
 def write_files(page: Path, folder: Path) -> None:
     """Write the page's files into `folder`."""
-    for _, text in blocks(page):
-        if name := re.match(r"# ([\w.-]+\.(?:py|toml))\n", text):
-            (folder / name.group(1)).write_text(text)
+    for name, text in files_of(page).items():
+        (folder / name).write_text(text)
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
@@ -72,10 +77,15 @@ def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
     try:
         printed, _ = shell.communicate(timeout=DEADLINE_S)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGKILL)
+        end_group(shell.pid)
     assert shell.returncode == 0, f"{page.name}: {printed[-4000:]}"
     return printed.split("<<<>>>\n")[:-1]
+
+
+def end_group(group: int) -> None:
+    """Kill every process of a group that is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def matches(shown: str, printed: str) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-import signal
 import socket
 import subprocess
 import sys
@@ -19,31 +16,14 @@ from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_files import read_run_files
 from edge_server.transport.broker.launch import find_mosquitto
+from tests.deploy.pages import DOCS, ROOT, SETUP, blocks, end_group, files_of, write_files
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "deploy" / "docs" / "guides" / "own-model-and-data.md"
+PAGE = DOCS / "guides" / "own-model-and-data.md"
 DEADLINE_S = 900
-COMMANDS = """set -euo pipefail
-run() { PYTHONPATH="$ROOT:${PYTHONPATH:-}" "$PYTHON" -m "$@"; }
-edge-server() { run edge_server.cli.main "$@"; }
-edge-client() { run edge_client.cli.main "$@"; }
-python() { "$PYTHON" "$@"; }
-"""
-"""The commands of this checkout, whether or not it is installed."""
-
-
-def blocks(*languages: str) -> list[str]:
-    found = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return [text for language, text in found if language in languages]
-
-
-def files() -> dict[str, str]:
-    """Each file's text by the name in its first line."""
-    return {text.split("\n")[0].removeprefix("# "): text for text in blocks("python", "toml")}
 
 
 def own_lines(name: str) -> int:
-    return sum(bool(line.strip()) for line in files()[name].split("\n")[1:])
+    return sum(bool(line.strip()) for line in files_of(PAGE)[name].split("\n")[1:])
 
 
 class Unwatched:
@@ -56,8 +36,7 @@ class Unwatched:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder with the page's files, where commands are run."""
-    for name, text in files().items():
-        (tmp_path / name).write_text(text)
+    write_files(PAGE, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
@@ -91,12 +70,17 @@ def free_port() -> int:
 @pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
 def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
     port = str(free_port())
-    script = "".join(blocks("sh")).replace("1883", port)
-    around = {"ROOT": str(ROOT), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+    script = "".join(text for language, text in blocks(PAGE) if language == "sh").replace("1883", port)
+    around = {
+        "ROOT": str(ROOT),
+        "PYTHON": sys.executable,
+        "MOSQUITTO": str(find_mosquitto()),
+        "OMP_NUM_THREADS": "1",
+    }
     path = f"{Path(str(find_mosquitto())).parent}:{os.environ['PATH']}"
     # Everything that the page starts is of one group, which is ended whole.
     shell = subprocess.Popen(
-        ["bash", "-c", COMMANDS + script],
+        ["bash", "-c", SETUP + script],
         env={**os.environ, **around, "PATH": path},
         # A file and no pipe: the broker that the page leaves behind would hold that open.
         stdout=(folder / "said").open("w"),
@@ -106,7 +90,7 @@ def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
     try:
         assert shell.wait(timeout=DEADLINE_S) == 0, (folder / "said").read_text()
     finally:
-        _end_group(shell.pid)
+        end_group(shell.pid)
     simulated, devices = (read_run_files(folder / "runs" / name) for name in ("simulated", "devices"))
     for run in (simulated, devices):
         assert run.summary.outcome == "finished"
@@ -118,8 +102,3 @@ def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
     sizes = [(folder / f"state/board-{n}/models/model.onnx").stat().st_size for n in (1, 3)]
     assert sizes[0] < 0.7 * sizes[1]
     assert "2 runs compared" in (folder / "compare.html").read_text()
-
-
-def _end_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)

@@ -143,6 +143,11 @@ def run(folder: Path, hostile: Sequence[str]) -> Outcome:
     return Outcome(summary, [json.loads(line) for line in lines], memory, spooled)
 
 
+def late_accuracy(outcome: Outcome) -> float:
+    """The mean test accuracy of the last two rounds."""
+    return sum(line["test_accuracy"] for line in outcome.history[-2:]) / 2
+
+
 def watch(server: subprocess.Popen[bytes], spool: Path) -> tuple[int, int]:
     """Wait for the server's end; the most memory that it had, and the most bytes in its spool."""
     memory = spooled = 0
@@ -176,7 +181,9 @@ def test_a_third_of_hostile_devices_neither_stops_nor_spoils_a_run(tmp_path: Pat
         assert len(outcome.history) == ROUNDS
         assert all(honest <= set(line["completed"]) for line in outcome.history)
     assert quiet.summary["test_accuracy"] > 0.9
-    assert abs(attacked.summary["test_accuracy"] - quiet.summary["test_accuracy"]) <= 0.02
+    assert quiet.summary["test_accuracy"] - attacked.summary["test_accuracy"] <= 0.01
+    # One test image is 0.3 points: two rounds together tell more than the last one alone.
+    assert abs(late_accuracy(attacked) - late_accuracy(quiet)) <= 0.01
     refused = {one["device"]: one["refused"] for one in attacked.summary["devices"]}
     assert {name: refused[name] for name in HOSTILE} == REFUSED
     assert all(not refused[name] for name in honest)

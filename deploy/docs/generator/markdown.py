@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Sequence
 
@@ -27,13 +26,3 @@ def _cell(text: str) -> str:
 def code(text: str) -> str:
     """Inline code; empty for an empty text."""
     return f"`{text}`" if text else ""
-
-
-def summary(thing: object) -> str:
-    """The first paragraph of a docstring, on one line."""
-    return re.sub(r"\s+", " ", (inspect.getdoc(thing) or "").split("\n\n")[0])
-
-
-def anchored(name: str) -> str:
-    """A name as the anchor that MyST gives a heading."""
-    return re.sub(r"[^a-z0-9-]", "", name.lower().replace(" ", "-"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from deploy.docs.generator.commands import command_page
 from deploy.docs.generator.components import components_page, recipes_page
-from deploy.docs.generator.library import library_page
 from deploy.docs.generator.metrics import metrics_page
 from deploy.docs.generator.protocol import protocol_page
+from deploy.docs.generator.python_page import python_page
 from deploy.docs.generator.settings import client_pages, federation_pages
 from edge_client.cli.main import EDGE_CLIENT
 from edge_server.cli.main import EDGE_SERVER
@@ -24,7 +24,7 @@ def pages() -> dict[Path, str]:
         "edge-client.md": command_page(EDGE_CLIENT),
         "recipes.md": recipes_page(),
         "components.md": components_page(),
-        "python.md": library_page(),
+        "python.md": python_page(),
         "metrics.md": metrics_page(),
         "protocol.md": protocol_page(),
         **{f"federation-toml/{name}": text for name, text in federation_pages().items()},

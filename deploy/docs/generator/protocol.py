@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from deploy.docs.generator.markdown import code, page, summary, table
-from deploy.docs.generator.settings import _properties, _type
+from deploy.docs.generator.markdown import code, page, table
+from deploy.docs.generator.settings import properties_of, type_text
+from edge_server.config.concepts import summary_of
 from schemas.messages import MESSAGES
 from schemas.values import Reason
 
@@ -16,9 +17,10 @@ def protocol_page() -> str:
         "[schemas](../../../schemas/README.md) describes the exchange and the frame of a chunk."
     )
     sections = [
-        f"## {kind}\n\n{summary(model)}\n\n"
+        f"## {kind}\n\n{summary_of(model)}\n\n"
         + table(
-            ("field", "value"), [(code(name), _type(field)) for name, field in _properties(model).items()]
+            ("field", "value"),
+            [(code(name), type_text(field)) for name, field in properties_of(model).items()],
         )
         for kind, model in sorted(MESSAGES.items())
     ]

@@ -69,16 +69,17 @@ def _section_page(name: str, model: type[BaseModel]) -> str:
 
 def _keys(model: type[BaseModel], leave_out: set[str] = frozenset()) -> str:  # type: ignore[assignment]
     described = descriptions(model)
-    properties = _properties(model)
+    properties = properties_of(model)
     rows = [
-        (code(key), _type(schema), _default(schema), described.get(key, ""))
+        (code(key), type_text(schema), _default(schema), described.get(key, ""))
         for key, schema in properties.items()
         if key not in leave_out
     ]
     return table(("key", "value", "default", "meaning"), rows)
 
 
-def _properties(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+def properties_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """The JSON Schema of each field, with references resolved."""
     schema = model.model_json_schema(by_alias=True)
     return {key: _resolved(value, schema) for key, value in schema["properties"].items()}
 
@@ -122,17 +123,18 @@ def first_sentence(model: type[BaseModel]) -> str:
     return re.split(r"(?<=[.:])\s", _text(inspect.getdoc(model) or ""))[0].replace("\n", " ")
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def type_text(schema: Mapping[str, Any]) -> str:
+    """A type and its bounds, in words."""
     if "enum" in schema:
         return ", ".join(code(json.dumps(value)) for value in schema["enum"])
     if "const" in schema:
         return code(json.dumps(schema["const"]))
     if "anyOf" in schema or "oneOf" in schema:
         kinds = [kind for kind in schema.get("anyOf", schema.get("oneOf", ())) if kind.get("type") != "null"]
-        return " or ".join(dict.fromkeys(map(_type, kinds)))
+        return " or ".join(dict.fromkeys(map(type_text, kinds)))
     kind = schema.get("type")
     if kind == "array":
-        inner = _type(schema["items"]) if isinstance(schema.get("items"), Mapping) else ""
+        inner = type_text(schema["items"]) if isinstance(schema.get("items"), Mapping) else ""
         return f"list of {inner}" if inner else "list"
     words = {
         "integer": "whole number",

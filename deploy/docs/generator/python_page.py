@@ -8,7 +8,7 @@ import edge_server
 from deploy.docs.generator.markdown import page
 
 
-def library_page() -> str:
+def python_page() -> str:
     """Every public name of `edge_server`, with its signature and its docstring."""
     _, _, example = (edge_server.__doc__ or "").partition("\n\n")
     intro = "The server's package is a library, too. [The notebook](../../examples/library.ipynb) uses it."
