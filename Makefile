@@ -35,7 +35,7 @@ help:
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
-	@echo "make chaos    kill server, devices and broker and cut links, BLOWS ($(BLOWS)) times: half an hour"
+	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the linters that are here over deploy/, and say which are missing"
 	@echo "make arm64    install the base package in an arm64 Debian under qemu and infer there (root, 20 minutes)"
@@ -79,7 +79,7 @@ test-memory: $(INSTALLED)
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
-		tests/chaos/test_damaged_folders.py tests/chaos/test_rolling_back.py \
+		tests/chaos/test_damaged_folders.py tests/chaos/test_rollback.py \
 		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py tests/edge_server/simulation/test_ray_engine.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 

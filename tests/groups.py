@@ -1,4 +1,4 @@
-"""Parameter groups as bytes, by the code that writes and reads files of them."""
+"""Parameter groups as bytes, in the format of their files."""
 
 from __future__ import annotations
 

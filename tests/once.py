@@ -1,4 +1,4 @@
-"""What is long in the making is made once, whichever of pytest's processes asks first."""
+"""Fixtures that take long are computed once, by the first pytest process that needs them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PATIENCE_S = 200
 
 
 def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder that `make` has filled, in this process or in another one; nobody may change it."""
+    """The folder that `make` has filled, in this process or in another; tests must not change it."""
     base = temporary.getbasetemp()
-    # With several processes each has a folder of its own in one that they share.
+    # pytest-xdist gives each process a folder within a shared one.
     shared = base.parent if base.name.startswith("popen-") else base
     folder = shared / f"once-{name}"
     with FileLock(shared / f"once-{name}.lock", timeout=PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Nothing that anybody sent is ever unpickled or evaluated, in none of the packages."""
+"""No package unpickles or evaluates received bytes."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ def found_in_packages() -> set[tuple[str, str]]:
     }
 
 
-def test_nothing_unpickles_or_evaluates_but_what_is_known():
+def test_only_known_places_unpickle_or_evaluate():
     assert found_in_packages() - KNOWN == set()
 
 
-def test_what_is_known_is_still_there():
+def test_the_known_places_still_exist():
     assert KNOWN - found_in_packages() == set()
 
 
-def test_every_place_that_is_known_stands_in_the_threat_model():
+def test_the_threat_model_lists_every_known_place():
     text = (ROOT / "deploy" / "docs" / "explanation" / "threat-model.md").read_text()
     assert [path for path, _ in sorted(KNOWN) if path not in text] == []
 
 
 @pytest.mark.parametrize(
     ("source", "names"),
-    # Text that is parsed: nothing of it is ever run.
+    # Source text that is parsed and never executed.
     [
         ("import pickle", ["pickle"]),
         ("import os, pickle as p", ["pickle"]),
@@ -90,13 +90,13 @@ def test_every_place_that_is_known_stands_in_the_threat_model():
         ("from torchvision import datasets", ["torchvision.datasets"]),
     ],
 )
-def test_what_could_unpickle_is_found(source: str, names: list[str]):
+def test_code_that_could_unpickle_is_found(source: str, names: list[str]):
     assert [finding.name for finding in findings(source)] == sorted(names, key=names.index)
 
 
 @pytest.mark.parametrize(
     "source",
-    # Text again, of which nothing is run.
+    # Source text that is never executed.
     [
         '"""Nothing here is ever unpickled: no pickle.loads, no eval()."""  # import pickle',
         "import torch\ntorch.load(path, weights_only=True)",

@@ -1,4 +1,4 @@
-"""The wheel as a board gets it: the base dependencies alone, in an environment of its own."""
+"""The wheel with only the base dependencies, as a board installs it, in an environment of its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Finds, in the syntax tree of a module, whatever could turn bytes into running code.
+"""Finds the places in a module's syntax tree where bytes could become running code.
 
-Names are followed through imports and their aliases; words in comments and strings mean nothing. What a
-library does behind a call cannot be seen in its caller's tree: the libraries that unpickle are found by their
-import.
+Names are followed through imports and aliases; comments and strings are ignored. The syntax tree
+does not show what a library does inside a call, so libraries that unpickle are found by their import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs under blows until there were as many as asked for, each compared with an undisturbed one."""
+"""Repeats disturbed runs until enough failures were injected, and compares each with an undisturbed run."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tests.chaos.episode import WEIGHTS, Episode, Outcome
-from tests.chaos.nursery import Nursery
+from tests.chaos.disturbed_run import WEIGHTS, DisturbedRun, Outcome
+from tests.chaos.fork_server import ForkServer
 
 
 @dataclass
 class Report:
-    """Blows by kind, and seconds until each was recovered from."""
+    """Numbers of runs, failures and errors, and seconds to recover by kind of failure."""
 
     runs: int = 0
-    blows: int = 0
+    failures: int = 0
     lost: int = 0
     doubled: int = 0
     different: int = 0
     seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in WEIGHTS})
 
     def add(self, outcome: Outcome, undisturbed: Outcome) -> None:
-        """Count a run; one that came to other models is `different`."""
+        """Count a run; it is `different` if its models are not those of the undisturbed run."""
         self.runs += 1
-        self.blows += outcome.blows
+        self.failures += outcome.failures
         self.lost += outcome.lost
         self.doubled += outcome.doubled
         same = (outcome.models, outcome.made_of, outcome.final) == (
@@ -48,30 +48,32 @@ class Report:
 
 
 def campaign(
-    folder: Path, *, blows: int, rounds: int, per_run: int, seed: int, say: Callable[[str], None]
+    folder: Path, *, failures: int, rounds: int, per_run: int, seed: int, say: Callable[[str], None]
 ) -> Report:
-    """Strike `blows` times, at most `per_run` times a run of so many rounds."""
-    nursery, report = Nursery(), Report()
+    """Inject `failures` failures, at most `per_run` into each run of `rounds` rounds."""
+    fork_server, report = ForkServer(), Report()
     try:
-        undisturbed = Episode(folder / "undisturbed", nursery, rounds=rounds, blows=0, seed=seed).run()
+        undisturbed = DisturbedRun(
+            folder / "undisturbed", fork_server, rounds=rounds, failures=0, seed=seed
+        ).run()
         say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
-        while report.blows < blows:
+        while report.failures < failures:
             number = report.runs + 1
-            outcome = Episode(
+            outcome = DisturbedRun(
                 folder / f"run-{number}",
-                nursery,
+                fork_server,
                 rounds=rounds,
-                blows=min(per_run, blows - report.blows),
+                failures=min(per_run, failures - report.failures),
                 seed=seed + number,
                 persistent=number % 2 == 0,
             ).run()
             report.add(outcome, undisturbed)
             say(
-                f"run {number}: {outcome.blows} blows, {report.blows} of {blows}; lost {report.lost}, "
-                f"doubled {report.doubled}, other models {report.different}"
+                f"run {number}: {outcome.failures} failures, {report.failures} of {failures}; "
+                f"lost {report.lost}, doubled {report.doubled}, other models {report.different}"
             )
             if not report.different:
                 shutil.rmtree(folder / f"run-{number}")
     finally:
-        nursery.close()
+        fork_server.close()
     return report

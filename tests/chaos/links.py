@@ -1,4 +1,4 @@
-"""A device's link to the broker, which a test may cut: a TCP relay on a port of its own."""
+"""TCP relays between devices and the broker whose connections a test can cut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Links:
         self._thread.start()
 
     def port(self, device: str) -> int:
-        """Begin a relay for the device and return the port that it listens on."""
+        """Start a relay for the device; returns its port."""
         return self._do(self._listen(device))
 
     def cut(self, device: str) -> None:

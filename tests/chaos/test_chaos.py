@@ -1,4 +1,4 @@
-"""Four blows in runs of ten devices, and not a bit of the model is another for it."""
+"""Four failures in runs of ten devices leave the model bit-equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.chaos.campaign import campaign
 
 @pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
 @pytest.mark.timeout(600)
-def test_four_blows_change_nothing(tmp_path: Path) -> None:
-    report = campaign(tmp_path, blows=4, rounds=2, per_run=4, seed=0, say=print)
-    assert report.blows == 4
+def test_four_failures_change_nothing(tmp_path: Path) -> None:
+    report = campaign(tmp_path, failures=4, rounds=2, per_run=4, seed=0, say=print)
+    assert report.failures == 4
     assert (report.lost, report.doubled, report.different) == (0, 0, 0)

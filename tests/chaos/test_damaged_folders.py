@@ -1,4 +1,4 @@
-"""Every table, row and file of a run's folder is damaged, one at a time: a line says so, or all goes on."""
+"""Each table, row and file of a run folder is damaged, one at a time: commands print one line or work."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.rounds.events import CheckUpdate
 from schemas.errors import EdgeError
 from schemas.messages import Task
-from tests.chaos.desk import Desk, make_devices
+from tests.chaos.single_process import SingleProcessServer, make_devices
 from tests.chaos.test_every_write import Killed
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "6"))
-"""Every n-th damage is tried; 1 is for `make chaos`."""
+"""Every n-th damage is tried; `make chaos` sets 1."""
 CONFIG = load_config(
     "fedavg",
     [
-        *("federation.name=desk", "data.source=digits", "test-samples=20", "num-clients=2", "quorum=1"),
+        *("federation.name=single", "data.source=digits", "test-samples=20", "num-clients=2", "quorum=1"),
         *("batch-size=8", "local-epochs=1", "rounds=3", "deliver=false"),
     ],
 )
 Damage = Callable[[Path], None]
 
 
-class CutOff(Desk):
-    """A server that dies in round three, once the first update of it is in the journal."""
+class CrashingServer(SingleProcessServer):
+    """A server that crashes in round three, after the first update is in the journal."""
 
     def _check(self, command: CheckUpdate, task: Task) -> None:
         super()._check(command, task)
@@ -50,47 +50,48 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def folders(devices: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run that is over, and one that was cut off."""
-    over, cut_off = tmp_path_factory.mktemp("over") / "run", tmp_path_factory.mktemp("cut-off") / "run"
-    Desk(over, CONFIG, devices).live()
-    desk = CutOff(cut_off, CONFIG, devices)
+    """A finished run and an interrupted one."""
+    finished = tmp_path_factory.mktemp("finished") / "run"
+    interrupted = tmp_path_factory.mktemp("interrupted") / "run"
+    SingleProcessServer(finished, CONFIG, devices).run()
+    server = CrashingServer(interrupted, CONFIG, devices)
     with pytest.raises(Killed):
-        desk.live()
-    desk.coordinator.suspend()
-    return {"over": over, "cut off": cut_off}
+        server.run()
+    server.coordinator.suspend()
+    return {"finished": finished, "interrupted": interrupted}
 
 
-def changed(asked: str, *values: Any) -> Damage:
+def executed(statement: str, *values: Any) -> Damage:
     def damage(folder: Path) -> None:
-        # A number that is the key can be nothing else.
+        # A numeric key rejects text.
         with (
             closing(sqlite3.connect(folder / "journal.sqlite")) as journal,
             suppress(sqlite3.IntegrityError),
             journal,
         ):
-            journal.execute(asked, values)
+            journal.execute(statement, values)
 
     return damage
 
 
 def journal_damages(folder: Path) -> dict[str, Damage]:
-    """Every table gone and empty, and in its last row every value another, by name."""
+    """Each table missing and empty, and each value of its last row changed, by name."""
     found: dict[str, Damage] = {}
     with closing(sqlite3.connect(folder / "journal.sqlite")) as journal:
         tables = [name for (name,) in journal.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
-            found[f"{table} gone"] = changed(f"DROP TABLE {table}")
-            found[f"{table} empty"] = changed(f"DELETE FROM {table}")
+            found[f"{table} gone"] = executed(f"DROP TABLE {table}")
+            found[f"{table} empty"] = executed(f"DELETE FROM {table}")
             for _, column, *_ in journal.execute(f"PRAGMA table_info({table})").fetchall():
                 last = f"WHERE rowid = (SELECT max(rowid) FROM {table})"
                 for value in ("{not json", "{}"):
-                    asked = f"UPDATE OR REPLACE {table} SET {column} = ? {last}"
-                    found[f"{table}.{column} = {value}"] = changed(asked, value)
+                    statement = f"UPDATE OR REPLACE {table} SET {column} = ? {last}"
+                    found[f"{table}.{column} = {value}"] = executed(statement, value)
     return found
 
 
 def file_damages(folder: Path) -> dict[str, Damage]:
-    """Every file gone, empty, cut in half and with other bytes in its middle."""
+    """Each file missing, empty, cut in half, and with flipped bytes in its middle."""
     found: dict[str, Damage] = {}
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name == "lock":
@@ -116,8 +117,8 @@ def damages(folder: Path) -> dict[str, Damage]:
     return {name: every[name] for name in list(every)[::EVERY]}
 
 
-def look(folder: Path) -> None:
-    """All that reads a run's folder: nothing is raised but what is told in a line."""
+def read_folder(folder: Path) -> None:
+    """Every reader of a run folder; only errors with a one-line message are raised."""
     for verb in ("report", "replay", "devices"):
         assert main([verb, str(folder)]) in (0, 1, 2)
     assert main(["devices", str(folder), "--why", "weak"]) in (0, 1, 2)
@@ -126,40 +127,40 @@ def look(folder: Path) -> None:
     Feed(folder, live=False)._look(0.0)
 
 
-def tried(of: Path, tmp_path: Path, use: Callable[[Path], Any]) -> tuple[list[Any], list[str]]:
-    """What came of each damage, and what was raised that no command tells in a line."""
-    came, problems = [], []
+def try_all(of: Path, tmp_path: Path, use: Callable[[Path], Any]) -> tuple[list[Any], list[str]]:
+    """The result of `use` for each damage, and the exceptions that have no one-line message."""
+    results, problems = [], []
     for number, (name, damage) in enumerate(damages(of).items()):
         folder = tmp_path / str(number) / "run"
         shutil.copytree(of, folder)
         damage(folder)
         try:
-            came.append(use(folder))
+            results.append(use(folder))
         except EdgeError as error:
-            came.append(str(error))
+            results.append(str(error))
         except BaseException as error:
             problems.append(f"{name}: {type(error).__name__}: {error}")
-    return came, problems
+    return results, problems
 
 
-@pytest.mark.parametrize("state", ["over", "cut off"])
-def test_whoever_reads_a_damaged_folder_gets_an_answer_or_a_line(
+@pytest.mark.parametrize("state", ["finished", "interrupted"])
+def test_readers_of_a_damaged_folder_print_a_result_or_one_line(
     tmp_path: Path, folders: dict[str, Path], state: str
 ) -> None:
-    _, problems = tried(folders[state], tmp_path, look)
+    _, problems = try_all(folders[state], tmp_path, read_folder)
     assert not problems, "\n".join(problems)
 
 
-def test_a_server_that_finds_its_folder_damaged_goes_on_or_says_why_not_in_a_line(
+def test_a_server_with_a_damaged_folder_continues_or_prints_the_reason_in_one_line(
     tmp_path: Path, folders: dict[str, Path], devices: Any
 ) -> None:
-    def goes_on(folder: Path) -> str:
-        desk = Desk(folder, CONFIG, devices)
+    def resume(folder: Path) -> str:
+        server = SingleProcessServer(folder, CONFIG, devices)
         try:
-            return desk.live()
+            return server.run()
         finally:
-            desk.coordinator.suspend()
+            server.coordinator.suspend()
 
-    came, problems = tried(folders["cut off"], tmp_path, goes_on)
+    results, problems = try_all(folders["interrupted"], tmp_path, resume)
     assert not problems, "\n".join(problems)
-    assert came.count("finished") > len(came) / 2
+    assert results.count("finished") > len(results) / 2

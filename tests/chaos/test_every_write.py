@@ -1,7 +1,7 @@
-"""The server dies at every single write of a run, once before it and once in the middle of it.
+"""The server crashes at each disk write of a run, once before the write and once in the middle of it.
 
-Each time it is started again until the run is over: the same model to the bit, every acknowledged update in
-it, none twice, history without a gap.
+Each time it is restarted until the run ends: the model is bit-equal, every acknowledged update is in
+it, none counts twice, and the history has no gap.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.journal_reader import ClosedRound, JournalReader
-from tests.chaos.desk import TIERS, Desk, final_model, make_devices
+from tests.chaos.single_process import TIERS, SingleProcessServer, final_model, make_devices
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "10"))
-"""Every n-th write is died at; 1 is for `make chaos`."""
+"""The server crashes at every n-th write; `make chaos` sets 1."""
 
 
 class Killed(BaseException):
-    """The process is gone: nothing catches this."""
+    """A simulated SIGKILL, which no handler of the product catches."""
 
 
 @contextmanager
-def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str]]:
-    """Count the writes to disk, and die in that of number `at`."""
+def crash_at(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str]]:
+    """Record the disk writes, and crash in number `at`."""
     writes: list[str] = []
 
     def strike(what: str, half: Any = None) -> None:
@@ -58,7 +58,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str
 
     original = Path.open
     with monkeypatch.context() as patched:
-        # What `write_bytes` calls as well.
+        # `write_bytes` calls it, too.
         patched.setattr(Path, "open", open_torn)
         patched.setattr(Path, "replace", after("replace", Path.replace))
         patched.setattr(Path, "unlink", after("unlink", Path.unlink))
@@ -71,7 +71,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str
 
 
 class Torn:
-    """A file of which the first piece may be the last, and half of it at that."""
+    """A file whose first write can be cut in half by a crash."""
 
     def __init__(self, file: Any, strike: Any) -> None:
         self._file, self._strike, self._begun = file, strike, False
@@ -93,7 +93,7 @@ class Torn:
 
 
 class Commits(sqlite3.Connection):
-    """A connection whose every commit may be the last thing that did not happen."""
+    """A connection that can crash before each commit."""
 
     def __init__(self, strike: Any, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -110,14 +110,14 @@ class Commits(sqlite3.Connection):
 
 
 WORDS = [
-    *("federation.name=desk", "data.source=digits", "test-samples=20", "num-clients=2", "min-clients=2"),
+    *("federation.name=single", "data.source=digits", "test-samples=20", "num-clients=2", "min-clients=2"),
     *("quorum=1", "batch-size=8", "local-epochs=1"),
 ]
 IN_ROUNDS = load_config("attending", [*WORDS, "rounds=2", "deliver-every=1"])
 CHANGES = load_config(
     "heterofl", [*WORDS, "rounds=2", "deliver=false", 'strategy.downlink=["delta", "int8", "zstd"]']
 )
-"""Round two begins from what has changed since round one: as exact as devices have it, or another model."""
+"""Round two sends the change since round one; it must be applied to exactly the model that devices hold."""
 BUFFERED = load_config("fedbuff", [*WORDS, "rounds=3", "buffer-size=1", "deliver=false"])
 
 
@@ -126,64 +126,66 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make_devices(tmp_path_factory.mktemp("devices"))
 
 
-def live_through(
+def run_with_crash(
     folder: Path, config: Config, devices: Any, monkeypatch: pytest.MonkeyPatch, at: int | None
 ) -> int:
-    """A whole run that dies at one write; returns how many writes an undisturbed one has."""
+    """A whole run with a crash at write `at`, if any; returns the number of writes before it."""
     for device in devices.values():
         device.acknowledged.clear()
-    with deadly(monkeypatch, at) as writes, suppress(Killed):
-        Desk(folder, config, devices).live()
+    with crash_at(monkeypatch, at) as writes, suppress(Killed):
+        SingleProcessServer(folder, config, devices).run()
     if not (folder / "summary.json").exists():
-        Desk(folder, config, devices).live()
+        SingleProcessServer(folder, config, devices).run()
     return len(writes)
 
 
 def check(folder: Path, config: Config) -> list[ClosedRound]:
-    """What must hold of any finished run; returns its rounds."""
+    """Check the invariants of a finished run; returns its rounds."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         rounds, deliveries = reader.rounds(), reader.deliveries()
-        explained = [(one.attempt, one.round) for one in reader.choices()]
-        planned = [(one.attempt, one.round) for one in reader.plannings() if not one.deliver]
-        observed = [one.round for one in reader.observations()]
+        explained = [(choice.attempt, choice.round) for choice in reader.choices()]
+        planned = [
+            (planning.attempt, planning.round) for planning in reader.plannings() if not planning.deliver
+        ]
+        observed = [observation.round for observation in reader.observations()]
     numbers = list(range(1, config.federation.rounds + 1))
-    assert [one.round for one in rounds] == numbers
-    counted = [(one.device, one.attempt) for closed in rounds for one in closed.updates]
+    assert [closed.round for closed in rounds] == numbers
+    counted = [(update.device, update.attempt) for closed in rounds for update in closed.updates]
     assert len(counted) == len(set(counted))
     if config.federation.deliver_every:
-        assert {(one.device, one.round) for one in deliveries} == set(product(TIERS, numbers))
+        assert {(delivery.device, delivery.round) for delivery in deliveries} == set(product(TIERS, numbers))
     history = (folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in history] == numbers
     assert explained == planned
     assert observed == numbers
     assert (folder / "summary.json").exists()
     assert final_model(folder, numbers[-1]) == rounds[-1].state_sha256
-    assert {one.verdict for one in replay(folder)} == {ReplayVerdict.AGREES}
+    assert {result.verdict for result in replay(folder)} == {ReplayVerdict.AGREES}
     return rounds
 
 
 @pytest.mark.parametrize(("config", "every"), [(IN_ROUNDS, EVERY), (CHANGES, 3 * EVERY - 2)])
-def test_a_death_at_any_write_changes_nothing(
+def test_a_crash_at_any_write_changes_nothing(
     tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch, config: Config, every: int
 ) -> None:
-    writes = live_through(tmp_path / "undisturbed", config, devices, monkeypatch, None)
-    undisturbed = [one.state_sha256 for one in check(tmp_path / "undisturbed", config)]
+    writes = run_with_crash(tmp_path / "undisturbed", config, devices, monkeypatch, None)
+    undisturbed = [closed.state_sha256 for closed in check(tmp_path / "undisturbed", config)]
     assert writes > 40
     for at in range(0, writes, every):
-        folder = tmp_path / f"died-at-{at}"
-        live_through(folder, config, devices, monkeypatch, at)
+        folder = tmp_path / f"crash-at-{at}"
+        run_with_crash(folder, config, devices, monkeypatch, at)
         rounds = check(folder, config)
-        assert [one.state_sha256 for one in rounds] == undisturbed, f"died at write {at}"
-        made_of = {one.digest for closed in rounds for one in closed.updates}
-        assert all(device.acknowledged <= made_of for device in devices.values()), f"died at write {at}"
+        assert [closed.state_sha256 for closed in rounds] == undisturbed, f"crash at write {at}"
+        made_of = {update.digest for closed in rounds for update in closed.updates}
+        assert all(device.acknowledged <= made_of for device in devices.values()), f"crash at write {at}"
 
 
-def test_a_death_in_buffered_rounds_counts_nothing_twice(
+def test_a_crash_in_buffered_rounds_counts_no_update_twice(
     tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which updates meet in a round may then be others; each update counts once at most."""
-    writes = live_through(tmp_path / "undisturbed", BUFFERED, devices, monkeypatch, None)
+    """A crash may change which updates meet in a round, but each counts at most once."""
+    writes = run_with_crash(tmp_path / "undisturbed", BUFFERED, devices, monkeypatch, None)
     for at in range(2, writes, 2 * EVERY):
-        folder = tmp_path / f"died-at-{at}"
-        live_through(folder, BUFFERED, devices, monkeypatch, at)
+        folder = tmp_path / f"crash-at-{at}"
+        run_with_crash(folder, BUFFERED, devices, monkeypatch, at)
         check(folder, BUFFERED)

@@ -1,4 +1,4 @@
-"""A coordinator and two devices that share a table instead of a network."""
+"""A coordinator and two devices in one process, without a network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CARD = DataCard(source="digits", examples=22, input_shape=(1, 8, 8), num_classes
 
 
 class Bench:
-    """Plans, trains, checks and closes as a run does, step by step."""
+    """Plans, trains, checks and closes rounds step by step, as a run does."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Bench:
     def tasks(
         self, number: int, attempt: int, *, deliver: bool = False, among: Collection[str] | None = None
     ) -> dict[str, Task]:
-        """Plan, and hand each device the blobs of its task."""
+        """Plan a round and copy the blobs of each task to its device."""
         devices = tuple(device for device in self.devices if among is None or device.name in among)
         keep = frozenset(self._waiting)
         planned = self.coordinator.planner.plan(
@@ -83,12 +83,12 @@ class Bench:
         return self.close(number, updates), updates
 
     def answers(self, number: int, *, among: Collection[str] | None = None) -> dict[str, Update]:
-        """Plan, train and check: what the devices of `among` that were chosen answer."""
+        """Plan, train and check; returns the updates of the selected devices that are in `among`."""
         updates = {}
         for name, task in self.tasks(number, number, among=among).items():
             place = self.places[name]
             trained = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
-            update = self.said(name, trained)
+            update = self.sent(name, trained)
             encode_message(update)
             assert update.blob.size <= self.limits[name]
             data = place.store.path(update.blob.digest).read_bytes()
@@ -103,12 +103,12 @@ class Bench:
             self._waiting.add(update.blob.digest)
         return updates
 
-    def said(self, name: str, update: Update) -> Update:
-        """What a device says after its training: the truth."""
+    def sent(self, name: str, update: Update) -> Update:
+        """The update that a device sends after its training; subclasses alter it."""
         return update
 
     def close(self, number: int, updates: Mapping[str, Update]) -> RoundRecord:
-        """Aggregate these updates, of this round or an earlier one, and tell the devices that they count."""
+        """Aggregate these updates, of this round or an earlier one, and commit the devices' private state."""
         staleness = {name: number - update.round for name, update in updates.items()}
         close = CloseRound(number, updates, tuple(sorted(updates)), (), {}, staleness)
         record = self.coordinator.aggregator.close(close)

@@ -25,7 +25,7 @@ from edge_server.transport.object_store.store import ObjectStore
 DEADLINE_S = 90
 BROKERS = ["embedded", "mosquitto"]
 ONE_BROKER = pytest.mark.parametrize("broker", [BROKERS[find_mosquitto() is not None]], indirect=True)
-"""For long tests of what no broker has a part in: on Mosquitto, where there is one."""
+"""For long tests that do not depend on the broker: only Mosquitto if installed, else the embedded one."""
 
 
 @pytest.fixture(params=BROKERS)
@@ -39,12 +39,12 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBr
 
 @pytest.fixture
 def address(broker: RunningBroker) -> BrokerAddress:
-    """Where the broker is."""
+    """The broker's address."""
     return parse_address(broker.url)
 
 
 def demo_config(**overrides: Any) -> Config:
-    """Five devices on digits, small enough for a test; keys are written with underscores for dots."""
+    """Five devices on digits, small enough for a test."""
     settings = {
         "federation.name": "test",
         "rounds": 2,
@@ -58,7 +58,7 @@ def demo_config(**overrides: Any) -> Config:
 
 
 class Watched:
-    """A watcher that lets a test wait for something to be true of the run."""
+    """A watcher with which a test waits for a condition of the run."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -70,7 +70,7 @@ class Watched:
             self._changed.notify_all()
 
     def until(self, condition: Callable[[Snapshot], bool]) -> Snapshot:
-        """Wait for a snapshot of which `condition` holds."""
+        """Wait for a snapshot that fulfils `condition`."""
         with self._changed:
             seen = self._changed.wait_for(
                 lambda: self.last is not None and condition(self.last), timeout=DEADLINE_S
@@ -102,15 +102,15 @@ class Run:
             self._error = error
 
     def finished(self) -> Summary:
-        """Wait for the end; raises what the server raised."""
+        """Wait for the end; raises the server's exception."""
         self._thread.join(timeout=DEADLINE_S)
         if self._error is not None:
             raise self._error
-        assert self.summary is not None, f"not over in {DEADLINE_S} s; last: {self.watched.last}"
+        assert self.summary is not None, f"not finished in {DEADLINE_S} s; last: {self.watched.last}"
         return self.summary
 
     def stop(self) -> None:
-        """End whatever is left of it."""
+        """Stop the server if it still runs."""
         self.server.stop()
         self._thread.join(timeout=DEADLINE_S)
 
@@ -134,7 +134,7 @@ Command = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def command() -> Iterator[Command]:
-    """Start `edge-server` or `edge-client` with the words given; whatever still runs is ended."""
+    """Start `edge-server` or `edge-client` with arguments; processes are killed after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(program: str, *words: str) -> subprocess.Popen[str]:
@@ -155,7 +155,7 @@ def command() -> Iterator[Command]:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """Output up to the line that holds `text`."""
+    """Output up to the line that contains `text`."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

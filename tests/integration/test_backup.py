@@ -13,8 +13,8 @@ from edge_server.coordinator.server import Suspended
 from edge_server.storage.records import Summary
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
-from tests.integration.in_threads import devices
-from tests.integration.test_going_on import Life
+from tests.integration.device_threads import devices
+from tests.integration.test_resume import ServerRun
 
 
 def last_state(run: Path) -> bytes:
@@ -30,16 +30,16 @@ def test_a_suspended_run_continues_from_a_copy_of_its_folder(tmp_path: Path, res
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)
         with devices(config, address, tmp_path / "device-1"):
-            assert isinstance(Life(config, address, whole).end(), Summary)
+            assert isinstance(ServerRun(config, address, whole).end(), Summary)
         with devices(config, address, tmp_path / "device-2"):
-            life = Life(config, address, folder, planning_2=lambda life: life.server.suspend())
-            assert isinstance(life.end(), Suspended)
+            run = ServerRun(config, address, folder, planning_2=lambda run: run.server.suspend())
+            assert isinstance(run.end(), Suspended)
         backup = tmp_path / restored
         if backup != folder:
             shutil.copytree(folder, backup)
             shutil.rmtree(folder)
         with devices(config, address, tmp_path / "device-2"):
-            summary = Life(config, address, backup).end()
+            summary = ServerRun(config, address, backup).end()
     assert (summary.outcome, summary.rounds) == ("finished", 3)
     assert last_state(backup) == last_state(whole)
     assert {round_.verdict for round_ in replay(backup)} == {ReplayVerdict.AGREES}

@@ -1,4 +1,4 @@
-"""What anybody on the broker may send to a live server: it is counted, answered, and the run goes on."""
+"""Malformed messages to a running server are counted and refused, and the run continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard, Reason, TrainingMetrics
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
-from tests.integration.in_threads import devices
+from tests.integration.device_threads import devices
 
 Serve = Callable[[Config], Run]
 BASE = "fed/v1/test/devices"
@@ -37,7 +37,7 @@ CARD = DataCard(source="digits", examples=50, input_shape=(1, 8, 8), num_classes
 
 
 class Rogue:
-    """A raw MQTT client that may send anything as device `mallory`."""
+    """A raw MQTT client that sends arbitrary bytes as device `mallory`."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self.inbox: queue.Queue[bytes] = queue.Queue()
@@ -60,12 +60,12 @@ class Rogue:
             if isinstance(message, kind):
                 return message
 
-    def answer_question(self) -> None:
-        """Say that the blob which the server asks newcomers for is not here, as any device does."""
-        asked = self.expect(BlobRequest)
-        assert isinstance(asked, BlobRequest)
+    def refuse_probe(self) -> None:
+        """Answer that the nonexistent blob which the server requests from new devices is unknown."""
+        request = self.expect(BlobRequest)
+        assert isinstance(request, BlobRequest)
         answer = Refusal(
-            federation="test", device=asked.device, reason=Reason.UNKNOWN_BLOB, digest=asked.digest
+            federation="test", device=request.device, reason=Reason.UNKNOWN_BLOB, digest=request.digest
         )
         self.send(encode_message(answer))
 
@@ -112,7 +112,7 @@ def reply(**changes: object) -> TaskReply:
         (b"not a chunk, whatever it says", "mallory/up/blob", "malformed"),
     ],
 )
-def test_what_is_not_a_message_is_answered_with_the_reason(
+def test_malformed_messages_are_refused_with_the_reason(
     serve: Serve, rogue: Rogue, payload: bytes, topic: str, reason: str
 ) -> None:
     run = serve(demo_config())
@@ -124,10 +124,10 @@ def test_what_is_not_a_message_is_answered_with_the_reason(
     assert run.server._reporter.counters.refusals["mallory", reason] == 1
 
 
-def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
+def test_bad_updates_are_refused_and_the_round_continues_without_them(
     serve: Serve, rogue: Rogue, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    """Mallory is selected like everyone else and answers with one parameter, of numbers that are none."""
+    """Mallory is selected like the other devices and sends a single parameter of NaNs."""
     words = {"clients.num-clients": 2, "start-clients": 3, "deliver": "false", "strategy.uplink": []}
     config = demo_config(rounds=1, **words)
     rogue.send(
@@ -137,7 +137,7 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
     )
     with devices(config, address, tmp_path / "devices"):
         run = serve(config)
-        rogue.answer_question()
+        rogue.refuse_probe()
         task = rogue.expect(Task)
         assert isinstance(task, Task)
         data = nan_blob()
@@ -162,7 +162,9 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
     record = run.server._reporter.counters.history[0]
     assert summary.outcome == "finished"
     assert len(record.completed) == 2
-    assert [(one.device, one.reason) for one in record.rejected] == [("mallory", "wrong-shape")]
+    assert [(rejection.device, rejection.reason) for rejection in record.rejected] == [
+        ("mallory", "wrong-shape")
+    ]
 
 
 def nan_blob() -> bytes:

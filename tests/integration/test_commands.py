@@ -1,4 +1,4 @@
-"""The commands as a user types them: a broker that is away, Ctrl-C, wrong input."""
+"""The commands as a user types them: no broker, Ctrl-C, wrong input."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def unused_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_device_without_a_broker_says_so_and_ends_at_ctrl_c(command: Command, tmp_path: Path) -> None:
+def test_a_device_without_a_broker_reports_it_and_ends_at_ctrl_c(command: Command, tmp_path: Path) -> None:
     broker = f"mqtt://127.0.0.1:{unused_port()}"
     process = command(
         "edge-client", "run", "--data", "digits", "--broker", broker, "--state-dir", str(tmp_path)
     )
-    said = read_until(process, "trying again")
-    assert f"no connection to {broker}" in said
-    assert "Traceback" not in said
+    output = read_until(process, "trying again")
+    assert f"no connection to {broker}" in output
+    assert "Traceback" not in output
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=DEADLINE_S) == 0
 
 
-def test_a_server_without_a_broker_says_so_and_ctrl_c_leaves_a_whole_run_folder(
+def test_a_server_without_a_broker_reports_it_and_ctrl_c_leaves_a_complete_run_folder(
     command: Command, tmp_path: Path
 ) -> None:
     broker = f"mqtt://127.0.0.1:{unused_port()}"
@@ -50,7 +50,7 @@ def test_a_server_without_a_broker_says_so_and_ctrl_c_leaves_a_whole_run_folder(
     assert (out / "report.html").exists()
 
 
-def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
+def test_ctrl_c_during_a_run_ends_server_and_devices_and_keeps_the_last_model(
     command: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -74,7 +74,7 @@ def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("edge-server", "run", "nowhere.toml"), "nowhere.toml"),
         (("edge-server", "run", "atending"), "did you mean 'attending'"),
@@ -93,20 +93,20 @@ def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
         (("edge-client", "run", "--broker", "mqtts://host", "--ca", "/nowhere.pem"), "/nowhere.pem"),
     ],
 )
-def test_wrong_words_are_named_with_a_remedy(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], said: str
+def test_wrong_arguments_are_named_with_a_remedy(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
-    """In this process: starting another one for each would take longer than all else here."""
+    """In this process, because starting one per case would take longer than all other tests here."""
     out = ["--out", str(tmp_path / "run")] if words[:2] == ("edge-server", "run") else []
     program = {"edge-server": EDGE_SERVER, "edge-client": EDGE_CLIENT}[words[0]]
     code = program.run([*words[1:], *out])
     output = "".join(capfd.readouterr())
     assert code == 2, output
-    assert said in output
+    assert message in output
     assert "Traceback" not in output
 
 
-def test_a_process_that_is_given_wrong_words_ends_with_code_2(
+def test_a_process_with_wrong_arguments_ends_with_code_2(
     command: Command,
 ) -> None:
     for program in ("edge-server", "edge-client"):

@@ -1,4 +1,4 @@
-"""Blobs that are damaged on the server's disk: it says which, makes them anew from the model, and goes on."""
+"""Damaged blobs on the server's disk: the server names them, rebuilds them from the model, and continues."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.server import Suspended
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
-from tests.integration.in_threads import devices
-from tests.integration.test_going_on import Life
+from tests.integration.device_threads import devices
+from tests.integration.test_resume import ServerRun
 
 
 def config(**more: Any) -> Config:
-    """Two devices of unlike tiers, whose blobs are layers of one another; nothing waits for a deadline."""
+    """Two devices of different tiers that share blobs, without a deadline."""
     settings = {
         "clients.num-clients": 2,
         "deliver": "none",
@@ -42,7 +42,7 @@ def cut(path: Path) -> None:
 
 
 CHANGES = {"strategy.downlink": '["delta", "int8", "zstd"]'}
-"""Devices are sent what has changed since they got the model: what is lost of that comes whole again."""
+"""Devices receive the change since their model; a lost change is replaced by a full model."""
 DAMAGES = pytest.mark.parametrize(
     ("settings", "damage"), [({}, flip), (CHANGES, cut), ({}, Path.unlink)], ids=["flip", "cut", "unlink"]
 )
@@ -60,23 +60,23 @@ def test_blobs_damaged_while_the_server_was_down(
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)
         with devices(chosen, address, tmp_path / "before"):
-            life = Life(chosen, address, out, planning_2=lambda life: life.server.suspend())
-            assert isinstance(life.end(), Suspended)
+            run = ServerRun(chosen, address, out, planning_2=lambda run: run.server.suspend())
+            assert isinstance(run.end(), Suspended)
         damaged = [path.name for path in blobs(out)]
         for path in blobs(out):
             damage(path)
-        # Devices that have nothing yet need all of them.
+        # New devices need every blob.
         with devices(chosen, address, tmp_path / "after"):
-            summary = Life(chosen, address, out).end()
+            summary = ServerRun(chosen, address, out).end()
     assert summary.outcome == "finished"
     assert summary.rounds == 2
-    said = [line for line in caplog.messages if "made again" in line]
-    assert any(name in line for name in damaged for line in said)
-    assert {one.verdict for one in replay(out)} == {ReplayVerdict.AGREES}
+    rebuilt = [line for line in caplog.messages if "made again" in line]
+    assert any(name in line for name in damaged for line in rebuilt)
+    assert {result.verdict for result in replay(out)} == {ReplayVerdict.AGREES}
 
 
 @DAMAGES
-def test_blobs_damaged_while_it_runs_are_made_anew_when_a_device_cannot_use_them(
+def test_blobs_damaged_during_the_run_are_rebuilt_when_a_device_cannot_use_them(
     tmp_path: Path,
     settings: dict[str, Any],
     damage: Callable[[Path], None],
@@ -97,6 +97,6 @@ def test_blobs_damaged_while_it_runs_are_made_anew_when_a_device_cannot_use_them
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)
         with devices(chosen, address, tmp_path / "devices"):
-            summary = Life(chosen, address, tmp_path / "run").end()
+            summary = ServerRun(chosen, address, tmp_path / "run").end()
     assert (summary.outcome, summary.rounds) == ("finished", 2)
     assert any("made again" in line for line in caplog.messages)

@@ -1,4 +1,4 @@
-"""A training run over a fleet that serves: no device's model gets worse by it, unless the file says so."""
+"""A training run does not replace a device's better model, unless the configuration forces it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.storage.event_list.file import read_events
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
-from tests.integration import in_threads
+from tests.integration import device_threads
 from tests.integration.bench import NAMES, Bench
 from tests.integration.conftest import ONE_BROKER, Watched, demo_config
 
@@ -28,19 +28,19 @@ Train = Callable[..., Summary]
 
 @pytest.fixture
 def train(address: BrokerAddress, tmp_path: Path) -> Train:
-    """A whole run over the same two devices, which keep their state from run to run."""
+    """A whole run over two devices that keep their state from run to run."""
 
     def run(name: str, **words: Any) -> Summary:
         fixed = {"clients.num-clients": 2, "tiers.ratios": "[0.5, 0.0]", "partition": "iid", "alpha": 0.5}
         config = demo_config(**{**fixed, "local-epochs": 4, "learning-rate": 0.003, **words})
-        with in_threads.devices(config, address, tmp_path / "devices"):
+        with device_threads.devices(config, address, tmp_path / "devices"):
             return serve(config, address, Watched(), out=tmp_path / name, registry=tmp_path / "registry")
 
     return run
 
 
 def serving(folder: Path) -> dict[str, tuple[str, bytes]]:
-    """The run that each device's model is of, and the bytes in `models/`: of one file with what is served."""
+    """The run of each device's served model, and the bytes of that file in `models/`."""
     found = {}
     for name in DEVICES:
         path, current = (
@@ -54,7 +54,7 @@ def serving(folder: Path) -> dict[str, tuple[str, bytes]]:
 
 
 @ONE_BROKER
-def test_a_bad_run_takes_no_devices_good_model_away(train: Train, tmp_path: Path) -> None:
+def test_a_bad_run_replaces_no_good_model_of_a_device(train: Train, tmp_path: Path) -> None:
     good = train("good", rounds=3)
     before = serving(tmp_path)
     assert {run for run, _ in before.values()} == {good.run}
@@ -75,7 +75,7 @@ def test_a_bad_run_takes_no_devices_good_model_away(train: Train, tmp_path: Path
     assert "earlier" in (tmp_path / "bad" / "report.md").read_text()
     assert [tier.devices_serving for tier in Registry(tmp_path / "registry").version("bad").tiers] == [0, 0]
 
-    # Nothing is delivered: the models are exported here, for whoever looks at them and rolls them out.
+    # Nothing is delivered: the server exports the models, for inspection and a later rollout.
     none = train("none", **BAD, deliver="none")
     assert serving(tmp_path) == before
     assert sorted(none.onnx) == [1, 2]
@@ -91,7 +91,7 @@ def test_a_bad_run_takes_no_devices_good_model_away(train: Train, tmp_path: Path
 
 
 @pytest.mark.parametrize(("deliver", "compared"), [("trial", True), ("force", False)])
-def test_the_task_says_whether_the_model_is_compared(tmp_path: Path, deliver: str, compared: bool) -> None:
+def test_the_task_states_whether_the_model_is_compared(tmp_path: Path, deliver: str, compared: bool) -> None:
     bench = Bench(tmp_path, "fedavg", "model.name=mlp", f"deliver={deliver}")
     tasks = bench.tasks(1, 1, deliver=True)
     assert [tasks[name].trial is not None for name in NAMES] == [compared] * 2

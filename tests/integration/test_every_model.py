@@ -1,4 +1,4 @@
-"""Every shipped network goes through rounds and a delivery without a broker: coordinator and device alone."""
+"""Every shipped network is trained in rounds and delivered, without a broker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.integration.bench import NAMES, Bench
 def test_a_network_is_trained_pruned_aggregated_and_delivered(
     tmp_path: Path, model: str, recipe: str
 ) -> None:
-    # Equation 3 divides by the deviation over positions: maps of 1 or 4 positions, which deep networks make
-    # of 8x8 images, blow gradients up, and only a step that does not follow their size survives.
+    # Equation 3 divides by the deviation over positions: maps of 1 or 4 positions, which deep networks
+    # compute from 8x8 images, make gradients explode; Adam's steps do not grow with them.
     words = [f"model.name={model}", "optimizer=adam", "learning-rate=0.0001"]
     bench = Bench(tmp_path, recipe, *words, *(["tiers.ratios=[0.5, 0.0]"] if recipe == "attending" else []))
     for number in (1, 2):

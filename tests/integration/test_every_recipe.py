@@ -1,4 +1,4 @@
-"""Every shipped recipe runs rounds with devices of unlike tiers."""
+"""Every shipped recipe runs rounds with devices of different tiers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.bench import NAMES, Bench
 
 ROUNDS = (1, 2, 3)
 REPEATED = ("attending-adafl", "attending-fedbuff", "fedmp", "fedp3", "fedrad", "hermes", "igfl", "scaffold")
-"""One of each kind that keeps something from round to round or draws at random."""
+"""One recipe of each kind that keeps state between rounds or draws at random."""
 
 
 LITTLE_NOISE = {
@@ -22,7 +22,7 @@ LITTLE_NOISE = {
     "dp-fedavg-adaptive": "privacy.initial-clip=0.01",
     "dp-heterofl": "privacy.clip=0.01",
 }
-"""Noise is in proportion to the clip: with what hundreds of devices bear, two would train on noise alone."""
+"""Noise is proportional to the clip: a clip for hundreds of devices would hide the updates of two."""
 
 
 def bench(folder: Path, recipe: str) -> Bench:
@@ -32,26 +32,26 @@ def bench(folder: Path, recipe: str) -> Bench:
 
 
 def rounds(bench: Bench) -> list[RoundRecord]:
-    """Three rounds; every device that was asked is counted."""
+    """Three rounds in which every selected device's update counts."""
     records = []
     for number in ROUNDS:
         record, updates = bench.round(number)
         assert record.completed == tuple(sorted(updates))
         assert record.staleness == {}
-        # Some recipes ask for less than all, or for less in some rounds.
+        # Some recipes select fewer than all devices, at least in some rounds.
         assert record.completed == tuple(sorted(NAMES)) or record.fraction < 1
         records.append(record)
     return records
 
 
 def late_rounds(bench: Bench) -> list[RoundRecord]:
-    """Three buffered rounds: the weak device, begun in round one, is done in round two."""
+    """Three buffered rounds: the weak device's update of round one arrives in round two."""
     early = bench.answers(1)
     first = bench.close(1, {"strong": early["strong"]})
     second = bench.close(2, {"weak": early["weak"], **bench.answers(2, among=["strong"])})
     third, _ = bench.round(3)
-    assert [one.completed for one in (first, second, third)] == [("strong",), NAMES[::-1], NAMES[::-1]]
-    assert [one.staleness for one in (first, second, third)] == [{}, {"weak": 1}, {}]
+    assert [record.completed for record in (first, second, third)] == [("strong",), NAMES[::-1], NAMES[::-1]]
+    assert [record.staleness for record in (first, second, third)] == [{}, {"weak": 1}, {}]
     return [first, second, third]
 
 

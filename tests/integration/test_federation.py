@@ -28,7 +28,7 @@ from edge_server.observability.report.report import write_report
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.transport.broker.launch import running_broker
 from schemas.messages import Task, Update, decode_task
-from tests.integration import in_threads
+from tests.integration import device_threads
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Run, demo_config
 
 Serve = Callable[[Config], Run]
@@ -40,7 +40,7 @@ def small_config(**overrides: Any) -> Config:
 
 
 @ONE_BROKER
-def test_unlike_devices_train_together_and_end_with_their_own_models(
+def test_devices_of_different_tiers_train_together_and_end_with_their_own_models(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
     config = demo_config(**{"deliver-every": 1})
@@ -64,11 +64,13 @@ def test_unlike_devices_train_together_and_end_with_their_own_models(
 
 
 def check_deliveries(journal: Path, state: Path) -> None:
-    """Everyone got and exported both rounds' models, and filled in the graph that the server had drawn."""
+    """Every device exported both rounds' models, from the graph that the server had exported."""
     with closing(JournalReader(journal)) as reader:
         deliveries, tasks = reader.deliveries(), reader.tasks()
     names = [device_name(index) for index in range(5)]
-    assert sorted((one.device, one.round) for one in deliveries) == sorted(product(names, (1, 2)))
+    assert sorted((delivery.device, delivery.round) for delivery in deliveries) == sorted(
+        product(names, (1, 2))
+    )
     graphs = {decode_task(task).blobs["graph"].digest for _, _, task, _ in tasks}
     assert len(graphs) == 1
     for name in names:
@@ -81,7 +83,7 @@ def check_history(folder: Path, all_models: int) -> None:
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2]
     assert all(len(line["completed"]) == 5 for line in lines)
-    # What the models have in common travels down once: less than each by itself.
+    # Shared blocks are sent once, so the total is less than the sum of the models.
     assert all(line["downlink_bytes"] < 0.75 * all_models for line in lines)
     for line in lines:
         assert {
@@ -100,7 +102,7 @@ def check_onnx(folder: Path, state: Path, run: str) -> None:
     for tier in range(1, 6):
         of_server = load_model(folder / "onnx" / f"tier-{tier}.onnx")
         of_device = load_model(state / device_name(tier - 1) / "models" / "model.onnx")
-        # Which form of its model a device found the fastest is its own business.
+        # The device chooses the fastest variant of its model, so it may differ.
         own = {key: value for key, value in of_device.provenance.items() if key not in ("variant", "parent")}
         assert own == of_server.provenance
         assert of_server.provenance["run_id"] == run
@@ -110,15 +112,15 @@ def check_onnx(folder: Path, state: Path, run: str) -> None:
 
 @contextlib.contextmanager
 def one_killed(config: Config, address: BrokerAddress, state: Path, serve: Serve) -> Iterator[Run]:
-    """A run in whose first round device 0, a process, is killed; the others are threads.
+    """A run in whose first round device 0, a process, is killed; the other devices are threads.
 
-    It stands still from before the round, so that it cannot be done with its task.
+    The process is stopped before the round, so that it cannot finish its task.
     """
     run, lost = serve(config), start_device(config, address, state, 0)
     try:
         run.watched.until(lambda now: len(now.devices) == 1)
         os.kill(lost.pid, signal.SIGSTOP)
-        with in_threads.devices(config, address, state, first=1):
+        with device_threads.devices(config, address, state, first=1):
             run.watched.until(lambda now: now.phase == "training")
             lost.kill()
             yield run
@@ -128,7 +130,7 @@ def one_killed(config: Config, address: BrokerAddress, state: Path, serve: Serve
 
 
 @ONE_BROKER
-def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
+def test_a_device_that_is_killed_during_a_round_does_not_stop_the_run(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
     with one_killed(small_config(), address, tmp_path / "devices", serve) as run:
@@ -142,9 +144,7 @@ def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
 
 
 @ONE_BROKER
-def test_a_device_that_comes_back_takes_part_again(
-    serve: Serve, address: BrokerAddress, tmp_path: Path
-) -> None:
+def test_a_device_that_returns_takes_part_again(serve: Serve, address: BrokerAddress, tmp_path: Path) -> None:
     config = small_config(**{"rejoin-s": 60.0})
     with one_killed(config, address, tmp_path / "devices", serve) as run:
         run.watched.until(lambda now: any(device.state == "offline" for device in now.devices))
@@ -160,7 +160,7 @@ def test_a_device_that_comes_back_takes_part_again(
 def test_a_broker_restart_is_survived(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In round two, which nobody can be done with before the broker is gone."""
+    """The broker restarts in round two, which no device can finish before the broker stops."""
     gone, train = threading.Event(), task_runner.do_training
 
     def do_training(task: Task, place: TaskContext, **more: Any) -> Update:
@@ -171,7 +171,7 @@ def test_a_broker_restart_is_survived(
     config = small_config(rounds=3)
     with running_broker("embedded", tmp_path / "one") as first:
         port, address = first.port, parse_address(first.url)
-        scope = in_threads.devices(config, address, tmp_path / "devices")
+        scope = device_threads.devices(config, address, tmp_path / "devices")
         scope.__enter__()
         request.addfinalizer(lambda: scope.__exit__(None, None, None))
         request.addfinalizer(gone.set)
@@ -183,10 +183,8 @@ def test_a_broker_restart_is_survived(
         assert run.finished().outcome == "finished"
 
 
-def test_a_broker_that_takes_only_small_packets_is_enough(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """128 kB, as some cloud brokers have it: blobs then travel in 64 kB chunks."""
+def test_a_broker_of_small_packets_suffices(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """With a limit of 128 kB, as some cloud brokers have, blobs travel in chunks of 64 kB."""
     broker = subprocess.Popen(
         [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", "--packet-bytes", "131072"],
         stdout=subprocess.PIPE,
@@ -197,7 +195,7 @@ def test_a_broker_that_takes_only_small_packets_is_enough(
     _, host, port = broker.stdout.readline().split()
     address = parse_address(f"mqtt://{host}:{port}")
     config = small_config(rounds=1)
-    with in_threads.devices(config, address, tmp_path / "devices"):
+    with device_threads.devices(config, address, tmp_path / "devices"):
         run = Run(config, address, tmp_path / "run")
         request.addfinalizer(run.stop)
         assert run.finished().outcome == "finished"

@@ -1,6 +1,6 @@
-"""A device process that is killed outright, and started again: real broker, real processes, a real server.
+"""A device process is killed and restarted, with a real broker and server.
 
-What kills it is an event (a chunk that arrives, an epoch that is told), so it always dies in mid-work.
+An event triggers the kill (a chunk that arrives, a reported epoch), so it always interrupts the work.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def address(tmp_path: Path) -> Iterator[BrokerAddress]:
 
 
 def config(**overrides: Any) -> Config:
-    """One device, which is to come back; keys are written with underscores for dots."""
+    """One device, for whose return the server waits."""
     settings = {
         "federation.name": "test",
         "data.source": "digits",
@@ -62,12 +62,12 @@ def config(**overrides: Any) -> Config:
     return load_config("scaffold", [f"{key}={value}" for key, value in settings.items()])
 
 
-class Spy:
-    """Hears all that the device says, in its order."""
+class Observer:
+    """Records the device's messages in order."""
 
     def __init__(self, address: BrokerAddress) -> None:
-        self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.heard: list[Any] = []
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.messages: list[Any] = []
         ready = threading.Event()
         self.client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
         self.client.on_connect = lambda *_: self.client.subscribe(f"fed/v1/test/devices/{DEVICE}/#", qos=1)
@@ -81,43 +81,44 @@ class Spy:
         if "/down/" in message.topic:
             return
         blob = message.topic.endswith("/up/blob")
-        self._heard.put(decode_chunk(message.payload) if blob else decode_message(message.payload))
+        self._queue.put(decode_chunk(message.payload) if blob else decode_message(message.payload))
 
     def until(self, wanted: Callable[[Any], bool]) -> Any:
-        """The first thing from now on of which `wanted` holds."""
+        """The next message that fulfils `wanted`."""
         while True:
-            self.heard.append(self._heard.get(timeout=DEADLINE_S))
-            if wanted(self.heard[-1]):
-                return self.heard[-1]
+            self.messages.append(self._queue.get(timeout=DEADLINE_S))
+            if wanted(self.messages[-1]):
+                return self.messages[-1]
 
     def all(self) -> list[Any]:
-        """Everything so far."""
-        while not self._heard.empty():
-            self.heard.append(self._heard.get())
-        return self.heard
+        """All messages so far."""
+        while not self._queue.empty():
+            self.messages.append(self._queue.get())
+        return self.messages
 
 
-def lives(heard: list[Any]) -> list[list[Any]]:
-    """What was said in each life of the device, each beginning with its birth."""
-    births = [place for place, one in enumerate(heard) if isinstance(one, Birth)]
-    return [heard[start:end] for start, end in zip(births, [*births[1:], None], strict=True)]
+def by_process(messages: list[Any]) -> list[list[Any]]:
+    """The messages of each process of the device, each beginning with its birth."""
+    births = [index for index, message in enumerate(messages) if isinstance(message, Birth)]
+    return [messages[start:end] for start, end in zip(births, [*births[1:], None], strict=True)]
 
 
-def chunks(life: list[Any], ref: BlobRef) -> list[int]:
-    return [one.index for one in life if isinstance(one, Chunk) and ref.digest.startswith(one.prefix)]
+def chunks(messages: list[Any], ref: BlobRef) -> list[int]:
+    sent = [message for message in messages if isinstance(message, Chunk)]
+    return [chunk.index for chunk in sent if ref.digest.startswith(chunk.prefix)]
 
 
 @pytest.fixture
-def spy(address: BrokerAddress) -> Iterator[Spy]:
-    spying = Spy(address)
-    yield spying
-    spying.client.disconnect()
-    spying.client.loop_stop()
+def observer(address: BrokerAddress) -> Iterator[Observer]:
+    observing = Observer(address)
+    yield observing
+    observing.client.disconnect()
+    observing.client.loop_stop()
 
 
 @pytest.fixture
 def begin(address: BrokerAddress, tmp_path: Path) -> Iterator[START]:
-    """Start the device's process; its log is a file of the name that is given."""
+    """Start the device's process with a log file of the given name."""
     begun: list[subprocess.Popen[bytes]] = []
 
     def start(log: str) -> subprocess.Popen[bytes]:
@@ -167,14 +168,14 @@ def serve(address: BrokerAddress, tmp_path: Path) -> Iterator[Callable[[Config],
         run.stop()
 
 
-def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
-    spy: Spy,
+def test_a_device_killed_during_an_upload_sends_only_the_missing_chunks(
+    observer: Observer,
     begin: START,
     serve: Callable[[Config], Run],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The server asks for two chunks at a time, so that it has not asked for all when the device dies.
+    # The server requests two chunks at a time, so some are not requested when the device is killed.
     monkeypatch.setattr(chunk_transfer, "WINDOW", 2)
     first = begin("first.log")
     write, stored, killed = BlobStore.write_chunk, [], threading.Event()
@@ -182,7 +183,7 @@ def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
     def write_and_kill(
         store: BlobStore, ref: BlobRef, index: int, data: bytes, crc: int | None = None
     ) -> None:
-        """The server stands still while the device dies."""
+        """Kill the device while the server waits."""
         write(store, ref, index, data, crc)
         stored.append(index)
         if len(stored) == 2:
@@ -197,15 +198,15 @@ def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
     assert run.finished().outcome == "finished"
     assert second.wait(timeout=DEADLINE_S) == 0
 
-    one, two = lives(spy.all())
-    update = next(said for said in one if isinstance(said, Update))
+    one, two = by_process(observer.all())
+    update = next(message for message in one if isinstance(message, Update))
     everything = set(range(update.blob.chunks))
     before, after = set(chunks(one, update.blob)), set(chunks(two, update.blob))
     assert 2 <= len(before) < len(everything)
     assert after == everything - before
-    assert next(said for said in two if isinstance(said, Update)) == update
+    assert next(message for message in two if isinstance(message, Update)) == update
     assert (two[0].device, two[0].session > one[0].session) == (one[0].device, True)
-    # Trained once, and what it keeps of that round is what it began the next one from.
+    # The round was trained once, and the next round started from its private state.
     assert "round 1: train" in (tmp_path / "first.log").read_text()
     log = (tmp_path / "second.log").read_text()
     assert ("round 1: train" in log, "round 2: train" in log) == (False, True)
@@ -213,25 +214,25 @@ def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
     assert [record.completed for record in run.server._reporter.counters.history] == [(DEVICE,), (DEVICE,)]
 
 
-def test_killed_in_mid_training_it_goes_on_after_the_last_finished_epoch(
-    spy: Spy, begin: START, serve: Callable[[Config], Run], tmp_path: Path
+def test_a_device_killed_during_training_resumes_after_the_last_saved_epoch(
+    observer: Observer, begin: START, serve: Callable[[Config], Run], tmp_path: Path
 ) -> None:
     first = begin("first.log")
     run = serve(config(**{"rounds": 1, "local-epochs": 200, "model.name": "mlp"}))
-    told = spy.until(lambda said: isinstance(said, Telemetry) and said.epoch is not None)
+    reported = observer.until(lambda sent: isinstance(sent, Telemetry) and sent.epoch is not None)
     kill(first)
-    assert told.epoch < 200
+    assert reported.epoch < 200
     second = begin("second.log")
     assert run.finished().outcome == "finished"
     assert second.wait(timeout=DEADLINE_S) == 0
 
     def epochs(log: str) -> list[int]:
-        return [int(one) for one in re.findall(r"epoch (\d+) of 200", (tmp_path / log).read_text())]
+        return [int(number) for number in re.findall(r"epoch (\d+) of 200", (tmp_path / log).read_text())]
 
     resumed = epochs("second.log")
-    # The first process may have died between putting an epoch down and telling of it.
+    # The first process may have been killed after it saved an epoch and before it reported it.
     assert epochs("first.log")[-1] < resumed[0] <= epochs("first.log")[-1] + 2
     assert resumed == list(range(resumed[0], 201))
-    (update,) = {said.blob.digest: said for said in spy.all() if isinstance(said, Update)}.values()
+    (update,) = {sent.blob.digest: sent for sent in observer.all() if isinstance(sent, Update)}.values()
     assert update.metrics.epochs == 200
     assert list((tmp_path / "state/epochs").iterdir()) == []

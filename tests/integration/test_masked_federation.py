@@ -1,4 +1,4 @@
-"""A masked federation over real sockets: real devices, one of which dies once the masks are agreed."""
+"""Secure aggregation over real sockets with a device that is killed after the key agreement."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ WORDS = {
 }
 
 
-def test_a_device_that_dies_after_the_masks_are_agreed_is_made_up_for(
+def test_a_device_that_is_killed_after_the_key_agreement_is_unmasked(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Of four devices three must help, so one may die: while it has torch to import, before it is done."""
+    """Three of four devices must help, so one may be lost: it is killed while it imports torch."""
     config = demo_config(**WORDS)
     lost = device_name(0)
     with running_broker("embedded", tmp_path / "broker") as broker:

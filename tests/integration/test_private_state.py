@@ -1,4 +1,4 @@
-"""What a device keeps to itself between rounds is used, and agrees with what the server has."""
+"""The private state of devices is used, and agrees with the server's state."""
 
 from __future__ import annotations
 
@@ -28,50 +28,50 @@ RECIPES = {
 
 
 def trained(task: Task, place: TaskContext) -> Groups:
-    """The groups that a device answers with."""
+    """The groups of a device's update."""
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
     return read_groups(place.store.path(update.blob.digest))
 
 
 def kept(bench: Bench, name: str, number: int) -> Groups:
-    """What a device has from the rounds before `number`."""
+    """The private state of a device before round `number`."""
     private = bench.places[name].private
     assert private is not None
     return private.load("run-1", number)
 
 
-def unlike(one: Groups, two: Groups) -> bool:
-    return any((one["model"][name] != two["model"][name]).any() for name in one["model"])
+def differ(first: Groups, second: Groups) -> bool:
+    return any((first["model"][name] != second["model"][name]).any() for name in first["model"])
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_device_goes_on_from_what_it_kept(tmp_path: Path, recipe: str) -> None:
+def test_a_device_continues_from_its_private_state(tmp_path: Path, recipe: str) -> None:
     bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     bench.round(1)
     task = bench.tasks(2, 2)["weak"]
     place = bench.places["weak"]
     assert set(kept(bench, "weak", 2)) == {RECIPES[recipe]}
-    assert unlike(trained(task, place), trained(task, replace(place, private=None)))
+    assert differ(trained(task, place), trained(task, replace(place, private=None)))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_round_that_was_not_counted_leaves_no_trace(tmp_path: Path, recipe: str) -> None:
+def test_an_update_that_did_not_count_changes_no_private_state(tmp_path: Path, recipe: str) -> None:
     bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     first = trained(task, place)
     assert kept(bench, "weak", 2) == {}
-    assert not unlike(first, trained(task, place))
+    assert not differ(first, trained(task, place))
 
 
 @pytest.mark.parametrize("recipe", ["scaffold", "attending-adafl-scaffold"])
 def test_the_servers_control_is_the_mean_of_the_devices_own(tmp_path: Path, recipe: str) -> None:
-    """Where both devices hold a coordinate, in the order that the server gave the channels."""
+    """For coordinates that both devices hold, in the server's channel order."""
     bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     for number in (1, 2):
         bench.round(number)
         control = bench.coordinator.model.state.groups["control"]
         own = [kept(bench, name, number + 1)["own-control"] for name in NAMES]
-        # In ATTENDING's first round a device trains more than it sends: only tier 1's part is comparable.
+        # In ATTENDING's first round a device trains more than it sends: only tier 1's part can be compared.
         for name, array in own[0].items():
             held = corner(array, bench.coordinator, name)
             mean = (array[held] + own[1][name][held]) / 2

@@ -1,4 +1,4 @@
-"""Private runs from end to end: what is spent stands in every file, and the budget ends them in order."""
+"""Runs with differential privacy: every file states the spent epsilon, and the budget ends the run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.integration.bench import Bench
 
 FEW = ("num-clients=4", "rounds=6", "simulation.clock=[]", "data.test-samples=40", "ratios=[0.5, 0.0]")
 TWO_ROUNDS = "budget=3.0"
-"""At noise multiplier 2 and delta 1e-5 one round spends 1.993, two 2.943, three 3.709."""
+"""At noise multiplier 2 and delta 1e-5 one round spends epsilon 1.993, two 2.943, three 3.709."""
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with unlike sub-models that its budget has ended."""
+    """A run with different sub-models that its budget has ended."""
     out = tmp_path_factory.mktemp("ended") / "run"
     assert run(out, "dp-heterofl", *FEW, TWO_ROUNDS, export=True).outcome == "finished"
     return out
@@ -41,16 +41,14 @@ def test_the_budget_ends_the_run_before_it_is_exceeded(ended: Path) -> None:
     assert "epsilon 2.94 at delta 1e-05" in (ended / "report.html").read_text()
 
 
-def test_what_devices_measured_stays_out_of_the_history_unless_it_may_be_told(
-    ended: Path, tmp_path: Path
-) -> None:
+def test_metrics_of_devices_are_in_the_history_only_if_released(ended: Path, tmp_path: Path) -> None:
     assert {line["train_loss"] for line in history(ended)} == {None}
     assert {line["clip"] for line in history(ended)} == {0.2}
-    run(tmp_path / "told", "dp-heterofl", *FEW, "rounds=1", "release-metrics=true")
-    assert history(tmp_path / "told")[0]["train_loss"] > 0
+    run(tmp_path / "released", "dp-heterofl", *FEW, "rounds=1", "release-metrics=true")
+    assert history(tmp_path / "released")[0]["train_loss"] > 0
 
 
-def test_every_model_says_what_its_training_spent(ended: Path) -> None:
+def test_every_model_states_the_epsilon_of_its_training(ended: Path) -> None:
     for tier in (1, 2):
         model = onnx.load(ended / "onnx" / f"tier-{tier}.onnx")
         metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -61,7 +59,7 @@ def test_every_model_says_what_its_training_spent(ended: Path) -> None:
         assert metadata["fl.privacy.releases"] == "2"
 
 
-def test_a_larger_budget_goes_on_where_the_smaller_ended_and_ends_as_if_it_had_been_larger(
+def test_a_raised_budget_continues_to_the_same_model_as_one_that_was_larger_from_the_start(
     ended: Path, tmp_path: Path
 ) -> None:
     more = (*FEW, "rounds=3", "budget=4.0")
@@ -72,7 +70,7 @@ def test_a_larger_budget_goes_on_where_the_smaller_ended_and_ends_as_if_it_had_b
     assert last_model(tmp_path / "two") == last_model(tmp_path / "three")
 
 
-def test_to_be_chosen_at_random_of_many_spends_less(tmp_path: Path) -> None:
+def test_secret_random_selection_spends_less(tmp_path: Path) -> None:
     words = (*FEW[2:4], "num-clients=20", "fraction=0.1", "noise-multiplier=8", "rounds=1")
     drawn = run(tmp_path / "drawn", "dp-fedavg", *words, "amplification=true")
     known = run(tmp_path / "known", "dp-fedavg", *words)
@@ -81,13 +79,13 @@ def test_to_be_chosen_at_random_of_many_spends_less(tmp_path: Path) -> None:
     assert 0 < drawn.epsilon < known.epsilon
 
 
-def test_the_secret_of_a_real_run_is_nobodys_guess(tmp_path: Path) -> None:
+def test_the_secret_of_a_real_run_is_random(tmp_path: Path) -> None:
     secrets = {Bench(tmp_path / name, "dp-fedavg").coordinator.model.state.privacy["secret"] for name in "ab"}
     assert len(secrets) == 2
     assert all(len(bytes.fromhex(secret)) == 32 for secret in secrets)
 
 
-def test_a_run_without_privacy_keeps_and_tells_nothing_of_it(tmp_path: Path) -> None:
+def test_a_run_without_privacy_stores_no_privacy_state(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg")
     record, _ = bench.round(1)
     assert isinstance(bench.coordinator, Coordinator)
@@ -99,17 +97,17 @@ def test_a_run_without_privacy_keeps_and_tells_nothing_of_it(tmp_path: Path) -> 
     assert "privacy" not in read_recipe("fedavg")
 
 
-def test_a_private_round_is_computed_again_to_the_bit_also_without_those_who_dropped_out(
+def test_replay_of_private_rounds_is_bit_equal_also_after_drop_outs(
     tmp_path: Path,
 ) -> None:
     bench = Bench(tmp_path, "dp-heterofl", "privacy.clip=0.01")
     bench.round(1)
     bench.close(2, {"strong": bench.answers(2)["strong"]})
-    found = [(one.round, one.verdict, one.updates) for one in replay(tmp_path / "run")]
+    found = [(result.round, result.verdict, result.updates) for result in replay(tmp_path / "run")]
     assert found == [(1, ReplayVerdict.AGREES, 2), (2, ReplayVerdict.AGREES, 1)]
 
 
-def test_a_server_that_starts_again_keeps_the_secret_and_what_is_spent(tmp_path: Path) -> None:
+def test_a_restarted_server_keeps_the_secret_and_the_spent_budget(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "dp-fedavg")
     bench.round(1)
     before = bench.coordinator

@@ -1,4 +1,4 @@
-"""Every aggregate of a run computed again, to the bit, whatever it is that the recipe sums up."""
+"""Replay computes every aggregate of a run again, bit for bit, for every kind of recipe."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def test_a_run_is_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None
     bench = Bench(tmp_path, recipe)
     for number in (1, 2):
         bench.round(number)
-    assert [(one.round, one.verdict) for one in replay(tmp_path / "run")] == [
+    assert [(result.round, result.verdict) for result in replay(tmp_path / "run")] == [
         (1, ReplayVerdict.AGREES),
         (2, ReplayVerdict.AGREES),
     ]
 
 
-class Lying(Bench):
-    """One of five devices sends controls of 9e5, and says that it has 3e9 examples."""
+class DishonestBench(Bench):
+    """One of five devices sends control variates of 9e5 and claims 3e9 examples."""
 
-    def said(self, name: str, update: Update) -> Update:
+    def sent(self, name: str, update: Update) -> Update:
         if name != "liar":
             return update
         place, examples = self.places[name], 3 * 10**9
         groups = read_groups(place.store.path(update.blob.digest))
-        for known, array in groups.get("control", {}).items():
-            groups["control"][known] = np.full(array.shape, 9e5, np.float32)
+        for parameter, array in groups.get("control", {}).items():
+            groups["control"][parameter] = np.full(array.shape, 9e5, np.float32)
         figures = {"examples": examples, "steps": update.metrics.epochs * (examples // 8)}
         metrics = update.metrics.model_copy(update=figures)
         blob = place.store.put(encode_groups(groups))
@@ -57,16 +57,19 @@ class Lying(Bench):
 @pytest.mark.parametrize(
     ("recipe", "refused", "cut"), [("scaffold", {"liar"}, set()), ("fednova", set(), {"liar"})]
 )
-def test_what_was_refused_or_cut_beside_all_the_others_is_so_again(tmp_path, recipe, refused, cut):
-    bench = Lying(tmp_path, recipe, names=("a", "b", "c", "d", "liar"))
+def test_replay_repeats_refusals_and_cuts(tmp_path, recipe, refused, cut):
+    bench = DishonestBench(tmp_path, recipe, names=("a", "b", "c", "d", "liar"))
     for number in (1, 2):
         record, _ = bench.round(number)
-        assert {one.device for one in record.rejected} == refused
+        assert {rejection.device for rejection in record.rejected} == refused
         assert set(record.exaggerated) == cut
         assert set(record.completed) == {"a", "b", "c", "d", "liar"} - refused
-        assert all(len(one.detail) > 0 for one in record.rejected)
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
-    # A server that goes on remembers what this one does.
+        assert all(len(rejection.detail) > 0 for rejection in record.rejected)
+    assert [result.verdict for result in replay(tmp_path / "run")] == [
+        ReplayVerdict.AGREES,
+        ReplayVerdict.AGREES,
+    ]
+    # A resumed server restores the same history.
     guard, rows = bench.coordinator.checker.history, read_examined(bench.folder.journal)
     again = UpdateHistory(FirewallSettings(), bench.coordinator.context.channel_map)
     again.restore(rows)
@@ -74,7 +77,7 @@ def test_what_was_refused_or_cut_beside_all_the_others_is_so_again(tmp_path, rec
     assert {row.device for row in rows if row.reason} == refused
 
 
-def test_an_update_that_was_changed_afterwards_is_damaged(tmp_path: Path) -> None:
+def test_a_changed_update_is_reported_as_damaged(tmp_path: Path) -> None:
     Bench(tmp_path, "fedavg").round(1)
     folder = tmp_path / "run" / "spool" / "round-0000001"
     update = next(path for path in sorted(folder.iterdir()) if path.suffix == "")
@@ -82,13 +85,13 @@ def test_an_update_that_was_changed_afterwards_is_damaged(tmp_path: Path) -> Non
     data[-1] ^= 1
     update.unlink()
     update.write_bytes(data)
-    (one,) = replay(tmp_path / "run")
-    assert one.verdict is ReplayVerdict.DAMAGED
-    assert "is not the one that was accepted" in one.detail
+    (result,) = replay(tmp_path / "run")
+    assert result.verdict is ReplayVerdict.DAMAGED
+    assert "is not the one that was accepted" in result.detail
 
 
 def two_rounds(folder: Path, *words: str) -> Path:
-    """A run of two; returns where they are kept."""
+    """A run of two rounds; returns its spool."""
     bench = Bench(folder, "fedavg", *words)
     for number in (1, 2):
         bench.round(number)
@@ -96,7 +99,7 @@ def two_rounds(folder: Path, *words: str) -> Path:
 
 
 def swap(spool: Path, name: str, *, into: int, of: int) -> None:
-    """Put what round `of` began with in the place of what round `into` did."""
+    """Replace a starting file of round `into` by that of round `of`."""
     place, given = (spool / f"round-{number:07d}" / name for number in (into, of))
     place.unlink()
     place.write_bytes(given.read_bytes())
@@ -105,14 +108,20 @@ def swap(spool: Path, name: str, *, into: int, of: int) -> None:
 def test_another_state_before_the_round_leads_to_another_model(tmp_path: Path) -> None:
     spool = two_rounds(tmp_path, "strategy.server-optimizer=momentum")
     swap(spool, BEFORE, into=2, of=1)
-    # The model is that of its round: what differs is what the optimizer has gathered.
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.DIFFERS]
+    # The model is the right one; the optimizer's momentum differs.
+    assert [result.verdict for result in replay(tmp_path / "run")] == [
+        ReplayVerdict.AGREES,
+        ReplayVerdict.DIFFERS,
+    ]
 
 
 def test_another_model_before_the_first_round_leads_to_another_one(tmp_path: Path) -> None:
-    """How a run began the journal does not say."""
+    """The journal does not hold the initial model's digest."""
     swap(two_rounds(tmp_path), MODEL, into=1, of=2)
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.DIFFERS, ReplayVerdict.AGREES]
+    assert [result.verdict for result in replay(tmp_path / "run")] == [
+        ReplayVerdict.DIFFERS,
+        ReplayVerdict.AGREES,
+    ]
 
 
 def test_a_model_that_is_not_the_one_before_the_round_is_damaged(tmp_path: Path) -> None:
@@ -125,11 +134,11 @@ def test_a_model_that_is_not_the_one_before_the_round_is_damaged(tmp_path: Path)
 def test_a_round_without_the_model_before_it_is_damaged(tmp_path: Path) -> None:
     Bench(tmp_path, "fedavg").round(1)
     (tmp_path / "run" / "spool" / "round-0000001" / MODEL).unlink()
-    (one,) = replay(tmp_path / "run")
-    assert one.verdict is ReplayVerdict.DAMAGED
-    assert "its model cannot be read" in one.detail
+    (result,) = replay(tmp_path / "run")
+    assert result.verdict is ReplayVerdict.DAMAGED
+    assert "its model cannot be read" in result.detail
 
 
-def test_rounds_that_are_not_kept_are_said_to_be_so(tmp_path: Path) -> None:
+def test_rounds_that_are_not_kept_are_reported(tmp_path: Path) -> None:
     Bench(tmp_path, "fedavg", "replay-mb=0").round(1)
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.NOT_KEPT]
+    assert [result.verdict for result in replay(tmp_path / "run")] == [ReplayVerdict.NOT_KEPT]

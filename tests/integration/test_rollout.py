@@ -1,4 +1,4 @@
-"""Rollouts with real processes over a real broker: a good model and a killed server, models that fail."""
+"""Rollouts with real processes over a real broker: a good model, a killed server, models that fail."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
 
 DEADLINE_S = 90
 DEVICES = ("pi-1", "pi-2")
-SLOW = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="make chaos does these")
+SLOW = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="run by make chaos")
 WORDS = ("--canary", "1", "--groups", "1", "--expect", "2", "--gather", "0", "--silent-after", "60")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A broker, devices, a registry of signed versions."""
+    """A broker, devices and a registry of signed versions."""
 
     url: str
     folder: Path
@@ -46,16 +46,16 @@ class Field:
     def serving(self) -> dict[str, str | None]:
         """The version that each device serves."""
         found = {device: self.slots(device).current() for device in DEVICES}
-        return {device: None if one is None else one.model.version for device, one in found.items()}
+        return {device: None if slot is None else slot.model.version for device, slot in found.items()}
 
     def switches(self, version: str) -> set[str]:
-        """The devices that were ever told to serve it, by their logs."""
+        """The devices that switched to the version at any time, by their logs."""
         logs = {device: (self.folder / device / "client.log").read_text() for device in DEVICES}
         return {device for device, log in logs.items() if f"version {version}: switched" in log}
 
 
 class Server:
-    """`edge-server rollout` as a process; its lines are read as they come."""
+    """`edge-server rollout` as a process, with its output lines."""
 
     def __init__(self, field: Field, version: str, *words: str) -> None:
         command = [
@@ -71,7 +71,7 @@ class Server:
         command += ["--registry", str(field.registry.folder), "--format", "json", *WORDS, *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.said: list[str] = []
+        self.output: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -81,13 +81,13 @@ class Server:
         self._lines.put("")
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait for a line that is so."""
+        """Wait for a JSON line that fulfils `wanted`."""
         while line := self._lines.get(timeout=DEADLINE_S):
-            self.said.append(line)
+            self.output.append(line)
             value = json.loads(line) if line.startswith("{") else {}
             if wanted(value):
                 return dict(value)
-        raise AssertionError(f"ended without it: {self.said}")
+        raise AssertionError(f"ended without that line: {self.output}")
 
     def ended(self) -> dict[str, Any]:
         """Wait for the summary and the end of the process."""
@@ -97,26 +97,26 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(one: Server | Served) -> Iterator[None]:
+def running(program: Server | ServedModelProcess) -> Iterator[None]:
     try:
         yield
     finally:
-        one.process.kill()
-        one.process.wait()
+        program.process.kill()
+        program.process.wait()
 
 
 @pytest.fixture
 def field(tmp_path: Path) -> Iterator[Field]:
-    """Two devices that insist on the server's signature, and serve v0."""
+    """Two devices that require the server's signature, and serve v0."""
     registry, signer = Registry(tmp_path / "registry"), key_in(tmp_path)
     (tmp_path / "signing.pub").write_text(signer.public_text)
     good = fitted()
-    # Another file each, which computes the same.
+    # Different files that compute the same predictions.
     first, *_ = [entered(registry, f"v{number}", good * 2**number, signer) for number in range(3)]
     entered(registry, "broken", np.roll(good, 1, axis=1), signer)
     broker = "mosquitto" if find_mosquitto() is not None else "embedded"
     processes: list[subprocess.Popen[bytes]] = []
-    # A device needs none for this, and two that import it in idle time take longer than all the rest.
+    # Devices do not need torch here, and its import would take longer than the test.
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
     paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -144,8 +144,8 @@ def field(tmp_path: Path) -> Iterator[Field]:
                 process.wait(timeout=DEADLINE_S)
 
 
-class Served:
-    """`edge-client serve` of a device, asked again and again."""
+class ServedModelProcess:
+    """`edge-client serve` of a device, with a client that sends requests."""
 
     def __init__(self, field: Field, device: str) -> None:
         words = ["--state-dir", str(field.folder / device), "--port", "0", "--poll-s", "0.1"]
@@ -153,12 +153,12 @@ class Served:
         command = [sys.executable, "-u", "-m", "edge_client.cli.main", "serve", *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        told = "".join(iter(self.process.stdout.readline, "}\n"))
-        self._port = int(json.loads(told + "}")["url"].rpartition(":")[2])
+        printed = "".join(iter(self.process.stdout.readline, "}\n"))
+        self._port = int(json.loads(printed + "}")["url"].rpartition(":")[2])
         self.statuses: list[int] = []
 
     def ask_until(self, version: str) -> None:
-        """Send one request after the other until that version answers."""
+        """Send requests one by one until the version answers."""
         image = json.dumps({"pixels": [[0] * 8] * 8}).encode()
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
@@ -174,25 +174,28 @@ class Served:
 
 
 def canary_of(version: str) -> str:
-    """Who goes first: the same each time."""
+    """The device that is updated first; the choice is deterministic."""
     return groups_of(dict.fromkeys(DEVICES, 1), version, canary=1, groups=1)[0][0]
 
 
-def test_a_model_that_crashes_in_use_reaches_the_canary_alone_and_is_rolled_back_with_nobodys_help(
+def test_a_model_that_crashes_in_use_reaches_only_the_canary_and_is_rolled_back(
     field: Field,
 ) -> None:
     canary = canary_of("v1")
-    with running(served := Served(field, canary)), running(server := Server(field, "v1", "--watch", "40")):
-        # Requests go on all the while: none is dropped when the model is switched.
+    with (
+        running(served := ServedModelProcess(field, canary)),
+        running(server := Server(field, "v1", "--watch", "40")),
+    ):
+        # Requests continue during the switch, and none fails.
         served.ask_until("v0")
         server.until(lambda value: value.get("status") == "comparing")
         served.ask_until("v1")
         assert set(served.statuses) == {200}
         assert server.until(lambda value: value.get("status") == "watching")["device"] == canary
-        # It goes down, and whatever watches over it starts it again.
+        # The service crashes, and its supervisor restarts it.
         served.process.kill()
         served.process.wait()
-        with running(again := Served(field, canary)):
+        with running(again := ServedModelProcess(field, canary)):
             summary = server.ended()
             again.ask_until("v0")
             assert set(again.statuses) == {200}
@@ -204,7 +207,7 @@ def test_a_model_that_crashes_in_use_reaches_the_canary_alone_and_is_rolled_back
 
 
 @SLOW
-def test_a_rollout_whose_server_is_killed_goes_on_with_the_same_command(field: Field) -> None:
+def test_a_rollout_whose_server_is_killed_continues_with_the_same_command(field: Field) -> None:
     with running(first := Server(field, "v2", "--watch", "0.5")):
         first.until(lambda value: value.get("status") == "kept")
     assert sorted(filter(None, field.serving().values())) == ["v0", "v2"]
@@ -214,19 +217,19 @@ def test_a_rollout_whose_server_is_killed_goes_on_with_the_same_command(field: F
     assert [group["devices"] for group in summary["groups"]] == [1, 1]
     assert set(field.serving().values()) == {"v2"}
     assert field.registry.active("home") == "v2"
-    # The canary had its model already, and was not made to do it again.
+    # The canary already served the model, and did not switch again.
     log = (field.folder / canary_of("v2") / "client.log").read_text()
     assert log.count("version v2: switched") == 1
 
 
 @SLOW
-def test_a_model_that_answers_wrongly_is_never_switched_to(field: Field) -> None:
+def test_no_device_switches_to_a_model_that_answers_wrongly(field: Field) -> None:
     with running(server := Server(field, "broken", "--watch", "0.5")):
         summary = server.ended()
     assert summary["outcome"] == "stopped"
     assert sorted(summary["devices"].values()) == ["refused", "waiting"]
     assert field.switches("broken") == set()
-    refused = next(line for line in server.said if '"refused"' in line)
+    refused = next(line for line in server.output if '"refused"' in line)
     assert json.loads(refused)["report"]["cause"] == "accuracy"
 
 

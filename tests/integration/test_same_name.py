@@ -1,4 +1,4 @@
-"""A copied card: two agents with one name and one state; the later one leaves, the run goes on."""
+"""Two agents with the same name and state (a copied SD card): the later one ends, the run continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.demo import device_name
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, demo_config
-from tests.integration.in_threads import _agent
+from tests.integration.device_threads import _agent
 
 WHO = (("first", 0), ("copy", 0), ("other", 1))
 _of_version_5 = mqtt_client.Link.__init__

@@ -1,4 +1,4 @@
-"""A whole federation whose server signs, over real sockets, with devices that insist on it and others."""
+"""A federation with a signing server, and devices that require its key, no key, or another key."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.integration.conftest import Watched, demo_config
 from tests.once import made_once
 
 DEVICES = {"careful": "server", "easy-going": None, "misled": "stranger"}
-"""Whose key each device trusts."""
+"""The key that each device trusts."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run has left."""
+    """The files and the summary of a run."""
 
     folder: Path
     devices: Path
@@ -87,7 +87,7 @@ def _run(folder: Path) -> None:
         serve(config, parse_address(broker.url), Watched(), out=folder / "run")
 
 
-def test_the_run_goes_on_without_the_device_that_trusts_another_key(ended: Ended):
+def test_the_run_continues_without_the_device_that_trusts_another_key(ended: Ended):
     assert ended.summary.outcome == "finished"
     lines = [json.loads(line) for line in (ended.folder / "history.jsonl").read_text().splitlines()]
     for line in lines:

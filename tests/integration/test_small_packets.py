@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.edge_server.security.identity.conftest import _await_port, free_ports
 from tests.integration.conftest import Run, demo_config
-from tests.integration.in_threads import devices
+from tests.integration.device_threads import devices
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Rounds that do not wait for everyone, and algorithms that send more than a model, over a broker."""
+"""Buffered rounds, over-selection, and algorithms that send more than a model, over a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.integration.conftest import Run
 Serve = Callable[[Config], Run]
 Start = Callable[[Config], list[Future[str | None]]]
 
-# What the broker does is another's test; one is enough here.
+# Other tests compare brokers; one suffices here.
 pytestmark = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
 
 TIERS = {"strong": 5, "middle": 3, "weak": 1}
@@ -56,19 +56,19 @@ def config(recipe: str, **overrides: Any) -> Config:
     return load_config(recipe, [f"{key}={value}" for key, value in settings.items()])
 
 
-class Gate:
-    """Keeps devices from a task until someone has begun a later round; `let_go`: who was told to drop it."""
+class TaskDelay:
+    """Delays tasks until a device has started a later round; `cancelled` lists the stopped tasks."""
 
     def __init__(self, until: Mapping[tuple[str, int], int]) -> None:
         self._until, self._begun = until, threading.Condition()
         self._latest = 0
         self._train = task_runner.do_training
-        self.let_go: list[tuple[str, int]] = []
+        self.cancelled: list[tuple[str, int]] = []
 
     def do_training(
         self, task: Task, place: TaskContext, *, should_stop: Callable[[], bool], **more: Any
     ) -> Update:
-        """Stands for the device's own; waits first."""
+        """The device's `do_training` after the delay."""
         wanted = self._until.get((place.device, task.round), 0)
         with self._begun:
             self._latest = max(self._latest, task.round)
@@ -76,26 +76,26 @@ class Gate:
             while not should_stop() and not self._begun.wait_for(lambda: self._latest >= wanted, 0.02):
                 pass
         if should_stop():
-            self.let_go.append((place.device, task.round))
+            self.cancelled.append((place.device, task.round))
         return self._train(task, place, should_stop=should_stop, **more)
 
 
 @pytest.fixture
 def start(address: BrokerAddress, tmp_path: Path) -> Iterator[Start]:
-    """Start the three devices in threads of this process; the future of each is how its run ended."""
+    """Start the three devices in threads of this process; returns the future outcome of each."""
     agents: list[Agent] = []
     with ThreadPoolExecutor(len(TIERS)) as pool:
 
         def begin(config: Config) -> list[Future[str | None]]:
-            agents.extend(agent(config, name, address, tmp_path / name) for name in TIERS)
-            return [pool.submit(one.run) for one in agents]
+            agents.extend(make_agent(config, name, address, tmp_path / name) for name in TIERS)
+            return [pool.submit(agent.run) for agent in agents]
 
         yield begin
-        for one in agents:
-            one.stop()
+        for agent in agents:
+            agent.stop()
 
 
-def agent(config: Config, name: str, address: BrokerAddress, state: Path) -> Agent:
+def make_agent(config: Config, name: str, address: BrokerAddress, state: Path) -> Agent:
     """A device with forty examples."""
     state.mkdir()
     first = 40 * list(TIERS).index(name)
@@ -114,7 +114,7 @@ def agent(config: Config, name: str, address: BrokerAddress, state: Path) -> Age
 
 
 def finished(run: Run, ends: list[Future[str | None]]) -> list[RoundRecord]:
-    """Wait for everyone; whoever gets a model at the end has it. Returns the history."""
+    """Wait for the server and the devices, and check the deliveries; returns the history."""
     summary = run.finished()
     assert [end.result(timeout=30) for end in ends] == ["finished"] * len(TIERS)
     assert summary.outcome == "finished"
@@ -134,12 +134,12 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("recipe", SMALL)
-def test_a_buffered_round_takes_what_was_begun_in_an_earlier_one(
+def test_a_buffered_round_counts_updates_of_earlier_rounds(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch, recipe: str
 ) -> None:
-    """The weak device is done in round two with round one's task, the middle one a round later likewise."""
-    gate = Gate({("weak", 1): 2, ("middle", 2): 3, ("weak", 3): NEVER})
-    monkeypatch.setattr(task_runner, "do_training", gate.do_training)
+    """The weak device finishes round one's task in round two, the middle device two's in three."""
+    delay = TaskDelay({("weak", 1): 2, ("middle", 2): 3, ("weak", 3): NEVER})
+    monkeypatch.setattr(task_runner, "do_training", delay.do_training)
     settings = config(recipe, **{"buffer-size": 2, **SMALL[recipe]})
     ends = start(settings)
     history = finished(serve(settings), ends)
@@ -149,20 +149,20 @@ def test_a_buffered_round_takes_what_was_begun_in_an_earlier_one(
         ("middle", "strong"),
     ]
     assert [record.staleness for record in history] == [{}, {"weak": 1}, {"middle": 1}]
-    # What has no round left to count in is dropped, on both sides.
+    # A task that no remaining round can count is dropped by both sides.
     assert history[2].dropped == ("weak",)
-    assert gate.let_go == [("weak", 3)]
+    assert delay.cancelled == [("weak", 3)]
     if recipe == "fedbuff":
-        # Six updates counted; seven tasks were given: three, then two and two again.
+        # Six updates counted; seven tasks were sent: three, two and two.
         assert 6 * MLP_BYTES < sum(record.uplink_bytes for record in history) < 6.2 * MLP_BYTES
         assert 7 * MLP_BYTES < sum(record.downlink_bytes for record in history) < 7.2 * MLP_BYTES
 
 
-def test_a_device_drops_a_task_that_is_too_old_and_takes_part_again(
+def test_a_device_drops_an_outdated_task_and_takes_part_again(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate({("weak", 1): NEVER, ("middle", 2): NEVER, ("strong", 3): NEVER})
-    monkeypatch.setattr(task_runner, "do_training", gate.do_training)
+    delay = TaskDelay({("weak", 1): NEVER, ("middle", 2): NEVER, ("strong", 3): NEVER})
+    monkeypatch.setattr(task_runner, "do_training", delay.do_training)
     settings = config("fedbuff", **{"buffer-size": 2, "max-staleness": 0, "deliver": "false"})
     ends = start(settings)
     history = finished(serve(settings), ends)
@@ -172,29 +172,29 @@ def test_a_device_drops_a_task_that_is_too_old_and_takes_part_again(
         ("middle", "weak"),
     ]
     assert [record.dropped for record in history] == [("weak",), ("middle",), ("strong",)]
-    assert gate.let_go == [("weak", 1), ("middle", 2), ("strong", 3)]
+    assert delay.cancelled == [("weak", 1), ("middle", 2), ("strong", 3)]
     assert all(record.staleness == {} for record in history)
 
 
-def test_over_selection_lets_go_who_is_slow_and_asks_again_in_the_next_round(
+def test_over_selection_cancels_slow_devices_and_selects_them_again(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate({("weak", 1): NEVER, ("weak", 2): NEVER, ("strong", 3): NEVER})
-    monkeypatch.setattr(task_runner, "do_training", gate.do_training)
-    # Two of three are needed, 1.5 times as many are asked.
+    delay = TaskDelay({("weak", 1): NEVER, ("weak", 2): NEVER, ("strong", 3): NEVER})
+    monkeypatch.setattr(task_runner, "do_training", delay.do_training)
+    # Two of three are needed; 1.5 times as many are selected.
     settings = config("fedavg", **{"fraction": 0.6, "over-select": 1.5, "deliver": "false"})
     ends = start(settings)
     history = finished(serve(settings), ends)
     assert [record.selected for record in history] == [("middle", "strong", "weak")] * 3
     assert [record.dropped for record in history] == [("weak",), ("weak",), ("strong",)]
-    assert gate.let_go == [("weak", 1), ("weak", 2), ("strong", 3)]
-    # Two updates a round are sent; the model goes out once for all, and again to whoever was late.
+    assert delay.cancelled == [("weak", 1), ("weak", 2), ("strong", 3)]
+    # Two updates per round; the model is broadcast once, and sent again to late devices.
     for record in history:
         assert 2 * MLP_BYTES < record.uplink_bytes < 2.2 * MLP_BYTES
         assert MLP_BYTES < record.downlink_bytes < 3.2 * MLP_BYTES
 
 
-def test_scaffold_sends_its_controls_along_and_each_process_keeps_its_own(
+def test_scaffold_sends_control_variates_and_each_device_keeps_its_own(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
     settings = config("scaffold", fraction=1.0, deliver="false")
@@ -205,7 +205,7 @@ def test_scaffold_sends_its_controls_along_and_each_process_keeps_its_own(
     assert summary.outcome == "finished"
     for record in run.server._reporter.counters.history:
         assert len(record.completed) == 3
-        # A model and as large a control: up from three devices, down once for all, and to whoever was late.
+        # A model and a control variate of equal size: from three devices, broadcast once, again to late ones.
         assert 6 * MLP_BYTES < record.uplink_bytes < 6.2 * MLP_BYTES
         assert 2 * MLP_BYTES < record.downlink_bytes < 6.2 * MLP_BYTES
     for index in range(3):

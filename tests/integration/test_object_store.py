@@ -1,4 +1,4 @@
-"""A federation whose large blobs go past its broker: into our own store, and into S3 as moto plays it."""
+"""A federation whose large blobs travel through the built-in object store, and through S3 (moto)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER, Run
 
 NAMES = ("one", "two")
-# An mlp of 64-200-200-10 has 55,210 parameters of 4 bytes: more than rides along with a message.
+# An mlp of 64-200-200-10 has 55,210 parameters of 4 bytes: more than a message may contain.
 MODEL_BYTES = 220_840
 
 
 def config(store: str, **more: str) -> Config:
-    """Every blob that does not ride along goes into the store."""
+    """Every blob that is not part of a message goes through the store."""
     words = {
         "federation.name": "test",
         "data.source": "digits",
@@ -42,14 +42,14 @@ def config(store: str, **more: str) -> Config:
         "deliver": "false",
         "threshold-mb": 0,
         "object-store.store": store,
-        # As they are: packed, updates as small as these ride along.
+        # Uncompressed; compressed updates of this size would fit a message.
         "strategy.uplink": "[]",
         **more,
     }
     return load_config("fedavg", [f"{key}={value}" for key, value in words.items()])
 
 
-def agent(name: str, address: BrokerAddress, state: Path) -> Agent:
+def make_agent(name: str, address: BrokerAddress, state: Path) -> Agent:
     first = 40 * NAMES.index(name)
     train, held_out = holdout(load_source("digits").subset(range(first, first + 40)), seed=0)
     profile = CapabilityProfile(tier=1)
@@ -59,25 +59,25 @@ def agent(name: str, address: BrokerAddress, state: Path) -> Agent:
 
 def federate(settings: Config, address: BrokerAddress, folder: Path) -> Summary:
     """Two devices in threads of this process, and the server, to the run's end."""
-    agents = [agent(name, address, folder) for name in NAMES]
+    agents = [make_agent(name, address, folder) for name in NAMES]
     with (
         open_object_store(settings.object_store, folder / "object-store") as object_store,
         ThreadPoolExecutor(2) as pool,
     ):
-        ends = [pool.submit(one.run) for one in agents]
+        ends = [pool.submit(agent.run) for agent in agents]
         run = Run(settings, address, folder / "run", object_store=object_store)
         try:
             summary = run.finished()
             assert [end.result(timeout=30) for end in ends] == ["finished", "finished"]
         finally:
             run.stop()
-            for one in agents:
-                one.stop()
+            for agent in agents:
+                agent.stop()
     return summary
 
 
 def check_paths(summary: Summary, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The round is whole, next to nothing went through the broker, and no address is left anywhere."""
+    """The round is complete, the broker transported almost nothing, no file or log contains an address."""
     assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])
     assert summary.downlink_bytes + summary.uplink_bytes < MODEL_BYTES / 4
     with sqlite3.connect(folder / "run" / "journal.sqlite") as journal:
@@ -85,9 +85,9 @@ def check_paths(summary: Summary, folder: Path, caplog: pytest.LogCaptureFixture
         tasks = [row[0] for row in journal.execute("SELECT task FROM tasks")]
     assert len(updates) == 2
     assert all('"deposited":true' in update for update in updates)
-    sizes = {one.device: one.blob.size for one in map(Update.model_validate_json, updates)}
+    sizes = {update.device: update.blob.size for update in map(Update.model_validate_json, updates)}
     for device in summary.devices:
-        # The model, in halves, and the update went over its link all the same, from and to the store.
+        # The device still transferred the model (float16) and its update, from and to the store.
         assert 0.5 < device.downlink_bytes / sizes[device.device] < 0.52
         assert 1.0 < device.uplink_bytes / sizes[device.device] < 1.02
     kept = [
@@ -97,7 +97,7 @@ def check_paths(summary: Summary, folder: Path, caplog: pytest.LogCaptureFixture
     assert "ignature=" not in caplog.text + "".join(tasks)
 
 
-def test_blobs_go_past_both_brokers(
+def test_blobs_bypass_both_brokers(
     address: BrokerAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -107,19 +107,19 @@ def test_blobs_go_past_both_brokers(
 
 
 @ONE_BROKER
-def test_a_store_that_is_not_there_stops_nothing(
+def test_an_unreachable_store_stops_nothing(
     address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "PAUSE_S", 0.0)
-    away = config("http://127.0.0.1:9/", **{"object-store.secret": str(tmp_path / "secret")})
-    summary = federate(away, address, tmp_path)
+    unreachable = config("http://127.0.0.1:9/", **{"object-store.secret": str(tmp_path / "secret")})
+    summary = federate(unreachable, address, tmp_path)
     assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])
     assert summary.uplink_bytes > 2 * MODEL_BYTES
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
-    """An S3 on loopback: its endpoint, and a bucket there."""
+    """An S3 server on loopback: its endpoint and a bucket."""
     pytest.importorskip("moto.server", reason="moto is not installed")
     pytest.importorskip("flask", reason="flask is not installed")
     import boto3
@@ -141,7 +141,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
 
 
 @ONE_BROKER
-def test_blobs_go_through_a_bucket(
+def test_blobs_travel_through_a_bucket(
     address: BrokerAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture, bucket: tuple[str, str]
 ) -> None:
     import boto3

@@ -1,4 +1,4 @@
-"""A run that has ended: one name everywhere, no writer's files, a word when it is started again."""
+"""A finished run: one name everywhere, no files of a database writer, a message when it is started again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edge_server.coordinator.launch import serve
 from edge_server.releases.registry.registry import Registry
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import Watched, demo_config
-from tests.integration.in_threads import devices
+from tests.integration.device_threads import devices
 
 WORDS = ("data.source=digits", "model.name=mlp", "num-clients=2", "rounds=1", "test-samples=20", "workers=1")
 
 
-def beside_databases(folder: Path) -> list[str]:
+def writer_files(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*.sqlite-*")]
 
 
 @pytest.mark.parametrize("folder", ["home-20260102-030405", "porch"])
-def test_folder_registry_and_report_carry_one_name_and_no_writers_files_stay(
+def test_folder_registry_and_report_have_one_name_and_no_writer_files_remain(
     tmp_path: Path, folder: str
 ) -> None:
     config = demo_config(**{"clients.num-clients": 1, "rounds": 1, "test-samples": 20})
@@ -41,7 +41,7 @@ def test_folder_registry_and_report_carry_one_name_and_no_writers_files_stay(
     for verb in (["report", str(out)], ["devices", str(out)], ["replay", str(out)]):
         assert main(verb) == 0
     assert main(["models", "list", "--registry", str(tmp_path / "runs" / "registry")]) == 0
-    assert beside_databases(tmp_path) == []
+    assert writer_files(tmp_path) == []
 
 
 def test_a_finished_run_that_is_started_again_says_so(
@@ -52,16 +52,16 @@ def test_a_finished_run_that_is_started_again_says_so(
     before = (tmp_path / "run" / "history.jsonl").read_bytes()
     capsys.readouterr()
     assert main(words) == 0
-    said = capsys.readouterr().err
-    assert "is finished: 1 round, nothing is left to do" in said
-    assert "--out" in said
+    message = capsys.readouterr().err
+    assert "is finished: 1 round, nothing is left to do" in message
+    assert "--out" in message
     assert (tmp_path / "run" / "history.jsonl").read_bytes() == before
-    assert beside_databases(tmp_path) == []
-    # Another run is not taken for this one.
+    assert writer_files(tmp_path) == []
+    # A run of another configuration is not mistaken for this one.
     assert main([*words[:2], *WORDS, "learning-rate=0.5", *words[2 + len(WORDS) :]]) == 2
 
 
-def test_so_does_a_server_without_a_broker_and_without_a_device(
+def test_a_finished_run_is_reported_without_a_broker_and_without_devices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["fedavg", *WORDS, "federation.deliver=false", "--out", str(tmp_path / "run"), "--format", "json"]

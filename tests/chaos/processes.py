@@ -1,4 +1,4 @@
-"""A broker, a server and ten devices as real processes, each of which may be killed and started again."""
+"""A broker, a server and ten devices as real processes that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from edge_server.transport.broker.launch import find_mosquitto
+from tests.chaos.fork_server import ForkServer
 from tests.chaos.links import Links
-from tests.chaos.nursery import Nursery
 
 ROOT = Path(__file__).parents[2]
 FEDERATION = "chaos"
@@ -34,14 +34,16 @@ log_dest file {directory}/broker.log
 """
 
 
-class Stage:
+class Processes:
     """All processes of one run; `persistent`: the broker keeps its state on disk."""
 
-    def __init__(self, folder: Path, nursery: Nursery, *, rounds: int, persistent: bool = False) -> None:
+    def __init__(
+        self, folder: Path, fork_server: ForkServer, *, rounds: int, persistent: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.run = folder, folder / "run"
         self.port = _free_port()
-        self._nursery, self._rounds = nursery, rounds
+        self._fork_server, self._rounds = fork_server, rounds
         self._configure_broker(persistent)
         self.broker = self._spawn_broker()
         self.links = Links(self.port)
@@ -52,7 +54,7 @@ class Stage:
         self.server = self._spawn_server()
         self.devices = {device: self._spawn_device(device) for device in DEVICES}
 
-    # --- what may happen ---
+    # --- failures ---
     def kill_server(self) -> float:
         """SIGKILL the server and start it again; returns the moment of the start."""
         self.server.kill()
@@ -76,23 +78,23 @@ class Stage:
         return time.monotonic()
 
     def cut_link(self, device: str) -> float:
-        """Cut a device off; it may connect again at once."""
+        """Reset the device's connections; it may reconnect at once."""
         moment = time.monotonic()
         self.links.cut(device)
         return moment
 
     @property
     def over(self) -> bool:
-        """Whether the run has ended; raises where the server failed.
+        """Whether the run has ended; an `AssertionError` if the server failed.
 
-        A server that was killed right after its last word finds, started again, that there is nothing to do.
+        A server that is killed after it has written the summary finds no work when it is restarted.
         """
         code, ended = self.server.poll(), (self.run / "summary.json").exists()
-        assert code in (None, 0) or ended, f"the server ended with {code}: {self._last_words('server.log')}"
+        assert code in (None, 0) or ended, f"the server ended with {code}: {self._end_of_log('server.log')}"
         return code is not None
 
     def close(self) -> None:
-        """End every process that is left."""
+        """End the remaining processes."""
         for pid in self.devices.values():
             _end(pid)
         for process in (self.server, self.broker):
@@ -107,7 +109,7 @@ class Stage:
         text = _BROKER.format(
             port=self.port, persistence=str(persistent).lower(), directory=directory.resolve()
         )
-        # As root it would become user mosquitto, who may not write here.
+        # Started as root, Mosquitto would change to the user mosquitto, who may not write here.
         text += "user root\n" if os.geteuid() == 0 else ""
         (directory / "mosquitto.conf").write_text(text)
 
@@ -121,7 +123,7 @@ class Stage:
                 return process
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.01)
-        raise AssertionError("the broker does not come up")
+        raise AssertionError("the broker does not start")
 
     def _spawn_server(self) -> subprocess.Popen[bytes]:
         words = [
@@ -162,14 +164,14 @@ class Stage:
             "--state-dir": self.folder / device,
         }
         argv = ["run", *(str(word) for pair in words.items() for word in pair)]
-        return self._nursery.device(argv, self.folder / f"{device}.log")
+        return self._fork_server.device(argv, self.folder / f"{device}.log")
 
-    def _last_words(self, log: str) -> str:
+    def _end_of_log(self, log: str) -> str:
         return (self.folder / log).read_text(errors="replace")[-3000:]
 
 
 def _end(pid: int) -> None:
-    """SIGKILL a device; it is the nursery's child, so its end is asked for."""
+    """SIGKILL a device and wait for its end by pidfd, since it is the fork server's child."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
         descriptor = os.pidfd_open(pid)

@@ -1,9 +1,9 @@
-"""Device processes that start at once: forked from one that has imported what they need.
+"""Starts device processes quickly: they are forked from a process that has already imported torch.
 
-Each is a process of its own, with its own memory and state folder, and dies like any other. Only the seconds
-that importing torch takes are spared, of which five hundred restarts would make an hour.
+Each device has its own process, memory and state folder. The import takes seconds; over five hundred restarts
+it would add an hour.
 
-Run as a program it reads one JSON line per device, `{"argv": [...], "log": PATH}`, and answers with its pid.
+As a program it reads one JSON line per device, `{"argv": [...], "log": PATH}`, and prints the process id.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 
 
-class Nursery:
-    """The process that devices are forked from; they all end with it."""
+class ForkServer:
+    """The process from which devices are forked; it ends them with itself."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery"],
+            [sys.executable, "-m", "tests.chaos.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -41,36 +41,39 @@ class Nursery:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End the devices that are left, and the nursery."""
+        """End the remaining devices and this process."""
         self._process.kill()
         self._process.communicate()
 
 
 def _main() -> None:
-    # What a device imports in any case: the command, the agent, and torch with the work.
+    # Every device imports these; forked processes share them.
+    import edge_client.agent.agent
+    import edge_client.agent.task_runner
+    import edge_client.cli.commands.run  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    nursery = os.getpid()
+    fork_server = os.getpid()
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _live(json.loads(line), nursery)
+            _run_device(json.loads(line), fork_server)
         print(pid, flush=True)
 
 
-def _live(born: dict[str, Any], nursery: int) -> None:
+def _run_device(request: dict[str, Any], fork_server: int) -> None:
     from edge_client.cli.main import main
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != nursery:
+    if os.getppid() != fork_server:
         os._exit(1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    log = os.open(born["log"], os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    log = os.open(request["log"], os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, nothing), (1, log), (2, log)):
         os.dup2(source, target)
     sys.stdout = sys.stderr = os.fdopen(log, "w", buffering=1)
-    os._exit(main(born["argv"]))
+    os._exit(main(request["argv"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server that breaks on its own side: the run ends as failed, with a reason, and devices are told."""
+"""A server with an internal error ends the run as failed, with a reason, and informs the devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.coordinator.aggregator import Aggregator
 from tests.integration.conftest import Run, demo_config
-from tests.integration.in_threads import devices
+from tests.integration.device_threads import devices
 
 
 def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(

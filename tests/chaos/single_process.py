@@ -1,7 +1,6 @@
-"""A server's machine, coordinator and disk on one desk with two devices: no network, no process, no clock.
+"""The server's state machine, coordinator and disk with two devices, without network, processes and clock.
 
-What a device would answer is trained once and remembered, so that a run which dies at one write after the
-other costs no training.
+Updates are trained once and cached, so a run that is repeated with a crash at each write trains only once.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, Tr
 from schemas.tensors.blobs import decode_chunk, digest_of
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
 
-FEDERATION, RUN = "desk", "desk-1"
+FEDERATION, RUN = "single", "single-1"
 TIERS = {"weak": 1, "strong": 5}
 CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
 MEASURED = DeliveryMetrics(
@@ -61,7 +60,7 @@ MEASURED = DeliveryMetrics(
 
 @dataclass
 class Device:
-    """A device that survives everything; what it was acknowledged is what must never be lost."""
+    """A device that never crashes; acknowledged updates must never be lost."""
 
     name: str
     store: BlobStore
@@ -71,7 +70,7 @@ class Device:
     acknowledged: set[str] = field(default_factory=set)
 
     def answer(self, task: Task, server: BlobStore) -> Update:
-        """Train, or remember having trained, what the task asks for."""
+        """The update of the task, from the cache if this task was trained before."""
         key = task.model_copy(update={"attempt": 1, "deadline_s": None}).model_dump_json()
         if key not in self.answers:
             for ref in task.blobs.values():
@@ -96,8 +95,8 @@ def make_devices(folder: Path) -> dict[str, Device]:
     return devices
 
 
-class Desk:
-    """One life of the server: from its start to the end of the run, or to its death."""
+class SingleProcessServer:
+    """The server from one start to the end of the run, or to a crash."""
 
     def __init__(self, folder: Path, config: Config, devices: dict[str, Device]) -> None:
         self.devices, self.now = devices, 0.0
@@ -113,8 +112,8 @@ class Desk:
         self.todo: deque[Callable[[], None]] = deque()
         self.outcome: str | None = None
 
-    def live(self) -> str:
-        """Go on until the run is over; returns its outcome."""
+    def run(self) -> str:
+        """Continue until the run ends; returns its outcome."""
         self._step(Started())
         for number, (name, tier) in enumerate(TIERS.items()):
             birth = Birth(
@@ -135,13 +134,13 @@ class Desk:
 
     def _wait(self) -> None:
         self.now += 1.0
-        assert self.now < 1000, f"nothing goes on: {self.federation.phase}"
+        assert self.now < 1000, f"no progress: {self.federation.phase}"
         self._step(Tick())
 
     def _step(self, event: Event) -> None:
         self.federation, commands = rounds.step(self.federation, event, self.now)
         for command in commands:
-            # Jobs of the coordinator know their task from the moment that they are asked for.
+            # A job of the coordinator holds the task of the moment at which it was queued.
             if isinstance(command, CheckUpdate):
                 task = self.federation.participants[command.device].assignment.task
                 self.todo.append(partial(self._check, command, task))
@@ -154,7 +153,7 @@ class Desk:
     def _do(self, command: Command) -> None:
         match command:
             case Send(device, message):
-                self._reach(self.devices[device], message)
+                self._deliver(self.devices[device], message)
             case PlanRound():
                 self._step(self.coordinator.planner.plan(command))
             case CloseRound():
@@ -170,7 +169,7 @@ class Desk:
             case Announce() | SendChunks() | Note():
                 pass
 
-    def _reach(self, device: Device, message: object) -> None:
+    def _deliver(self, device: Device, message: object) -> None:
         match message:
             case TrainTask():
                 device.claimed = device.answer(message, self.coordinator.storage.store)

@@ -1,4 +1,4 @@
-"""A federation over a broker that starts from the model of an earlier run."""
+"""A run over a broker that starts from the model of an earlier run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from edge_server.storage.run_folder import RunFolder
 from tests.integration.conftest import DEADLINE_S, Command, read_until
 
 
-def test_a_server_begins_with_the_model_of_another_run_and_notes_it(command: Command, tmp_path: Path) -> None:
+def test_a_server_starts_from_the_model_of_another_run_and_records_it(
+    command: Command, tmp_path: Path
+) -> None:
     words = ["data.source=digits", "model.name=mlp"]
     config = load_config("fedavg", [*words, "federation.seed=5"])
     assemble(config, "run-1", RunFolder.create(tmp_path / "first", config)).suspend()
@@ -27,5 +29,5 @@ def test_a_server_begins_with_the_model_of_another_run_and_notes_it(command: Com
     process.communicate(timeout=DEADLINE_S)
     about = json.loads((out / "summary.json").read_text())["started_from"]
     assert (about["run"], about["round"]) == ("run-1", 0)
-    begun = out / "models" / "round-0000" / "state.safetensors"
-    assert begun.read_bytes() == (first / "state.safetensors").read_bytes()
+    initial = out / "models" / "round-0000" / "state.safetensors"
+    assert initial.read_bytes() == (first / "state.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""Who says what on the broker, and when: a subscriber that survives the broker."""
+"""A subscriber that records when the server and the devices publish; it outlives restarts of the broker."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 SERVER = "server"
 
 
-class Spy:
-    """Notes the last live sign of the server and of every device, and every acknowledged update."""
+class BrokerObserver:
+    """Records the times of the server's announcements and devices' births, and every acknowledged update."""
 
     def __init__(self, port: int, federation: str) -> None:
         root = f"fed/v1/{federation}"
-        # Not the models: a listener to all of them would be the broker's heaviest client.
+        # Without the models: a subscriber to all of them would be the broker's largest load.
         self._filters = [
             (f"{root}/{topic}", 1) for topic in ("all/#", "devices/+/up/birth", "devices/+/down/control")
         ]
@@ -30,18 +30,18 @@ class Spy:
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         self._client.reconnect_delay_set(0.1, 0.2)  # type: ignore[arg-type]
         self._client.on_connect = lambda client, *_: client.subscribe(self._filters)
-        self._client.on_message = self._heard
+        self._client.on_message = self._on_message
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()
 
     def sign_after(self, who: str, moment: float) -> float | None:
-        """When `who` first spoke after that moment, as far as is known."""
+        """The first message of `who` after `moment` (monotonic seconds), or None."""
         signs = self._signs[who]
         first = bisect_right(signs, moment)
         return signs[first] if first < len(signs) else None
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something that was heard makes the condition true."""
+        """Wait until a message makes the condition true; returns whether one did."""
         with self._changed:
             return self._changed.wait_for(condition, timeout=timeout_s)
 
@@ -50,7 +50,7 @@ class Spy:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _heard(self, client: mqtt.Client, userdata: object, message: mqtt.MQTTMessage) -> None:
+    def _on_message(self, client: mqtt.Client, userdata: object, message: mqtt.MQTTMessage) -> None:
         now = time.monotonic()
         parts = message.topic.split("/")[3:]
         with self._changed:
@@ -65,6 +65,6 @@ class Spy:
             self._changed.notify_all()
 
     def _acknowledgement(self, device: str, payload: bytes) -> None:
-        said = json.loads(payload)
-        if said["kind"] == "acknowledgement" and said.get("digest"):
-            self.acknowledged.add((device, said["digest"]))
+        message = json.loads(payload)
+        if message["kind"] == "acknowledgement" and message.get("digest"):
+            self.acknowledged.add((device, message["digest"]))

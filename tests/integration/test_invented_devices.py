@@ -1,4 +1,4 @@
-"""A broker without access control, and somebody who makes up devices by the thousand."""
+"""A client of a broker without access control invents thousands of devices."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paho.mqtt.enums import CallbackAPIVersion
 from edge_client.system.logging.rate_limit import MOST_DEVICES, LimitedHandler
 from edge_client.transport.broker_address import BrokerAddress
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
-from tests.integration.in_threads import devices
+from tests.integration.device_threads import devices
 
-GHOSTS, RUBBISH = 1500, 1500
+GHOSTS, MALFORMED = 1500, 1500
 CARD = {"source": "digits", "examples": 10, "input_shape": [1, 8, 8], "num_classes": 10}
 
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What a process would write to its log."""
+    """The text that a process would write to its log."""
     handler, stream = LimitedHandler(), io.StringIO()
     handler.setStream(stream)
     handler.setLevel(logging.WARNING)
@@ -33,7 +33,7 @@ def written() -> Iterator[io.StringIO]:
 
 
 def flood(address: BrokerAddress) -> None:
-    """Births of devices that are not there, retained, and rubbish in the names of others."""
+    """Publish retained births of devices that do not exist, and malformed messages of others."""
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="mallory", protocol=mqtt.MQTTv5)
     client.connect(address.host, address.port)
     client.loop_start()
@@ -41,7 +41,7 @@ def flood(address: BrokerAddress) -> None:
         name = f"ghost-{number}"
         birth = {"kind": "birth", "federation": "test", "device": name, "session": 1, "data": CARD}
         last = client.publish(f"fed/v1/test/devices/{name}/up/birth", json.dumps(birth), qos=1, retain=True)
-    for number in range(RUBBISH):
+    for number in range(MALFORMED):
         last = client.publish(f"fed/v1/test/devices/junk-{number}/up/control", b'{"kind": "gossip"}', qos=1)
     last.wait_for_publish(DEADLINE_S)
     client.disconnect()
@@ -49,7 +49,7 @@ def flood(address: BrokerAddress) -> None:
 
 
 @ONE_BROKER
-def test_a_run_starts_and_ends_with_its_devices_whoever_else_is_made_up(
+def test_a_run_starts_and_ends_with_its_real_devices(
     serve, address: BrokerAddress, tmp_path: Path, written: io.StringIO
 ) -> None:
     config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 2, "deliver": "false"})
@@ -62,5 +62,5 @@ def test_a_run_starts_and_ends_with_its_devices_whoever_else_is_made_up(
     (record,) = run.server._reporter.counters.history
     assert set(record.selected) == set(record.completed) == set(run.server._driver.federation.fleet.devices)
     assert len(record.selected) == 2
-    # Lines of two kinds at most: what is unknown is refused, and newcomers are passed over.
+    # At most two kinds of lines: refused unknown messages and new devices that are not planned.
     assert 0 < len(written.getvalue().splitlines()) <= 2 * (MOST_DEVICES + 2)

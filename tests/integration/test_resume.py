@@ -1,4 +1,4 @@
-"""A server that goes down in mid-run and goes on: put down, out of room, or started twice by mistake."""
+"""A server stops during a run and continues: SIGTERM, a full disk, a second start by mistake."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from edge_server.storage.run_names import run_name
 from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until
-from tests.integration.in_threads import devices
+from tests.integration.device_threads import devices
 
-WORDS = ("data.source=digits", "federation.name=going-on", "test-samples=50", "local-epochs=1")
+WORDS = ("data.source=digits", "federation.name=resume", "test-samples=50", "local-epochs=1")
 
 
-def test_the_same_command_goes_on_with_a_run_that_was_put_down(
+def test_the_same_command_continues_a_run_that_was_terminated(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = demo_config(**{"federation.name": "going-on", "clients.num-clients": 2})
+    config = demo_config(**{"federation.name": "resume", "clients.num-clients": 2})
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)
     with running_broker("embedded", tmp_path / "broker") as broker:
@@ -56,21 +56,21 @@ def test_the_same_command_goes_on_with_a_run_that_was_put_down(
     assert all(len(line["completed"]) == 2 for line in history)
     assert json.loads((out / "summary.json").read_text())["outcome"] == "finished"
     again = list(replay(out))
-    assert [one.round for one in again] == [line["round"] for line in history]
-    assert {one.verdict for one in again} == {ReplayVerdict.AGREES}
+    assert [result.round for result in again] == [line["round"] for line in history]
+    assert {result.verdict for result in again} == {ReplayVerdict.AGREES}
 
 
-def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path) -> None:
-    begun(tmp_path / "run", demo_config())
+def test_a_run_of_another_configuration_is_not_continued(tmp_path: Path) -> None:
+    interrupted_run(tmp_path / "run", demo_config())
     other = demo_config(**{"learning-rate": 0.5})
     with pytest.raises(ConfigError, match=r"training.learning-rate is .*, not 0.5"):
         open_run(tmp_path / "run", other, make_rules(other), now=0.0)
 
 
-def test_one_that_died_before_it_planned_anything_begins_afresh(tmp_path: Path) -> None:
+def test_a_run_that_crashed_before_its_first_planning_starts_again(tmp_path: Path) -> None:
     config = demo_config()
     folder, _ = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
-    assemble(config, "cut-off", folder).suspend()
+    assemble(config, "interrupted", folder).suspend()
     for journal in (b"", None):
         _, recovered = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
         assert recovered is None
@@ -80,9 +80,9 @@ def test_one_that_died_before_it_planned_anything_begins_afresh(tmp_path: Path) 
             path.write_bytes(journal)
 
 
-def test_what_an_earlier_version_has_left_is_not_touched(tmp_path: Path) -> None:
+def test_the_files_of_an_unsupported_version_are_not_changed(tmp_path: Path) -> None:
     config = demo_config()
-    begun(tmp_path / "run", config)
+    interrupted_run(tmp_path / "run", config)
     (tmp_path / "run" / "history.jsonl").write_text("{}\n")
     (tmp_path / "run" / "journal.sqlite").write_bytes(b"")
     with pytest.raises(ConfigError, match="format 0"):
@@ -90,34 +90,34 @@ def test_what_an_earlier_version_has_left_is_not_touched(tmp_path: Path) -> None
     assert (tmp_path / "run" / "history.jsonl").read_text() == "{}\n"
 
 
-def test_only_an_unfinished_run_of_the_same_configuration_is_found_again(tmp_path: Path) -> None:
+def test_only_an_unfinished_run_of_the_same_configuration_is_found(tmp_path: Path) -> None:
     config = demo_config()
-    begun(tmp_path / "same", config)
-    begun(tmp_path / "other", demo_config(**{"learning-rate": 0.5}))
-    begun(tmp_path / "ended", config)
+    interrupted_run(tmp_path / "same", config)
+    interrupted_run(tmp_path / "other", demo_config(**{"learning-rate": 0.5}))
+    interrupted_run(tmp_path / "ended", config)
     (tmp_path / "ended" / "summary.json").write_text("{}")
     (tmp_path / "no-run").mkdir()
     assert unfinished_run(tmp_path, config) == tmp_path / "same"
     assert unfinished_run(tmp_path / "nowhere", config) is None
 
 
-def test_a_folder_is_one_servers_at_a_time(tmp_path: Path) -> None:
+def test_only_one_server_uses_a_folder_at_a_time(tmp_path: Path) -> None:
     with locked(tmp_path / "run"), pytest.raises(ConfigError, match="another server runs there"):
         locked(tmp_path / "run").__enter__()
     with locked(tmp_path / "run"):
         pass
 
 
-def begun(path: Path, config: Config) -> None:
-    """A run that was cut off right after its first planning."""
+def interrupted_run(path: Path, config: Config) -> None:
+    """A run that was interrupted right after its first planning."""
     folder, _ = open_run(path, config, make_rules(config), now=0.0)
-    coordinator = assemble(config, "cut-off", folder)
+    coordinator = assemble(config, "interrupted", folder)
     coordinator.storage.journal.planned(1, 1, {})
     coordinator.suspend()
 
 
-class Life:
-    """One life of a server, in a thread of this process; `planning_2` is called when round 2 is planned."""
+class ServerRun:
+    """A server from one start to its end, in a thread; `planning_2` is called when round 2 is planned."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Life:
         address: BrokerAddress,
         out: Path,
         *,
-        planning_2: Callable[[Life], object] = lambda life: None,
+        planning_2: Callable[[ServerRun], object] = lambda run: None,
     ) -> None:
         self.watched = Watched()
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
@@ -141,24 +141,24 @@ class Life:
         coordinator.planner.plan = planned  # type: ignore[method-assign]
         self.server = Server(address, coordinator, self.watched, recovered)
         self.ended: Any = None
-        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             self.ended = self.server.run()
         except BaseException as error:
             self.ended = error
 
     def end(self) -> Any:
-        """What came of it: a summary, or what was raised."""
+        """Wait for the end; returns the summary or the exception."""
         self._thread.join(timeout=DEADLINE_S)
-        assert self.ended is not None, f"not over; last: {self.watched.last}"
+        assert self.ended is not None, f"not finished; last: {self.watched.last}"
         return self.ended
 
 
 @pytest.mark.parametrize("where", ["close", "write_chunk"])
-def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
+def test_a_full_disk_suspends_the_run_and_leaves_the_model_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -170,15 +170,15 @@ def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
         with devices(config, address, tmp_path / "devices"):
             with monkeypatch.context() as broken:
 
-                def disk_fills_up(life: Life) -> None:
+                def disk_fills_up(run: ServerRun) -> None:
                     owner = (
-                        life.coordinator.storage.store
+                        run.coordinator.storage.store
                         if where == "write_chunk"
-                        else life.coordinator.aggregator
+                        else run.coordinator.aggregator
                     )
                     broken.setattr(owner, where, full)
 
-                suspended = Life(config, address, tmp_path / "run", planning_2=disk_fills_up).end()
+                suspended = ServerRun(config, address, tmp_path / "run", planning_2=disk_fills_up).end()
             assert isinstance(suspended, Suspended)
             assert suspended.failed
             assert "No space left on device" in str(suspended)
@@ -187,11 +187,11 @@ def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
             }
             assert before
             assert not (tmp_path / "run" / "summary.json").exists()
-            again = Life(config, address, tmp_path / "run")
+            again = ServerRun(config, address, tmp_path / "run")
             summary = again.end()
             assert summary.outcome == "finished"
             assert summary.rounds == 3
     for path, data in before.items():
         with contextlib.suppress(FileNotFoundError):
             assert path.read_bytes() == data
-    assert {one.verdict for one in replay(tmp_path / "run")} == {ReplayVerdict.AGREES}
+    assert {result.verdict for result in replay(tmp_path / "run")} == {ReplayVerdict.AGREES}

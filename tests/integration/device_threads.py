@@ -1,4 +1,4 @@
-"""Devices in threads of this process, for what processes have no part in: torch is imported once for all."""
+"""Devices in threads of this process: torch is imported only once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from schemas.values import CapabilityProfile
 def devices(
     config: Config, address: BrokerAddress, state: Path, *, first: int = 0
 ) -> Iterator[list[Future[str | None]]]:
-    """The devices of `edge_server.cli.demo.devices` from number `first` on; how the run ended for each.
+    """The devices of `edge_server.cli.demo.devices` from number `first` on; yields their outcomes as futures.
 
-    They end with the block.
+    They are stopped at the end of the block.
     """
     agents = [_agent(config, address, state, index) for index in range(first, config.clients.num_clients)]
     with ThreadPoolExecutor(len(agents)) as pool:

@@ -1,0 +1,160 @@
+"""One run with a seeded schedule of failures, and its outcome.
+
+The seed decides which process fails next, and when. The instruction that the process has reached differs from
+run to run, but all runs must end with the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge_server.storage.journal_reader import JournalReader
+from tests.chaos.fork_server import ForkServer
+from tests.chaos.observer import SERVER, BrokerObserver
+from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, Processes
+
+WEIGHTS = {"server": 0.25, "device": 0.45, "broker": 0.1, "link": 0.2}
+RECOVERY_S = 90.0
+OVERLAP = 0.3
+"""Probability that a failure is injected before the system has recovered from the previous one."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The `victims` that were killed or cut off at `moment` (monotonic seconds)."""
+
+    kind: str
+    victims: tuple[str, ...]
+    moment: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Models' digests and updates by round, the final model, and seconds to recover by kind of failure."""
+
+    models: tuple[str, ...]
+    made_of: tuple[tuple[tuple[str, str], ...], ...]
+    final: bytes
+    lost: int
+    doubled: int
+    failures: int = 0
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
+
+
+class DisturbedRun:
+    """Runs a federation and injects failures."""
+
+    def __init__(
+        self,
+        folder: Path,
+        fork_server: ForkServer,
+        *,
+        rounds: int,
+        failures: int,
+        seed: int,
+        persistent: bool = False,
+    ) -> None:
+        self._random = random.Random(seed)
+        self._failures, self._rounds = failures, rounds
+        self._processes = Processes(folder, fork_server, rounds=rounds, persistent=persistent)
+        self._observer = BrokerObserver(self._processes.port, FEDERATION)
+        self._injected: list[Failure] = []
+        self._pending: list[Failure] = []
+        self._seconds: dict[str, list[float]] = {kind: [] for kind in WEIGHTS}
+        self.log: list[str] = []
+
+    def run(self) -> Outcome:
+        """Inject failures until the schedule or the run ends."""
+        try:
+            self._processes.open()
+            self._await_all(0.0)
+            while len(self._injected) < self._failures and not self._over(self._random.uniform(0.05, 1.0)):
+                self._inject()
+                if self._random.random() > OVERLAP:
+                    self._await_recovery()
+            self._await_recovery()
+            until = time.monotonic() + DEADLINE_S
+            while not self._over(0.5):
+                assert time.monotonic() < until, f"the run does not end; {self.log[-20:]}"
+            return self._outcome()
+        finally:
+            self._observer.close()
+            self._processes.close()
+
+    # --- failures ---
+    def _inject(self) -> None:
+        kind = self._random.choices(list(WEIGHTS), WEIGHTS.values())[0]
+        device = self._random.choice(DEVICES)
+        busy = {victim for failure in self._pending for victim in failure.victims}
+        victims = {"server": (SERVER,), "broker": DEVICES}.get(kind, (device,))
+        if busy & set(victims) or (kind == "server" and self._processes.over):
+            return
+        moment = {
+            "server": self._processes.kill_server,
+            "broker": self._processes.kill_broker,
+            "device": lambda: self._processes.kill_device(device),
+            "link": lambda: self._processes.cut_link(device),
+        }[kind]()
+        failure = Failure(kind, victims, moment)
+        self._injected.append(failure)
+        self._pending.append(failure)
+        self.log.append(f"{moment:.2f} {kind} {device if len(victims) == 1 else ''}")
+
+    def _settle(self) -> bool:
+        """Record the victims that have recovered; returns whether all have."""
+        for failure in list(self._pending):
+            back = [self._observer.sign_after(victim, failure.moment) for victim in failure.victims]
+            if None not in back:
+                self._pending.remove(failure)
+                self._seconds[failure.kind].append(max(at for at in back if at) - failure.moment)
+        return not self._pending
+
+    def _await_recovery(self) -> None:
+        """Wait until every victim has recovered or the run has ended."""
+        until = time.monotonic() + RECOVERY_S
+        while not self._observer.wait(self._settle, 0.5) and not self._processes.over:
+            assert time.monotonic() < until, f"not recovered: {self._pending}; {self.log[-10:]}"
+        if self._processes.over:
+            self._pending.clear()
+
+    def _await_all(self, moment: float) -> None:
+        """Wait for a message of the server and of every device."""
+        there = self._observer.wait(
+            lambda: all(self._observer.sign_after(who, moment) for who in (SERVER, *DEVICES)), DEADLINE_S
+        )
+        assert there, "some processes have published nothing"
+
+    def _over(self, timeout_s: float) -> bool:
+        """Whether the run has ended; waits up to `timeout_s` seconds."""
+        self._observer.wait(lambda: self._processes.over, timeout_s)
+        return self._processes.over
+
+    # --- outcome ---
+    def _outcome(self) -> Outcome:
+        with closing(JournalReader(self._processes.run / "journal.sqlite")) as reader:
+            rounds = reader.rounds()
+        made_of = [
+            tuple(sorted((update.device, update.digest) for update in closed.updates)) for closed in rounds
+        ]
+        counted = Counter(pair for made in made_of for pair in made)
+        twice = sum(len(made) - len({device for device, _ in made}) for made in made_of)
+        version = self._processes.run / "models" / f"round-{self._rounds:04d}" / "state.safetensors"
+        history = (self._processes.run / "history.jsonl").read_text().splitlines()
+        assert [json.loads(line)["round"] for line in history] == list(range(1, self._rounds + 1))
+        return Outcome(
+            tuple(closed.state_sha256 for closed in rounds),
+            tuple(made_of),
+            version.read_bytes(),
+            lost=len(self._observer.acknowledged - counted.keys()),
+            doubled=twice,
+            failures=len(self._injected),
+            seconds=self._seconds,
+            log=tuple(self.log),
+        )
