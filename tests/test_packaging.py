@@ -96,7 +96,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_is_installed_without_anything_heavy(board, tmp_path):
     listed = run(board / "python", "-m", "pip", "list", "--format", "json", cwd=tmp_path)
-    names = {one["name"].lower().replace("_", "-") for one in json.loads(listed.stdout)}
+    names = {package["name"].lower().replace("_", "-") for package in json.loads(listed.stdout)}
     assert {"edge-federation", "numpy", "onnxruntime", "pillow", "pydantic", "safetensors"} <= names
     assert names & {"torch", "torchvision", "paho-mqtt", "onnx", "onnxscript", "rich", "pytest"} == set()
 
@@ -187,7 +187,9 @@ def test_serve_answers(board, digits, tmp_path):
         finally:
             process.terminate()
         assert process.wait(60) == 0
-    right = sum(one["top"][0]["index"] == label for one, label in zip(results, test.labels, strict=True))
+    right = sum(
+        result["top"][0]["index"] == label for result, label in zip(results, test.labels, strict=True)
+    )
     # What the nearest mean image gets right of 20; 2 is chance.
     assert right > 14
 

@@ -126,7 +126,7 @@ def _call(node: ast.Call, names: dict[str, str]) -> Iterator[Finding]:
     name = _dotted(node.func, names)
     if name in REQUIRED:
         keyword, value = REQUIRED[name]
-        if not any(one.arg == keyword and _is(one.value, value) for one in node.keywords):
+        if not any(argument.arg == keyword and _is(argument.value, value) for argument in node.keywords):
             yield Finding(node.lineno, name)
     first = node.args[0] if node.args else None
     if name == "importlib.import_module" and isinstance(first, ast.Constant) and isinstance(first.value, str):

@@ -14,7 +14,7 @@ TOLERANCE = 1e-4
 def answers(path: str) -> tuple[list[tuple[str, float]], float]:
     """The first class of each image with its probability; the accuracy."""
     said = json.loads(Path(path).read_text())
-    return [(one["top"][0]["name"], one["top"][0]["probability"]) for one in said["results"]], said[
+    return [(result["top"][0]["name"], result["top"][0]["probability"]) for result in said["results"]], said[
         "accuracy"
     ]
 

@@ -133,11 +133,11 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
 def figures(options: Options) -> list[Figure]:
     """What is shipped, and float32."""
     settings = _settings(options)
-    plain = [run("heterofl", one) for one in settings]
+    plain = [run("heterofl", setting) for setting in settings]
     up = next(name for name, codecs in UPLINKS.items() if _are(codecs, DEFAULT_UPLINK))
     down = next(name for name, codecs in DOWNLINKS.items() if _are(codecs, DEFAULT_DOWNLINK))
     ways = {"uplink": UPLINKS[up], "downlink": DOWNLINKS[down]}
-    ours, full = [run("heterofl", one, **ways) for one in settings], _full(settings)
+    ours, full = [run("heterofl", setting, **ways) for setting in settings], _full(settings)
     label = f"{up} up, {down} down, the default"
     return [
         *_upward(PLAIN, plain, plain, full, shipped=False),
@@ -149,9 +149,9 @@ def figures(options: Options) -> list[Figure]:
 def every(options: Options) -> list[Figure]:
     """The whole table."""
     settings = _settings(options)
-    plain = [run("heterofl", one) for one in settings]
+    plain = [run("heterofl", setting) for setting in settings]
     found = [*upward(settings, plain, UPLINKS), *downward(settings, plain, USUAL_DOWN)]
-    return [replace(one, area=EVERY) for one in found]
+    return [replace(figure, area=EVERY) for figure in found]
 
 
 def _settings(options: Options) -> list[Setting]:
@@ -163,7 +163,7 @@ def _are(codecs: Sequence[Any], pieces: tuple[Component, ...]) -> bool:
 
 
 def _full(settings: Sequence[Setting]) -> list[Taken]:
-    return [run("fedavg", _short(one)) for one in settings]
+    return [run("fedavg", _short(setting)) for setting in settings]
 
 
 def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
@@ -172,8 +172,10 @@ def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[
     for name in names:
         short = name in SAME_NUMBERS
         ours = [
-            run("heterofl", _short(one) if short else one, uplink=UPLINKS[name]) if name != PLAIN else known
-            for one, known in zip(settings, plain, strict=True)
+            run("heterofl", _short(setting) if short else setting, uplink=UPLINKS[name])
+            if name != PLAIN
+            else known
+            for setting, known in zip(settings, plain, strict=True)
         ]
         shipped = _are(UPLINKS[name], DEFAULT_UPLINK)
         label = f"{name}, the default" if shipped else name
@@ -185,7 +187,7 @@ def downward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterabl
     """The same of models on their way down, over float32 of the same sub-models."""
     found = []
     for name in names:
-        ours = [run("heterofl", one, downlink=DOWNLINKS[name]) for one in settings]
+        ours = [run("heterofl", setting, downlink=DOWNLINKS[name]) for setting in settings]
         found += [_fewer_down(f"{name} down", ours, plain), _points(f"{name} down", ours, plain, None)]
     return found
 
@@ -211,14 +213,14 @@ def _upward(
     if name in SAME_NUMBERS:
         return [bytes_up]
     if name == PLAIN:
-        accuracies = tuple(100 * one.accuracy for one in ours)
+        accuracies = tuple(100 * outcome.accuracy for outcome in ours)
         return [bytes_up, Figure(AREA, f"{PLAIN}: accuracy", "%", accuracies)]
     return [bytes_up, _points(name, ours, plain, -POINTS if shipped else None)]
 
 
 def _points(label: str, ours: Sequence[Taken], plain: Sequence[Taken], target: float | None) -> Figure:
     points = tuple(100 * (mine.accuracy - its.accuracy) for mine, its in zip(ours, plain, strict=True))
-    accuracies = ", ".join(f"{100 * one.accuracy:.1f}%" for one in ours)
+    accuracies = ", ".join(f"{100 * outcome.accuracy:.1f}%" for outcome in ours)
     name = f"{label}: points of accuracy above {PLAIN}"
     return Figure(AREA, name, "", points, target, "at least", f"accuracy {accuracies}")
 
@@ -234,7 +236,7 @@ def main() -> None:
     parser.add_argument("--down", nargs="*", choices=list(DOWNLINKS), help="codecs of models to measure")
     args = parser.parse_args()
     settings = [Setting(Options(args.data_root), seed, args.rounds, args.workers) for seed in args.seeds]
-    plain = [run("heterofl", one) for one in settings]
+    plain = [run("heterofl", setting) for setting in settings]
     usual = USUAL_DOWN if len(args.only) == len(UPLINKS) else ()
     down = usual if args.down is None else args.down
     print(table([*upward(settings, plain, args.only), *downward(settings, plain, down)]))

@@ -49,7 +49,7 @@ def import_figure(turns: Sequence[Turn]) -> Figure:
         "s",
         tuple(ours - bare for bare, _, ours in turns),
         target=TARGET_S,
-        detail=f"beyond a bare interpreter ({min(one[0] for one in turns):.3f} s); paho and pydantic alone "
+        detail=f"beyond a bare interpreter ({min(turn[0] for turn in turns):.3f} s); paho and pydantic alone "
         f"take {floor:.3f} s of it; torch is {'IMPORTED' if torch else 'not imported'}",
         reason="beside paho and pydantic it is the making of classes: a hundred frozen dataclasses for what "
         "may happen and be done, sixty of pydantic's for what is said",

@@ -62,7 +62,7 @@ def _travelled(options: Options) -> Figure:
 
 def _trained(repeats: int) -> list[Figure]:
     raw = [json.loads(_output("tests.training_memory", TRAINING)) for _ in range(repeats)]
-    ratios = tuple(one["measured"] / one["predicted"] for one in raw)
+    ratios = tuple(measurement["measured"] / measurement["predicted"] for measurement in raw)
     predicted = raw[0]["predicted"] / 1e6
     told = f"growth in two rounds of batch 32, one thread, over the cost model's {predicted:.1f} MB"
     name = "train the tier-1 two-nn, over its cost model"
@@ -74,8 +74,8 @@ def _devices(options: Options, repeats: int) -> list[Figure]:
     runs = [_device(options, deliver=False) for _ in range(repeats)]
     with_export = _device(options, deliver=True)
     told = "edge-client run: agent and training in one process, two rounds; resident set at its peak"
-    resident = tuple(one["rss"] / 1e6 for one in runs)
-    proportional = tuple(one["pss"] / 1e6 for one in runs)
+    resident = tuple(run["rss"] / 1e6 for run in runs)
+    proportional = tuple(run["pss"] / 1e6 for run in runs)
     name = "a device process"
     return [
         Figure(AREA, name, "MB", resident, MOST_MB, detail=told, raw={"runs": runs}),

@@ -27,8 +27,8 @@ def device_over_plain(make: Callable[[], Epoch], *, pairs: int) -> tuple[float, 
     `make` is called in each of the two processes, which get it pickled, and returns what trains an epoch.
     """
     with _trainer(make, as_device=True) as device, _trainer(make, as_device=False) as plain:
-        for one in (device, plain):
-            _epoch(one)
+        for side in (device, plain):
+            _epoch(side)
         return tuple(_epoch(device) / _epoch(plain) for _ in range(pairs))
 
 

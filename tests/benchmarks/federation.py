@@ -178,7 +178,9 @@ def _used(started: Started, broker: RunningBroker) -> dict[str, float]:
 
 
 def _memory(started: Started) -> dict[str, float]:
-    devices = [sum(family_peaks(one.pid).values()) for name, one in started.all.items() if name != "server"]
+    devices = [
+        sum(family_peaks(process.pid).values()) for name, process in started.all.items() if name != "server"
+    ]
     return {
         "device": sum(devices) / len(devices),
         "server": sum(family_peaks(started.all["server"].pid).values()),

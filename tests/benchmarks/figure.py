@@ -54,7 +54,7 @@ class Figure:
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Figure:
         """Back from `as_json`."""
-        own = {one.name: told[one.name] for one in fields(cls)}
+        own = {known.name: told[known.name] for known in fields(cls)}
         return cls(**{**own, "values": tuple(own["values"])})
 
 
@@ -72,24 +72,28 @@ def table(figures: Sequence[Figure]) -> str:
         "| area | figure | median | lowest to highest | n | target | |",
         "| --- | --- | ---: | --- | ---: | --- | --- |",
     ]
-    for one in figures:
-        wanted = f"{one.bound} {_number(one.target)}" if one.target is not None else ""
+    for figure in figures:
+        wanted = f"{figure.bound} {_number(figure.target)}" if figure.target is not None else ""
         taken = (
-            [_number(v) for v in (one.median, min(one.values), max(one.values))] if one.values else [""] * 3
+            [_number(v) for v in (figure.median, min(figure.values), max(figure.values))]
+            if figure.values
+            else [""] * 3
         )
-        unit = f" {one.unit}" if one.unit and one.values else ""
-        spread = f"{taken[1]} to {taken[2]}" if len(one.values) > 1 else ""
+        unit = f" {figure.unit}" if figure.unit and figure.values else ""
+        spread = f"{taken[1]} to {taken[2]}" if len(figure.values) > 1 else ""
         lines.append(
-            f"| {one.area} | {one.name} | {taken[0]}{unit} | {spread} | {len(one.values)} | {wanted} "
-            f"| {one.verdict} |"
+            f"| {figure.area} | {figure.name} | {taken[0]}{unit} | {spread} | {len(figure.values)} "
+            f"| {wanted} | {figure.verdict} |"
         )
     return "\n".join(lines)
 
 
 def remarks(figures: Sequence[Figure]) -> str:
     """What was measured, and why targets were missed or nothing was measured, a line per figure."""
-    told = [(one, "; ".join(part for part in (one.detail, _reason(one)) if part)) for one in figures]
-    return "\n".join(f"- **{one.area}, {one.name}**: {text}" for one, text in told if text)
+    described = [
+        (figure, "; ".join(part for part in (figure.detail, _reason(figure)) if part)) for figure in figures
+    ]
+    return "\n".join(f"- **{figure.area}, {figure.name}**: {text}" for figure, text in described if text)
 
 
 def _reason(figure: Figure) -> str:

@@ -43,7 +43,7 @@ def figures(options: Options) -> list[Figure]:
     pairs = 1 if options.quick else 7
     networks = NETWORKS[:1] if options.quick else NETWORKS
     with single_thread():
-        return [one for name, shape in networks for one in _of(name, shape, pairs)]
+        return [figure for name, shape in networks for figure in _of(name, shape, pairs)]
 
 
 def _of(name: str, shape: tuple[int, ...], pairs: int) -> Iterator[Figure]:

@@ -147,7 +147,7 @@ def _room(options: Options) -> Path | None:
 def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Figure]:
     what = f"{megabytes} MB to {DEVICES} devices and back"
     pairs = list(zip(beside, through, strict=True))
-    raw = {"beside": [vars(one) for one in beside], "through": [vars(one) for one in through]}
+    raw = {"beside": [vars(trip) for trip in beside], "through": [vars(trip) for trip in through]}
     return [
         Figure(
             AREA,
@@ -159,8 +159,8 @@ def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Fig
             reason="on loopback both ways are bound by the same cores and memory",
             raw=raw,
         ),
-        Figure(AREA, "  past the broker", "s", tuple(one.seconds for one in beside)),
-        Figure(AREA, "  through it", "s", tuple(one.seconds for one in through)),
+        Figure(AREA, "  past the broker", "s", tuple(trip.seconds for trip in beside)),
+        Figure(AREA, "  through it", "s", tuple(trip.seconds for trip in through)),
         Figure(
             AREA,
             "  bytes through the broker, past it over through it",
@@ -169,5 +169,5 @@ def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Fig
             target=0.01,
             detail="as the server counts them, control messages included, both ways",
         ),
-        Figure(AREA, "  MB through the broker", "MB", tuple(one.broker_bytes / 1e6 for one in beside)),
+        Figure(AREA, "  MB through the broker", "MB", tuple(trip.broker_bytes / 1e6 for trip in beside)),
     ]

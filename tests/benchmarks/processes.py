@@ -64,7 +64,7 @@ class Started:
 
     def cpu_seconds(self) -> dict[str, float]:
         """Processor time so far of each process that still runs, without that of what it has started."""
-        running = {name: one.pid for name, one in self.all.items() if one.poll() is None}
+        running = {name: process.pid for name, process in self.all.items() if process.poll() is None}
         return {name: cpu_seconds(pid) for name, pid in running.items()}
 
 

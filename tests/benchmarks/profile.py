@@ -83,7 +83,7 @@ def _spied(command: Sequence[str], graph: Path) -> list[str]:
 def _wait(started: Started, folder: Path) -> None:
     """Until the processes have ended, as the run's end makes them."""
     until = time.monotonic() + LIMIT_S
-    while running := [name for name, one in started.all.items() if one.poll() is None]:
+    while running := [name for name, process in started.all.items() if process.poll() is None]:
         failed = [name for name in WATCHED if started.all[name].poll()]
         if failed or time.monotonic() > until:
             raise NotProfiled(f"the run failed: {_said(folder)}")

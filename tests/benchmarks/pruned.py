@@ -88,9 +88,11 @@ def figures(options: Options) -> list[Figure]:
     found = []
     for name, shape in NETWORKS[:1] if options.quick else NETWORKS:
         timed = measured(name, shape, turns=2 if options.quick else TURNS)
-        full = next(one for one in timed if one.tier.whole)
+        full = next(timing for timing in timed if timing.tier.whole)
         found += [
-            _figure(f"{name} {shape[-1]}x{shape[-1]}", one, full) for one in timed if one.tier.number == 1
+            _figure(f"{name} {shape[-1]}x{shape[-1]}", timing, full)
+            for timing in timed
+            if timing.tier.number == 1
         ]
     return found
 
@@ -204,10 +206,10 @@ def _resident(data: bytes) -> int:
 
 def rows(name: str, shape: tuple[int, ...], timed: Sequence[Timed]) -> Iterator[str]:
     """The table's lines of one network."""
-    full = next(one for one in timed if one.tier.whole)
-    for one in timed:
-        tier, share = one.tier, one.tier.macs / full.tier.macs
-        ratios = sorted(mine / its for mine, its in zip(one.fp32, full.fp32, strict=True))
+    full = next(timing for timing in timed if timing.tier.whole)
+    for timing in timed:
+        tier, share = timing.tier, timing.tier.macs / full.tier.macs
+        ratios = sorted(mine / its for mine, its in zip(timing.fp32, full.fp32, strict=True))
         ratio = statistics.median(ratios)
         cells = (
             f"{name} {shape[-1]}x{shape[-1]}",
@@ -217,9 +219,9 @@ def rows(name: str, shape: tuple[int, ...], timed: Sequence[Timed]) -> Iterator[
             f"{tier.macs / 1e6:.2f} M",
             f"{len(tier.data) / 1e6:.2f} MB",
             f"{len(tier.int8) / 1e6:.2f} MB",
-            f"{statistics.median(one.fp32):.3f}",
-            f"{statistics.median(one.int8):.3f}",
-            f"{one.rss_bytes / 1e6:.0f}",
+            f"{statistics.median(timing.fp32):.3f}",
+            f"{statistics.median(timing.int8):.3f}",
+            f"{timing.rss_bytes / 1e6:.0f}",
             f"{share:.2f}",
             f"{ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
             f"{(ratio / share - 1) * 100:+.0f}%",

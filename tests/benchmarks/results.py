@@ -35,14 +35,14 @@ class Results:
             "taken": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(seconds, 1),
             "machine": dict(machine),
-            "figures": [one.as_json() for one in figures],
+            "figures": [figure.as_json() for figure in figures],
         }
         return replace(self, found={**self.found, name: entry})
 
     def told(self, order: Sequence[str]) -> str:
         """The table and the remarks below it, benchmarks in this order."""
         named = [self.found[name] for name in order if name in self.found]
-        figures = [Figure.of_json(one) for entry in named for one in entry["figures"]]
+        figures = [Figure.of_json(figure) for entry in named for figure in entry["figures"]]
         runs = [
             f"| {name} | {self.found[name]['taken']} | {self.found[name]['seconds']:.0f} s "
             f"| {self.found[name]['machine']['load_before']} |"

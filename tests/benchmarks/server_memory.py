@@ -116,7 +116,7 @@ def figures(options: Options) -> list[Figure]:
     found: list[Figure] = []
     counts = (2, 4) if options.quick else None
     for name, (few, many) in measured(options.folder, CASES, counts, small=options.quick).items():
-        ratios = [one.growth / one.model for one in (few, many)]
+        ratios = [count.growth / count.model for count in (few, many)]
         detail = (
             f"{few.clients} and {many.clients} clients: {ratios[0]:.2f} and {ratios[1]:.2f} models, "
             f"{few.seconds:.1f} and {many.seconds:.1f} s"
@@ -248,7 +248,9 @@ def main() -> None:
     args = parser.parse_args()
     chosen = {name: CASES[name] for name in args.cases or CASES}
     for name, both in measured(args.folder, chosen, args.clients).items():
-        told = [f"{one.clients} clients {one.growth / one.model:.2f} ({one.seconds:.1f} s)" for one in both]
+        told = [
+            f"{side.clients} clients {side.growth / side.model:.2f} ({side.seconds:.1f} s)" for side in both
+        ]
         print(f"{name:<20} {'   '.join(told)}", flush=True)
 
 

@@ -39,8 +39,8 @@ class Relay:
                 except OSError:
                     near.close()
                     continue
-                for one in (near, far):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for end in (near, far):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for source, sink, count in ((near, far, self.towards), (far, near, self.back)):
                     threading.Thread(target=_pass_on, args=(source, sink, count), daemon=True).start()
 
@@ -92,6 +92,6 @@ def _pass_on(source: socket.socket, sink: socket.socket, count: Count) -> None:
     finally:
         os.close(out)
         os.close(into)
-        for one in (source, sink):
+        for writer in (source, sink):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                writer.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""One browser for this folder: the driver's event loop ends with it, and tests elsewhere can have theirs."""
+"""One browser for this folder, whose event loop ends before tests elsewhere start their own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.browser.screen import Screen, opened_browser
 
 @pytest.fixture(scope="package")
 def new_page() -> Iterator[Callable[..., Any]]:
-    """Open a page in a context of its own."""
+    """Open a page in its own browser context."""
     with opened_browser() as new_page:
         yield new_page
 
 
 @pytest.fixture(scope="session")
 def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures go: $SCREENSHOTS, or a folder of this test run."""
+    """The folder of screenshots: $SCREENSHOTS, or a folder of this test run."""
     path = (
         Path(os.environ["SCREENSHOTS"])
         if "SCREENSHOTS" in os.environ
@@ -33,7 +33,7 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def screen(new_page: Callable[..., Any], shots: Path) -> Iterator[Callable[..., Screen]]:
-    """Open the dashboard at a URL, in a window of the size and theme given."""
+    """Open the dashboard at a URL with a window size and a theme."""
     pages = []
 
     def look(url: str, **settings: Any) -> Screen:

@@ -1,4 +1,4 @@
-"""A real federation for the page to show: a broker, a server with its dashboard, devices good and bad."""
+"""A real federation for the page: a broker, a server with its dashboard, honest and hostile devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.hostile.mallory import Mallory
 
 STEADY, DOOMED, LIAR = "pi-steady", "pi-doomed", "pi-liar"
 ROUNDS = 500
-"""More than a test has time for: it ends the run when it has seen enough."""
+"""More rounds than a test needs; the test ends the run."""
 WORDS = (
     "federation.name=home",
     "seed=3",
@@ -56,14 +56,14 @@ class Running:
     agents: tuple[Agent, ...]
 
     def rest(self) -> None:
-        """Let the devices go: the server waits for others, and the processor is free for the browser."""
+        """Stop the devices: the server then waits, and the processor is free for the browser."""
         for agent in self.agents:
             agent.stop()
 
 
 @contextmanager
 def running_federation(folder: Path) -> Iterator[Running]:
-    """Server and one device as processes; two devices, of which one sends NaNs, in threads of this one."""
+    """Server and one device as processes; two devices, one of which sends NaNs, in threads."""
     kind = "embedded" if find_mosquitto() is None else "mosquitto"
     with ExitStack() as stack:
         address = parse_address(stack.enter_context(running_broker(kind, folder / "broker")).url)
@@ -88,7 +88,7 @@ def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.P
         assert server.stdout is not None
         told = next((found for line in server.stdout if (found := re.search(r"http://\S+", line))), None)
         assert told is not None, (folder / "server.log").read_text()
-        # Nobody reads the rest, and a full pipe would stop the server.
+        # A full pipe that nobody reads would block the server.
         threading.Thread(target=server.stdout.read, daemon=True).start()
         yield server, told[0]
     finally:

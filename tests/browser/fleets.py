@@ -1,4 +1,4 @@
-"""Made-up runs, shown by the real dashboard server."""
+"""Invented runs, served by the real dashboard server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from schemas.values import BoardState, CapabilityProfile
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 STATES = ("idle", "training", "done", "offline", "uploading", "missed")
 LONG_AGO = 1_700_000_000.0
-"""Seen then: how long ago that is does not change while a test looks."""
+"""A fixed time, so that displayed ages do not change during a test."""
 
 
 def device(index: int) -> DeviceView:
-    """Number `index` of a crowd: its figures all follow from that number."""
+    """Device `index` of a fleet; its figures are computed from the index."""
     state = STATES[index % len(STATES)]
     return DeviceView(
         device=f"device-{index:04d}",
@@ -30,7 +30,7 @@ def device(index: int) -> DeviceView:
         state=state,
         epoch=index % 5 if state == "training" else None,
         epochs=5 if state == "training" else None,
-        # 7 and 1,009 have no common divisor: every device has another score.
+        # 7 and 1,009 have no common divisor, so every device has a different score.
         attention=(index * 7 % 1009) / 1009,
         rounds=index % 12,
         seen_at=LONG_AGO,
@@ -62,7 +62,7 @@ def record(number: int, **changes: object) -> RoundRecord:
 
 
 def snapshot(count: int, rounds: int = 3) -> Snapshot:
-    """A run of so many devices in the round after `rounds`."""
+    """A run of `count` devices in the round after `rounds`."""
     return Snapshot(
         federation="crowd",
         run="run-1",
@@ -78,19 +78,19 @@ def snapshot(count: int, rounds: int = 3) -> Snapshot:
 
 @dataclass(frozen=True)
 class Stage:
-    """A run that is shown; `show` changes it."""
+    """A served run; `show` replaces its state."""
 
     host: RunningDashboard
     url: str
 
     def show(self, shown: Snapshot) -> None:
-        """Show another moment of the run."""
+        """Serve another state of the run."""
         self.host.show(shown)
 
 
 @contextmanager
 def staged(folder: Path, shown: Snapshot, *, port: int = 0) -> Iterator[Stage]:
-    """The dashboard of a run folder that is new and of that snapshot."""
+    """The dashboard of a new run folder and of that snapshot."""
     config = load_config("edge_server/cli/demo.toml", ["federation.name=crowd"])
     if not folder.exists():
         RunFolder.create(folder, config)
@@ -100,7 +100,7 @@ def staged(folder: Path, shown: Snapshot, *, port: int = 0) -> Iterator[Stage]:
 
 
 def with_markup(shown: Snapshot, markup: str) -> Snapshot:
-    """The same run, in which whatever a device can say holds `markup`."""
+    """The same run with `markup` in every text that a device can send."""
     first = replace(
         shown.devices[0],
         state="refused",

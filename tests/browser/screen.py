@@ -1,4 +1,4 @@
-"""The page as somebody sees it: where it is, what it complains of, whether everybody can use it."""
+"""A page in the browser: its views, its errors, its accessibility."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ REFUSED_CONNECTIONS = (
     "net::ERR_EMPTY_RESPONSE",
     "net::ERR_INCOMPLETE_CHUNKED_ENCODING",
 )
-"""What the browser itself says when a server has gone; everything else is the page's own fault."""
+"""The browser's own messages when a server is gone; any other message is an error of the page."""
 
 
 def find_chromium() -> str | None:
-    """Where the browser is that drives these tests."""
+    """The path of the browser's executable."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Screen:
-    """One open page of the dashboard at `url`; `complaints` are its errors and whatever it could not load."""
+    """An open page of the dashboard at `url`; `complaints` lists its errors and failed requests."""
 
     def __init__(self, page: Any, url: str, shots: Path) -> None:
         self.page, self.url, self._shots = page, url.rstrip("/"), shots
@@ -50,11 +50,11 @@ class Screen:
         self.page.wait_for_selector(".view:not([hidden])")
 
     def until(self, condition: str, argument: Any = None) -> Any:
-        """Wait until a JavaScript function gives something true, and return that."""
+        """Wait until a JavaScript function returns a true value; returns that value."""
         return self.page.wait_for_function(condition, arg=argument, timeout=DEADLINE_S * 1000).json_value()
 
     def text(self, selector: str) -> str:
-        """What stands there."""
+        """The element's text."""
         text: str = self.page.locator(selector).first.inner_text()
         return text
 
@@ -63,28 +63,28 @@ class Screen:
         return self.page.locator(".rows tbody tr", has=self.page.get_by_role("link", name=device, exact=True))
 
     def shot(self, name: str) -> Path:
-        """A picture of the whole page, kept where $SCREENSHOTS says."""
+        """Save a screenshot of the whole page."""
         path = self._shots / f"{name}.png"
         self.page.screenshot(path=path, full_page=True)
         return path
 
     def violations(self, *rules: str) -> list[str]:
-        """What axe-core finds that keeps people from using the page; all its rules, or these."""
+        """Serious accessibility findings of axe-core, for all rules or the given ones."""
         if not self.page.evaluate("typeof axe === 'object'"):
             self.page.evaluate(AXE.read_text(encoding="utf-8"))
         only = {"runOnly": list(rules)} if rules else {}
         options = {"resultTypes": ["violations"], **only}
         found = self.page.evaluate("options => axe.run(document, options)", options)["violations"]
         return [
-            f"{one['impact']} {one['id']}: {node['target']} {node['failureSummary']}"
-            for one in found
-            if one["impact"] in GRAVE
-            for node in one["nodes"]
+            f"{finding['impact']} {finding['id']}: {node['target']} {node['failureSummary']}"
+            for finding in found
+            if finding["impact"] in GRAVE
+            for node in finding["nodes"]
         ]
 
 
 def own(complaints: list[str]) -> list[str]:
-    """The page's own complaints, without what a browser says of a server that has gone."""
+    """The page's errors, without the browser's messages about a server that is gone."""
     return [text for text in complaints if not any(sign in text for sign in REFUSED_CONNECTIONS)]
 
 

@@ -1,4 +1,4 @@
-"""What the page says while there is nothing yet, while its server is gone, and when the run is over."""
+"""The page of an empty run, of a server that is gone, and of a finished run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHOSEN = "view => document.querySelector(`[data-view=${view}]`).getAttribute('ar
 LINK = "text => document.querySelector('#link-text').innerText === text"
 
 
-def test_an_empty_run_says_how_devices_join(screen: Callable[..., Screen], tmp_path: Path) -> None:
+def test_an_empty_run_explains_how_devices_join(screen: Callable[..., Screen], tmp_path: Path) -> None:
     with staged(tmp_path / "run", replace(snapshot(0, 0), phase="waiting")) as stage:
         seen = screen(stage.url)
         for view, words in (
@@ -46,14 +46,14 @@ def test_the_keyboard_alone_reaches_the_content_and_every_view(
             seen.page.keyboard.press("Tab")
             seen.page.keyboard.press("Enter")
             seen.until(CHOSEN, view)
-        # Each press is another theme: as the system says, light, dark.
+        # Each press selects the next theme: system, light, dark.
         seen.page.locator("#theme").focus()
         for theme in ("light", "dark", None):
             seen.page.keyboard.press("Enter")
             assert seen.page.evaluate("() => document.documentElement.dataset.theme ?? null") == theme
 
 
-def test_a_lost_server_is_told_of_and_found_again(screen: Callable[..., Screen], tmp_path: Path) -> None:
+def test_a_lost_server_is_reported_and_found_again(screen: Callable[..., Screen], tmp_path: Path) -> None:
     shown = snapshot(3)
     with staged(tmp_path / "run", shown) as stage:
         port = urlsplit(stage.url).port
@@ -62,7 +62,7 @@ def test_a_lost_server_is_told_of_and_found_again(screen: Callable[..., Screen],
         seen.until(LINK, "Live")
     seen.until(LINK, "Connection lost")
     assert "the data shown may be out of date" in seen.text("#banner")
-    # What was known stays in sight.
+    # Known data stays visible.
     assert "Round 4 of 12" in seen.text("#run-title")
     seen.shot("disconnected")
     later = replace(shown, round=5, history=(*shown.history, record(4)))
@@ -71,13 +71,13 @@ def test_a_lost_server_is_told_of_and_found_again(screen: Callable[..., Screen],
         seen.until("() => document.querySelector('#run-title').innerText === 'Round 5 of 12'")
         seen.until(LINK, "Live")
         assert seen.page.locator("#banner").is_hidden()
-        # The rounds that were closed meanwhile, and none of the others twice.
+        # The rounds that were closed in the meantime, and no round twice.
         rows = seen.page.locator("#rounds-title ~ .scroll tbody th")
         assert rows.all_inner_texts() == ["4", "3", "2", "1"]
     assert own(seen.complaints) == []
 
 
-def test_the_end_of_the_run_is_said_and_not_taken_for_a_lost_server(
+def test_the_end_of_the_run_is_shown_and_not_mistaken_for_a_lost_server(
     screen: Callable[..., Screen], tmp_path: Path
 ) -> None:
     shown = snapshot(3)
@@ -99,6 +99,6 @@ def test_the_end_of_the_run_is_said_and_not_taken_for_a_lost_server(
         seen.until(LINK, "Run finished")
         assert "The run has ended (finished)" in seen.text("#banner")
         assert seen.page.locator(".deadline").is_hidden()
-    # Its server is gone now, as after every run: the page has nothing to look for.
+    # The server is gone, as after every run, and the page does not reconnect.
     assert seen.text("#link-text") == "Run finished"
     assert own(seen.complaints) == []

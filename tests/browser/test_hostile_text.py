@@ -1,4 +1,4 @@
-"""Whatever a device says is text: as a name of a board, as a reason, as a note."""
+"""Everything that a device sends is shown as text: board names, reasons, notes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from tests.browser.fleets import snapshot, staged, with_markup
 from tests.browser.screen import Screen
 
-SAYS = """([place, text]) =>
+SHOWS = """([place, text]) =>
     document.querySelector(`.view:not([hidden]) ${place}`)?.innerText.includes(text)"""
 MARKUP = "<img src=x onerror='window.broken=1'><b>bold</b><script>window.broken=1</script>"
 
 
-def test_markup_in_what_devices_say_stays_text(screen: Callable[..., Screen], tmp_path: Path) -> None:
+def test_markup_from_devices_is_shown_as_text(screen: Callable[..., Screen], tmp_path: Path) -> None:
     with staged(tmp_path / "run", with_markup(snapshot(3), MARKUP)) as stage:
         seen = screen(stage.url)
         for view, place in (
@@ -24,7 +24,7 @@ def test_markup_in_what_devices_say_stays_text(screen: Callable[..., Screen], tm
             ("fleet/device-0000", ".facts"),
         ):
             seen.open(view)
-            seen.until(SAYS, [place, "<script>"])
+            seen.until(SHOWS, [place, "<script>"])
         assert seen.page.locator("main script, main b, main img[src=x]").count() == 0
         assert seen.page.evaluate("() => window.broken") is None
         assert seen.complaints == []

@@ -1,4 +1,4 @@
-"""A thousand devices: what the page does is counted in rows, not in time."""
+"""A thousand devices: the page's work is counted in rows, not in time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.browser.screen import Screen
 
 COUNT = 1000
 MOST_ROWS = 64
-"""In a window 900 pixels high the table shows 24 rows of 38 pixels at most; it may hold 8 more at each end
-and two that only take up room: 42. The rest is left to fonts and borders."""
+"""A window 900 pixels high shows at most 24 rows of 38 pixels; the table may hold 8 more at each end
+and two spacer rows: 42. The rest of the limit allows for fonts and borders."""
 NAMES = "() => [...document.querySelectorAll('.rows tbody th')].map(cell => cell.innerText)"
 ROWS = "() => document.querySelectorAll('.rows tbody tr').length"
 TABLE = "document.querySelector('.scroll.tall')"
 COUNTED = "text => document.querySelector('.count').innerText === text"
 SCROLL = f"share => {{ {TABLE}.scrollTop = {TABLE}.scrollHeight * share }}"
-# Whether there is a row where the table ends in sight, and no empty room.
+# Whether the visible part of the table ends with a row, without empty space.
 FILLED = f"""() => {{
     const end = {TABLE}.getBoundingClientRect().bottom - 40;
     const rows = [...document.querySelectorAll('.rows tbody tr:not(.spacer)')];
     const boxes = rows.map(row => row.getBoundingClientRect());
     return boxes.some(box => box.top <= end && end <= box.bottom);
 }}"""
-# Note every row in which anything changes from now on.
+# Record every row that changes from now on.
 WATCH = """() => {
     window.touched = new Set();
     const note = ({ target }) => {
@@ -54,7 +54,7 @@ def fleet(stage: Stage, screen: Callable[..., Screen]) -> Iterator[Screen]:
     assert seen.complaints == []
 
 
-def test_only_the_rows_in_sight_are_held_while_scrolling_to_the_end(fleet: Screen) -> None:
+def test_only_visible_rows_are_in_the_document_while_scrolling(fleet: Screen) -> None:
     assert 10 < fleet.page.evaluate(ROWS) < MOST_ROWS
     assert fleet.page.get_attribute(".rows", "aria-rowcount") == "1001"
     for share in (0.25, 0.5, 0.75, 1):
@@ -66,7 +66,7 @@ def test_only_the_rows_in_sight_are_held_while_scrolling_to_the_end(fleet: Scree
     fleet.shot("fleet-1000")
 
 
-def test_sorting_by_a_column_orders_all_rows_and_says_so(fleet: Screen) -> None:
+def test_sorting_by_a_column_orders_all_rows_and_marks_the_column(fleet: Screen) -> None:
     expected = sorted(range(COUNT), key=lambda index: -(device(index).attention or 0))
     head = fleet.page.get_by_role("columnheader", name="Attention")
     head.get_by_role("button").click()
@@ -90,7 +90,7 @@ def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
     # Offline is 3 modulo 6, tier 5 is 4 modulo 5: both are 9 modulo 30, which 34 numbers below 1,000 are.
     assert fleet.text(".count") == "34 of 1,000 devices"
     assert fleet.page.evaluate(NAMES)[:2] == ["device-0009", "device-0039"]
-    # The address holds what was asked for.
+    # The address contains the filters.
     fleet.page.reload()
     fleet.until(COUNTED, "34 of 1,000 devices")
     fleet.page.get_by_role("searchbox", name="Find").fill("no such thing")
@@ -101,7 +101,9 @@ def test_a_change_of_one_device_touches_no_other_row(stage: Stage, fleet: Screen
     shown = snapshot(COUNT)
     fleet.page.evaluate(WATCH)
     # The second row: 0000 and 0005 are the first two of tier 1.
-    changed = tuple(replace(one, rounds=77) if one.device == "device-0005" else one for one in shown.devices)
+    changed = tuple(
+        replace(entry, rounds=77) if entry.device == "device-0005" else entry for entry in shown.devices
+    )
     stage.show(replace(shown, devices=changed))
     fleet.row("device-0005").get_by_text("77", exact=True).wait_for()
     assert fleet.page.evaluate("() => [...window.touched]") == ["device-0005"]

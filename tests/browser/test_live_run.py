@@ -1,4 +1,4 @@
-"""A real federation, seen in a real browser: one story, because it is one run."""
+"""A real federation in a real browser: one long test, because it is one run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATEST = "#rounds-title ~ .scroll tbody th"
 CLOSED = "() => Number(document.querySelector('.head progress').value)"
 
 
-# Alone it takes half a minute; among others on a busy machine it starts processes and a browser slowly.
+# It takes half a minute alone; on a busy machine processes and browser start slowly.
 @pytest.mark.timeout(600)
 def test_a_running_federation_is_followed_without_reloading(
     screen: Callable[..., Screen], tmp_path: Path
@@ -41,7 +41,7 @@ def test_a_running_federation_is_followed_without_reloading(
 
 
 def rounds_advance(seen: Screen) -> None:
-    """Round by round, in the progress, the table and the title, with no load of the page in between."""
+    """Each round appears in progress, table and title without reloading."""
     seen.page.evaluate("() => window.loaded = 'once'")
     first = seen.until(
         "() => { const at = document.querySelector('.head progress').value; return at >= 1 && at }"
@@ -59,14 +59,14 @@ def rounds_advance(seen: Screen) -> None:
 
 
 def a_refusal_shows_its_reason(seen: Screen) -> None:
-    """In the fleet, in the round, and as the answer to why."""
+    """The refused device in the fleet, in the round, and in its explanation."""
     seen.page.get_by_role("link", name="Fleet").click()
     seen.row(LIAR).get_by_text("not-finite").first.wait_for()
     seen.page.goto(f"{seen.url}/#run")
-    # Its three strikes are in the first rounds; only the latest eight are shown by themselves.
+    # Its three strikes are in the first rounds; only the latest eight rounds are open.
     seen.page.get_by_role("button", name="Show all").click()
     seen.page.locator(".refusals .named", has_text=f"{LIAR} not-finite").first.wait_for()
-    # By keyboard: a round that closes moves the rows from under a pointer, but the focus stays where it is.
+    # By keyboard: a closed round moves the rows under a pointer, but not the focus.
     refused = seen.page.locator(".refusals").get_by_role("link", name=LIAR).last
     refused.focus()
     closed = seen.page.evaluate(CLOSED)
@@ -89,11 +89,11 @@ def a_killed_device_turns_offline(seen: Screen, running: Running) -> None:
 
 
 def channels_are_shown_and_explained(seen: Screen) -> None:
-    """From a group's picture to why one of its channels is cut."""
+    """From a group's picture to the explanation of a removed channel."""
     seen.page.get_by_role("link", name="Model", exact=True).click()
     seen.page.locator(".groups a").first.wait_for()
     seen.page.locator(".channels summary").click()
-    # The last column of a group's table: a tier that keeps half of the channels leaves some out.
+    # The last column of a group's table: a tier that keeps half of the channels removes some.
     cut = seen.page.locator(".channels tbody tr", has_not=seen.page.locator(".inks1")).first
     cut.wait_for()
     seen.shot("model")
@@ -105,7 +105,7 @@ def channels_are_shown_and_explained(seen: Screen) -> None:
 
 
 def events_are_listed_and_filtered(seen: Screen) -> None:
-    """Joins, rounds and refusals are there, kinds and words narrow them down, new ones come by themselves."""
+    """The event list has joins, rounds and refusals, filters by kind and text, and updates itself."""
     seen.page.get_by_role("link", name="Events").click()
     seen.page.locator(".listed:visible tbody tr", has_text="begun").first.wait_for()
     seen.page.get_by_role("button", name="loss").click()
@@ -129,7 +129,7 @@ def name_of(view: str) -> str:
 
 
 def everybody_can_use_every_view(seen: Screen) -> None:
-    """No serious finding of axe-core: in light with all its rules, in dark with the one on colours."""
+    """axe-core has no serious finding: all rules in the light theme, the colour rule in the dark one."""
     for scheme, rules in (("light", ()), ("dark", ("color-contrast",))):
         seen.page.emulate_media(color_scheme=scheme)
         for view in VIEWS:
@@ -141,7 +141,7 @@ def everybody_can_use_every_view(seen: Screen) -> None:
 
 
 def it_fits_a_phone(seen: Screen) -> None:
-    """360 pixels are wide enough for every view: what is wider scrolls in its own frame."""
+    """Every view fits 360 pixels; wider content scrolls in its own frame."""
     for view in VIEWS:
         seen.open(view)
         assert seen.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"], view

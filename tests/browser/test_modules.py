@@ -1,4 +1,4 @@
-"""The page's pure modules, as the browser runs them."""
+"""The page's pure modules, executed by the browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERS = (None, 0, 1, 12, 999, 999.4, 999.6, 1663370, 43_200_000, 5.5e9, 2.6e15
 SHARES = (None, 0, 0.5, 0.97123, 1)
 LOSSES = (None, 0, 0.1234, 2.5, 999.9, 12345.6, 1.5e12)
 SECONDS = (0, 4.16, 59.9, 61, 3599, 3600, 7380)
-# Which function of which Python writes the same.
+# The Python function that writes the same text.
 ALIKE: tuple[tuple[str, Callable[[Any], str], tuple[Any, ...]], ...] = (
     ("bytesText", units.bytes_text, NUMBERS),
     ("siText", units.si_text, NUMBERS),
@@ -70,11 +70,11 @@ STORE = """it => {
 }"""
 
 
-def test_the_store_keeps_rounds_once_and_in_order_and_rows_that_stay(run: Callable[..., Any]) -> None:
+def test_the_store_keeps_each_round_once_in_order_and_unchanged_rows(run: Callable[..., Any]) -> None:
     assert run("store", STORE) == {
         "rounds": [1, 2, 3, 4],
         "again": True,
-        # The server's clock said 110 when ours said 100.
+        # The server's clock showed 110 when the browser's showed 100.
         "clock": 10,
         "same": True,
         "left": 1,
@@ -82,14 +82,14 @@ def test_the_store_keeps_rounds_once_and_in_order_and_rows_that_stay(run: Callab
     }
 
 
-def test_unknown_values_sort_last_either_way_and_names_as_people_count(run: Callable[..., Any]) -> None:
+def test_unknown_values_sort_last_and_names_in_natural_order(run: Callable[..., Any]) -> None:
     by_value = "(it, [rows, down]) => it.sorted(rows, one => one, down)"
     assert run("table", by_value, [[3, None, 1, 2], False]) == [1, 2, 3, None]
     assert run("table", by_value, [[3, None, 1, 2], True]) == [3, 2, 1, None]
     assert run("table", by_value, [["pi-10", "pi-9", "Pi-1"], False]) == ["Pi-1", "pi-9", "pi-10"]
 
 
-def test_a_lost_connection_is_tried_ever_more_slowly(run: Callable[..., Any]) -> None:
+def test_reconnect_delays_grow(run: Callable[..., Any]) -> None:
     assert run("events", "it => [1, 2, 3, 4, 5, 6, 60].map(it.pause)") == [1, 2, 4, 8, 15, 15, 15]
 
 
@@ -105,12 +105,12 @@ def test_a_tier_keeps_the_first_channels_or_those_listed(run: Callable[..., Any]
     keeps = run("channels", "(it, asked) => asked.map(([kept, index]) => it.keeps(kept, index))", asked)
     assert keeps == [True, False, True, False, True]
     assert run("channels", "it => [it.keptCount([0, 5], 8), it.keptCount(null, 8)]") == [2, 8]
-    # 3 comes twice: the first is better; what has no score is last.
+    # 3 occurs twice, the first with the better score; channels without a score come last.
     assert run("channels", "it => it.channelOrder([1, 3, null, 3], true)") == [1, 3, 0, 2]
     assert run("channels", "it => it.ranks([1, 3, null, 3])") == [3, 1, 4, 2]
 
 
-SAID = """(it, [rounds, outcome, before]) => {
+ANNOUNCED = """(it, [rounds, outcome, before]) => {
     const at = (rounds, outcome) => ({
         run: {rounds: 12, outcome}, history: rounds.map(round => ({round, test_accuracy: 0.9})),
     });
@@ -118,9 +118,9 @@ SAID = """(it, [rounds, outcome, before]) => {
 }"""
 
 
-def test_what_is_said_aloud_is_a_closed_round_or_the_end(run: Callable[..., Any]) -> None:
-    assert run("announcer", SAID, [[1], None, []]) == "Round 1 of 12 closed, test accuracy 90.00%."
-    assert run("announcer", SAID, [[1], None, [1]]) is None
-    assert run("announcer", SAID, [[1], "finished", [1]]) == "The run has ended: finished."
-    # What was so before the page was opened is not news.
-    assert run("announcer", SAID, [[1], None, None]) is None
+def test_only_closed_rounds_and_the_end_are_announced_to_screen_readers(run: Callable[..., Any]) -> None:
+    assert run("announcer", ANNOUNCED, [[1], None, []]) == "Round 1 of 12 closed, test accuracy 90.00%."
+    assert run("announcer", ANNOUNCED, [[1], None, [1]]) is None
+    assert run("announcer", ANNOUNCED, [[1], "finished", [1]]) == "The run has ended: finished."
+    # A state from before the page was opened is not announced.
+    assert run("announcer", ANNOUNCED, [[1], None, None]) is None

@@ -1,4 +1,4 @@
-"""How figures read: whole axes and dates, numbers to the right, cards on a phone, no curves of nobody."""
+"""Readable figures: full axes and dates, right-aligned numbers, cards on a phone, no empty curves."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SUMMARY = Summary(
     model="two-nn",
     parameters=10,
 )
-# Cells of numbers that do not stand to the right, in the view in sight.
+# Cells of numbers in the visible view that are not right-aligned.
 LEFT = r"""() => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
     .filter(cell => /^-?[\d.,]+( [kMG]?B|%| s| ms)?$/.test(cell.innerText.trim()))
     .filter(cell => getComputedStyle(cell).textAlign !== 'right').map(cell => cell.outerHTML)"""
-# What is cut off, or lies beyond the edge: elements with text of their own.
+# Elements with text that are cut off or lie beyond the edge.
 CUT = """width => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
     .filter(cell => cell.checkVisibility())
     .filter(cell => cell.scrollWidth > cell.clientWidth + 1 || cell.getBoundingClientRect().right > width)
@@ -49,9 +49,9 @@ HEADS = """() => [document.querySelector('.view:not([hidden]) tbody tr:not(.spac
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    """A run that is over, of devices of the first two tiers."""
+    """A finished run with devices of the first two tiers."""
     shown = snapshot(12)
-    few = tuple(one for one in shown.devices if one.tier <= 2)
+    few = tuple(entry for entry in shown.devices if entry.tier <= 2)
     with staged(tmp_path / "run", replace(shown, devices=few, phase="ended", summary=SUMMARY)) as made:
         with closing(EventFile(tmp_path / "run" / "events.sqlite")) as file:
             kinds = (("joined", EventKind.JOIN), ("lost", EventKind.LOSS))
@@ -60,17 +60,17 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield made
 
 
-def test_the_accuracy_axis_goes_from_nothing_to_all(stage: Stage, screen: Callable[..., Screen]) -> None:
+def test_the_accuracy_axis_goes_from_0_to_100_percent(stage: Stage, screen: Callable[..., Screen]) -> None:
     seen = screen(stage.url)
     seen.open("run")
     bounds = "async () => (await import('/assets/charts.js')).shareBounds(0.31, 0.47)"
     assert seen.page.evaluate(bounds) == [0, 1]
 
 
-def test_a_tier_that_nobody_has_has_no_curve(stage: Stage, screen: Callable[..., Screen]) -> None:
+def test_a_tier_without_devices_has_no_curve(stage: Stage, screen: Callable[..., Screen]) -> None:
     seen = screen(stage.url)
     seen.open("run")
-    # The page knows who has which tier a moment after it has the curves.
+    # The tiers of devices arrive shortly after the curves.
     seen.until("""() => {
         const entries = document.querySelectorAll('.chart[data-wide] .entry, .chart:first-child .entry');
         const names = [...entries].map(entry => entry.innerText.split('\\n')[0]);
@@ -78,7 +78,7 @@ def test_a_tier_that_nobody_has_has_no_curve(stage: Stage, screen: Callable[...,
     }""")
 
 
-def test_numbers_stand_to_the_right_and_dates_are_whole(stage: Stage, screen: Callable[..., Screen]) -> None:
+def test_numbers_are_right_aligned_and_dates_complete(stage: Stage, screen: Callable[..., Screen]) -> None:
     seen = screen(stage.url)
     for view, words in (("run", "Rounds"), ("fleet", "device-0000"), ("events", "joined")):
         seen.open(view)
@@ -95,7 +95,7 @@ def test_numbers_stand_to_the_right_and_dates_are_whole(stage: Stage, screen: Ca
     assert when.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
 
 
-def test_tables_are_cards_on_a_phone_and_nothing_of_them_is_cut_off(
+def test_tables_are_cards_on_a_phone_and_nothing_is_cut_off(
     stage: Stage, screen: Callable[..., Screen]
 ) -> None:
     seen = screen(stage.url, viewport=PHONE)
@@ -103,7 +103,7 @@ def test_tables_are_cards_on_a_phone_and_nothing_of_them_is_cut_off(
         seen.open(view)
         seen.page.locator(".view:visible", has_text=words).wait_for()
         assert seen.page.evaluate(CUT, PHONE["width"]) == [], view
-        # Each figure says what it is: the heads are out of sight.
+        # Each figure has its own label, because the header is hidden.
         assert [head for head in seen.page.evaluate(HEADS)[1:] if head in ("none", '""')] == [], view
         assert seen.violations() == [], view
         seen.shot(f"{view}-cards")
@@ -113,7 +113,9 @@ def test_tables_are_cards_on_a_phone_and_nothing_of_them_is_cut_off(
     assert seen.complaints == []
 
 
-def test_a_thousand_cards_are_held_a_few_at_a_time(tmp_path: Path, screen: Callable[..., Screen]) -> None:
+def test_only_a_few_of_a_thousand_cards_are_in_the_document(
+    tmp_path: Path, screen: Callable[..., Screen]
+) -> None:
     with staged(tmp_path / "run", snapshot(1000)) as stage:
         seen = screen(stage.url, viewport=PHONE)
         seen.open("fleet")
@@ -123,11 +125,11 @@ def test_a_thousand_cards_are_held_a_few_at_a_time(tmp_path: Path, screen: Calla
         seen.row("device-0999").wait_for()
 
 
-def test_a_device_has_a_page_with_why_and_what_happened_to_it(
+def test_a_device_has_a_page_with_explanations_and_events(
     stage: Stage, screen: Callable[..., Screen]
 ) -> None:
     seen = screen(stage.url)
-    # The address of before it had one.
+    # The address that older versions used.
     seen.open("why/device/device-0000")
     assert seen.text(".view:not([hidden]) h2") == "device-0000"
     seen.page.locator(".listed:visible tbody tr", has_text="lost").wait_for()

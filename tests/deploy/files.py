@@ -1,4 +1,4 @@
-"""What lies under deploy/, read for tests; and whether our commands take the words that stand there."""
+"""Reads the files of deploy/, and checks whether our commands accept the options in them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Unit = dict[str, dict[str, list[str]]]
 
 @functools.cache
 def documents(path: Path) -> list[Any]:
-    """All documents of a YAML file; read once, so leave them as they are."""
-    return [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
+    """All documents of a YAML file, cached: callers must not change them."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
 
 
 def unit(name: str) -> Unit:
-    """A unit file: values by section and key, in order, for keys may stand there more than once."""
+    """A unit file: values by section and key, in order, since a key may occur repeatedly."""
     found: Unit = {}
     section: dict[str, list[str]] = {}
     text = (DEPLOY / "systemd" / name).read_text().replace("\\\n", " ")
@@ -50,7 +50,7 @@ def verbs(command: str) -> dict[str, argparse.ArgumentParser]:
 
 
 def strangers(command: str, words: Sequence[str]) -> list[str]:
-    """Words that the command does not know: its verb, and options of that."""
+    """The arguments that the command does not know: its verb or options."""
     verb, *rest = words
     if verb not in verbs(command):
         return [verb]
@@ -60,7 +60,7 @@ def strangers(command: str, words: Sequence[str]) -> list[str]:
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """All mappings inside."""
+    """All nested mappings."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -36,7 +36,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """Each file's text by the name in its first line."""
+    """The text of each file block, by the name in its first line."""
     named = [(re.match(r"# ([\w.-]+\.(?:py|toml))\n", text), text) for _, text in blocks(page)]
     return {found.group(1): text for found, text in named if found}
 
@@ -48,16 +48,16 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
-    """Every command with the output that the page shows."""
+    """Each command with the output on the page."""
     consoles = "".join(text for language, text in blocks(page) if language == "console")
     parts = re.split(r"^\$ ", consoles, flags=re.MULTILINE)[1:]
     return [(command, output) for command, _, output in (part.partition("\n") for part in parts)]
 
 
 def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
-    """Run the page's commands in one shell; returns what each printed."""
+    """Run the page's commands in one shell; returns the output of each."""
     marked = "\n".join(f"{command}\necho '<<<>>>'" for command, _ in commands(page))
-    # Everything that the page starts is of one group, which is ended whole.
+    # All processes of the page belong to one process group, which is killed at the end.
     shell = subprocess.Popen(
         ["bash", "-c", SETUP + marked],
         stdout=subprocess.PIPE,
@@ -83,13 +83,13 @@ def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
 
 
 def end_group(group: int) -> None:
-    """Kill every process of a group that is still there."""
+    """Kill every remaining process of a group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a command has printed what its page shows."""
+    """Whether a command's output is the one on its page."""
     return _lines_match(shown.strip("\n").split("\n"), printed.strip("\n").split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""The list of all pages says what there is, and every link of it leads somewhere."""
+"""The list of all pages is complete, and its links are valid."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.deploy.files import DEPLOY
 FILE = DEPLOY / "llms.txt"
 
 
-def test_the_list_is_that_of_the_pages_that_are_there() -> None:
+def test_the_list_contains_exactly_the_existing_pages() -> None:
     made = runpy.run_path(str(DEPLOY / "contents.py"))["contents"]()
     assert FILE.read_text() == made, "make contents writes it again"
 
 
-def test_it_has_the_form_that_its_readers_know() -> None:
+def test_the_list_has_the_format_of_llms_txt() -> None:
     lines = FILE.read_text().split("\n")
     assert lines[0].startswith("# ")
     assert lines[2].startswith("> ")
@@ -25,7 +25,7 @@ def test_it_has_the_form_that_its_readers_know() -> None:
         assert not line or re.match(r"## \w|- \[[^\]]+\]\([^)]+\)(: .+)?$", line), line
 
 
-def test_every_link_leads_to_a_page() -> None:
+def test_every_link_is_valid() -> None:
     links = re.findall(r"\]\(([^)]+)\)", FILE.read_text())
     assert len(links) == len(set(links)) > 30
     assert [link for link in links if not (DEPLOY / link).is_file()] == []

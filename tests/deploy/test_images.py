@@ -1,4 +1,4 @@
-"""The images and the composition of them: users, checks, words, ports."""
+"""The images and compose.yaml: users, health checks, options, ports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def composed() -> dict[str, Any]:
 
 
 def command_of(service: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """Which of our commands a service runs, with its words; None where it is not ours."""
+    """Our command that a service runs, with its arguments, or None."""
     image = service["image"].partition(":")[0]
     if not image.startswith("edge-federation/"):
         return None
@@ -42,7 +42,7 @@ def command_of(service: dict[str, Any]) -> tuple[str, list[str]] | None:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_an_image_runs_as_nobody_special_and_is_checked(name):
+def test_an_image_runs_as_an_ordinary_user_with_a_health_check(name):
     assert last(name, "USER") == "10001:10001"
     assert "CMD [" in last(name, "HEALTHCHECK")
     assert json.loads(last(name, "ENTRYPOINT")) == [IMAGES[name]]
@@ -54,7 +54,7 @@ def test_an_image_fits_every_architecture(name):
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_an_image_starts_what_there_is(name):
+def test_an_image_starts_an_existing_command(name):
     words = json.loads(last(name, "CMD"))
     assert words[0] in verbs(IMAGES[name])
     assert strangers(IMAGES[name], words) == []
@@ -65,7 +65,7 @@ def test_a_device_that_only_infers_gets_no_torch():
     assert re.findall(r"'\.(\[.*?\])?'", text) == ["[trust]"]
 
 
-def test_what_is_composed_takes_its_words_from_our_commands():
+def test_the_options_in_compose_exist():
     ours = {name: found for name, service in composed().items() if (found := command_of(service))}
     assert set(ours) == {"server", "serve", *DEVICES}
     for name, (command, words) in ours.items():
@@ -84,7 +84,7 @@ def test_five_devices_share_the_data_and_are_of_five_tiers():
     assert [value(words, "--device-id") for words in devices] == DEVICES
 
 
-def test_nobody_outside_reaches_anything_and_nobody_takes_all():
+def test_services_are_reachable_from_this_machine_only_and_have_limits():
     for name, service in composed().items():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
         assert service["mem_limit"], name
@@ -93,7 +93,7 @@ def test_nobody_outside_reaches_anything_and_nobody_takes_all():
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
-def test_prometheus_asks_who_is_there_on_the_port_that_is_open():
+def test_prometheus_scrapes_existing_services_on_open_ports():
     (prometheus,) = documents(DOCKER / "prometheus" / "prometheus.yml")
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in prometheus["scrape_configs"]}
     assert targets == {
@@ -108,7 +108,7 @@ def test_prometheus_asks_who_is_there_on_the_port_that_is_open():
     assert "./prometheus:/etc/prometheus:ro" in composed()["prometheus"]["volumes"]
 
 
-def test_grafana_shows_what_its_source_has():
+def test_grafana_uses_the_configured_data_source():
     (sources,) = documents(DOCKER / "grafana" / "provisioning" / "datasources" / "prometheus.yaml")
     (source,) = sources["datasources"]
     assert source["url"] == "http://prometheus:9090"
@@ -119,5 +119,5 @@ def test_grafana_shows_what_its_source_has():
 
 
 @pytest.mark.parametrize("path", [DOCKER / "federation.toml", DEPLOY / "kubernetes" / "federation.toml"])
-def test_a_federation_file_is_one(path):
+def test_a_federation_file_is_valid(path):
     assert load_config(str(path), []).clients.num_clients in (5, 100)

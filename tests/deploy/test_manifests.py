@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: what must hold of every workload, and the broker's rules."""
+"""The Kubernetes manifests: requirements of every workload, and the broker's rules."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FOLDER = DEPLOY / "kubernetes"
 
 def manifests() -> list[dict[str, Any]]:
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
-    return [one for name in kustomization["resources"] for one in documents(FOLDER / name)]
+    return [document for name in kustomization["resources"] for document in documents(FOLDER / name)]
 
 
 def workloads() -> dict[str, dict[str, Any]]:
-    """The pods' templates by name."""
-    sets = [one for one in manifests() if one["kind"] == "StatefulSet"]
-    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in sets}
+    """The pod templates by name."""
+    sets = [manifest for manifest in manifests() if manifest["kind"] == "StatefulSet"]
+    return {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in sets}
 
 
-def test_all_that_is_named_is_there():
+def test_every_named_resource_exists():
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
     files = [name for made in kustomization["configMapGenerator"] for name in made["files"]]
     assert files == ["acl.conf", "federation.toml"]
@@ -34,7 +34,7 @@ def test_all_that_is_named_is_there():
 
 
 @pytest.mark.parametrize("name", ["emqx", "server"])
-def test_a_workload_is_nobody_special_and_bounded_and_asked_how_it_is(name):
+def test_a_workload_has_an_ordinary_user_limits_and_probes(name):
     spec = workloads()[name]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -47,14 +47,18 @@ def test_a_workload_is_nobody_special_and_bounded_and_asked_how_it_is(name):
     assert {"startupProbe", "livenessProbe"} <= set(container)
 
 
-def test_what_is_written_is_kept():
-    for one in manifests():
-        if one["kind"] == "StatefulSet":
-            assert one["spec"]["volumeClaimTemplates"]
+def test_written_folders_are_volumes():
+    for manifest in manifests():
+        if manifest["kind"] == "StatefulSet":
+            assert manifest["spec"]["volumeClaimTemplates"]
 
 
-def test_the_server_is_one_and_starts_what_there_is():
-    sets = {one["metadata"]["name"]: one for one in manifests() if one["kind"] == "StatefulSet"}
+def test_there_is_one_server_and_its_command_exists():
+    sets = {
+        manifest["metadata"]["name"]: manifest
+        for manifest in manifests()
+        if manifest["kind"] == "StatefulSet"
+    }
     server = sets["server"]
     assert server["spec"]["replicas"] == 1
     (container,) = server["spec"]["template"]["spec"]["containers"]
@@ -69,22 +73,26 @@ def test_the_broker_is_the_last_whose_licence_allows_a_cluster():
     assert (major, minor) == (5, 8)
 
 
-def test_the_broker_takes_certificates_alone():
-    said = {one["name"]: one.get("value") for one in workloads()["emqx"]["containers"][0]["env"]}
-    assert said["EMQX_LISTENERS__SSL__DEFAULT__SSL_OPTIONS__VERIFY"] == "verify_peer"
-    assert said["EMQX_LISTENERS__SSL__DEFAULT__SSL_OPTIONS__FAIL_IF_NO_PEER_CERT"] == "true"
-    assert (said["EMQX_MQTT__PEER_CERT_AS_USERNAME"], said["EMQX_MQTT__PEER_CERT_AS_CLIENTID"]) == (
+def test_the_broker_accepts_only_certificates():
+    variables = {item["name"]: item.get("value") for item in workloads()["emqx"]["containers"][0]["env"]}
+    assert variables["EMQX_LISTENERS__SSL__DEFAULT__SSL_OPTIONS__VERIFY"] == "verify_peer"
+    assert variables["EMQX_LISTENERS__SSL__DEFAULT__SSL_OPTIONS__FAIL_IF_NO_PEER_CERT"] == "true"
+    assert (variables["EMQX_MQTT__PEER_CERT_AS_USERNAME"], variables["EMQX_MQTT__PEER_CERT_AS_CLIENTID"]) == (
         "cn",
         "cn",
     )
-    assert said["EMQX_AUTHORIZATION__NO_MATCH"] == "deny"
-    assert [said[f"EMQX_LISTENERS__{kind}__DEFAULT__ENABLE"] for kind in ("TCP", "WS", "WSS")] == [
+    assert variables["EMQX_AUTHORIZATION__NO_MATCH"] == "deny"
+    assert [variables[f"EMQX_LISTENERS__{kind}__DEFAULT__ENABLE"] for kind in ("TCP", "WS", "WSS")] == [
         "false"
     ] * 3
 
 
-def test_nothing_goes_anywhere_unless_it_is_said():
-    policies = {one["metadata"]["name"]: one["spec"] for one in manifests() if one["kind"] == "NetworkPolicy"}
+def test_traffic_is_denied_unless_allowed():
+    policies = {
+        manifest["metadata"]["name"]: manifest["spec"]
+        for manifest in manifests()
+        if manifest["kind"] == "NetworkPolicy"
+    }
     assert policies["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     (out,) = policies["server"]["egress"]
     assert out["ports"] == [{"protocol": "TCP", "port": 8883}]
@@ -92,7 +100,7 @@ def test_nothing_goes_anywhere_unless_it_is_said():
 
 
 def mosquittos_rules() -> set[tuple[str, str, str]]:
-    """(who, what, topic) of the file that `edge-server enroll` writes for Mosquitto."""
+    """(user, access, topic) of the file that `edge-server enroll` writes for Mosquitto."""
     settings = AuthoritySettings(federation="federation", hosts=("broker",))
     rules, who = set(), ""
     for line in broker_files(settings, Path("/etc"))["acl"].splitlines():
@@ -106,7 +114,7 @@ def mosquittos_rules() -> set[tuple[str, str, str]]:
     return rules
 
 
-def test_the_rules_are_those_of_the_other_broker():
+def test_the_rules_equal_those_for_mosquitto():
     found = set()
     for rule in re.findall(r"^\{allow, (.*?)\}\.$", (FOLDER / "acl.conf").read_text(), re.MULTILINE):
         who = match[1] if (match := re.match(r'\{username, "([\w-]+)"\}', rule)) else "all"

@@ -13,7 +13,7 @@ NOTEBOOK = Path(__file__).parents[2] / "deploy" / "examples" / "library.ipynb"
 
 
 def values(cells: list[str]) -> list[Any]:
-    """What the last expression of each cell comes to; None for a cell that ends otherwise."""
+    """The value of each cell's last expression, or None."""
     names: dict[str, Any] = {}
     found = []
     for cell in cells:
@@ -32,6 +32,6 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {name: len(history) for name, history in accuracies.items()} == {"fedavg": 3, "heterofl": 3}
     assert list(sizes) == [1, 2, 3, 4, 5]
     assert sizes[1] < sizes[5] / 2
-    # One in ten is chance.
+    # Chance level is one in ten.
     assert accuracy > 0.3
     assert again == accuracies["fedavg"][-1]

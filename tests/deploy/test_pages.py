@@ -1,4 +1,4 @@
-"""The guides' commands, run as they stand on their pages."""
+"""The guides' commands, run as printed on their pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = os.environ.get("TRY_DOCS") == "all"
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_a_pages_commands_print_the_output_on_the_page(page: Path, tmp_path: Path) -> None:
     if page.name not in QUICK and not ALL:
         pytest.skip("make try-docs runs every page")
     mosquitto = find_mosquitto()
@@ -46,18 +46,18 @@ def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
         ("first\n...\nlast\n", "first\nother\n", False),
     ],
 )
-def test_what_a_page_shows_is_compared(shown: str, printed: str, same: bool) -> None:
+def test_printed_and_shown_output_are_compared(shown: str, printed: str, same: bool) -> None:
     assert matches(shown, printed) is same
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and MyST make them."""
+    """The anchors of a page's headings, as GitHub and MyST generate them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_is_valid(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if link.startswith(("https://", "http://", "mailto:")):
@@ -68,7 +68,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
 
 
-def test_the_reference_is_what_the_code_says() -> None:
+def test_the_reference_pages_match_the_code() -> None:
     wanted = pages()
     found = {path for ending in ("*.md", "*.json") for path in REFERENCE.rglob(ending)} - BY_HAND
     assert found == set(wanted), "make reference writes the pages anew"

@@ -1,4 +1,4 @@
-"""The playbooks: words of our commands, files that they name, secrets that they keep."""
+"""The playbooks: options of our commands, files that they name, secrets that they do not log."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ SECRET = re.compile(r"--code|server\.key|/broker/\"|authority \}\}/(broker|serve
 
 
 def tasks() -> list[tuple[Path, dict[str, Any]]]:
-    """Everything that has a name and does something, with its file."""
+    """Every named task, with its file."""
     return [
-        (path, one)
+        (path, mapping)
         for path in FILES
         for document in documents(path)
-        for one in objects(document)
-        if "name" in one and any("." in str(key) for key in one)
+        for mapping in objects(document)
+        if "name" in mapping and any("." in str(key) for key in mapping)
     ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_file_is_read(path):
+def test_a_file_is_valid_yaml(path):
     assert documents(path)
 
 
-def test_our_commands_know_the_words():
+def test_our_commands_accept_the_options():
     seen = []
     for path, task in tasks():
-        lists = [value for one in objects(task) for value in one.values() if isinstance(value, list)]
-        for words in (one for one in lists if "enroll" in one):
+        lists = [value for mapping in objects(task) for value in mapping.values() if isinstance(value, list)]
+        for words in (item for item in lists if "enroll" in item):
             at = words.index("enroll")
             command = "edge-server" if "edge_server" in words[at - 1] else "edge-client"
             assert strangers(command, [str(word) for word in words[at:]]) == [], path
@@ -44,7 +44,7 @@ def test_our_commands_know_the_words():
     assert sorted(set(seen)) == ["edge-client", "edge-server"]
 
 
-def test_what_holds_a_secret_is_not_logged():
+def test_tasks_with_secrets_are_not_logged():
     held = [
         (path, task)
         for path, task in tasks()
@@ -57,14 +57,14 @@ def test_what_holds_a_secret_is_not_logged():
             assert task.get("no_log") is True or "mosquitto.conf" in str(task), (path.name, task["name"])
 
 
-def test_the_units_that_are_copied_are_there():
+def test_the_copied_units_exist():
     text = "".join(path.read_text() for path in FILES if "roles" in path.parts)
     named = set(re.findall(r"edge-[a-z-]+\.service", text))
     assert named == {"edge-client.service", "edge-client-serve.service", "edge-server.service"}
     assert all((DEPLOY / "systemd" / name).is_file() for name in named)
 
 
-def test_templates_are_there():
+def test_the_templates_exist():
     for path, task in tasks():
         if "ansible.builtin.template" in task:
             name = task["ansible.builtin.template"]["src"]
@@ -72,7 +72,7 @@ def test_templates_are_there():
 
 
 @pytest.mark.parametrize("script", ["arm64.sh", "register.sh"])
-def test_the_scripts_of_arm64_are_scripts(script):
+def test_the_scripts_of_arm64_are_valid_shell(script):
     path = DEPLOY / "arm64" / script
     shell = "bash" if "bash" in path.read_text().partition("\n")[0] else "sh"
     done = subprocess.run([shell, "-n", str(path)], capture_output=True, text=True)

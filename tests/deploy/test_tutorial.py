@@ -1,4 +1,4 @@
-"""The tutorial's blocks, taken from its page and run as they stand there."""
+"""The tutorial's blocks, run as printed on its page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own_lines(name: str) -> int:
 
 
 class Unwatched:
-    """Nobody looks at how it goes."""
+    """A display that shows nothing."""
 
     def show(self, snapshot: Snapshot) -> None:
         pass
@@ -35,7 +35,7 @@ class Unwatched:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder with the page's files, where commands are run."""
+    """A folder with only the page's files, in which commands run."""
     write_files(PAGE, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -44,13 +44,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mynet", None)
 
 
-def test_the_users_own_part_is_as_short_as_the_page_says() -> None:
+def test_the_users_own_code_is_as_short_as_the_page_claims() -> None:
     assert (own_lines("mynet.py"), own_lines("federation.toml")) == (13, 15)
     assert "thirteen lines of `mynet.py` and the fifteen of `federation.toml`" in PAGE.read_text()
 
 
-def test_the_files_of_the_page_make_a_federation(folder: Path) -> None:
-    """One round of what `make try-docs` runs whole, and no ONNX files at its end."""
+def test_the_files_of_the_page_form_a_federation(folder: Path) -> None:
+    """One round without ONNX files; `make try-docs` runs all of it."""
     subprocess.run([sys.executable, "make_data.py"], check=True, timeout=DEADLINE_S)
     config = load_config("federation.toml", ["rounds=1", "local-epochs=1", "simulation.workers=1"])
     summary = simulate(config, out=folder / "run", watcher=Unwatched(), export=False)
@@ -68,7 +68,7 @@ def free_port() -> int:
 @pytest.mark.timeout(2 * DEADLINE_S)
 @pytest.mark.skipif(os.environ.get("TRY_DOCS") != "all", reason="two minutes: make try-docs")
 @pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
-def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
+def test_the_whole_page_runs_as_printed(folder: Path) -> None:
     port = str(free_port())
     script = "".join(text for language, text in blocks(PAGE) if language == "sh").replace("1883", port)
     around = {
@@ -78,11 +78,11 @@ def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
         "OMP_NUM_THREADS": "1",
     }
     path = f"{Path(str(find_mosquitto())).parent}:{os.environ['PATH']}"
-    # Everything that the page starts is of one group, which is ended whole.
+    # All processes of the page belong to one process group, which is killed at the end.
     shell = subprocess.Popen(
         ["bash", "-c", SETUP + script],
         env={**os.environ, **around, "PATH": path},
-        # A file and no pipe: the broker that the page leaves behind would hold that open.
+        # A file instead of a pipe, which a remaining broker would keep open.
         stdout=(folder / "said").open("w"),
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -94,7 +94,7 @@ def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
     simulated, devices = (read_run_files(folder / "runs" / name) for name in ("simulated", "devices"))
     for run in (simulated, devices):
         assert run.summary.outcome == "finished"
-        # Three classes: whoever guesses is right in a third.
+        # With three classes chance level is one third.
         assert (run.summary.test_accuracy or 0) > 0.6
     assert (
         simulated.federation_toml.replace('deliver = "none"', 'deliver = "trial"') == devices.federation_toml

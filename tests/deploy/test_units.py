@@ -1,4 +1,4 @@
-"""The systemd units: what must hold of each, and what systemd itself says of them."""
+"""The systemd units: requirements of each, and systemd's own checks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
 WATCHED = ["edge-client.service", "edge-client-serve.service", "edge-server.service"]
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 LATER = ("RestartSteps", "RestartMaxDelaySec")
-"""Known to systemd from 254 on; before it says so and goes on."""
+"""Known to systemd 254 and later; earlier versions warn and ignore it."""
 
 
 def words(name: str) -> list[str]:
-    """What the unit starts, with the options of its environment in their place."""
+    """The unit's command with the options from its environment."""
     service = unit(name)["Service"]
     stated = dict(word.split("=", 1) for line in service.get("Environment", []) for word in shlex.split(line))
     line = re.sub(r"\$(\w+)", lambda found: stated[found[1]], service["ExecStart"][0])
@@ -37,7 +37,7 @@ def test_there_are_units_for_every_part():
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_runs_as_a_user_of_its_own_within_bounds(name):
+def test_a_unit_has_its_own_user_and_limits(name):
     service = unit(name)["Service"]
     users = (DEPLOY / "systemd" / "edge-federation.sysusers").read_text()
     assert re.search(rf"^u +{service['User'][0]} ", users, re.MULTILINE)
@@ -56,7 +56,7 @@ def test_a_unit_runs_as_a_user_of_its_own_within_bounds(name):
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_is_started_again_more_and_more_slowly_and_not_for_a_wrong_configuration(name):
+def test_a_unit_restarts_with_growing_delays_but_not_after_a_wrong_configuration(name):
     service = unit(name)["Service"]
     assert service["Restart"][0] in ("always", "on-failure")
     assert service["RestartPreventExitStatus"] == ["2"]
@@ -65,7 +65,7 @@ def test_a_unit_is_started_again_more_and_more_slowly_and_not_for_a_wrong_config
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_starts_what_there_is(name):
+def test_a_unit_starts_an_existing_command(name):
     program, *rest = words(name)
     command = program.rpartition("/")[2]
     assert rest[0] in verbs(command)
@@ -73,13 +73,13 @@ def test_a_unit_starts_what_there_is(name):
 
 
 @pytest.mark.parametrize("name", WATCHED)
-def test_who_gives_signs_of_life_is_watched(name):
+def test_services_with_a_watchdog_are_notify_units(name):
     service = unit(name)["Service"]
     assert (service["Type"], service["NotifyAccess"]) == (["notify"], ["main"])
     assert re.fullmatch(r"\d+min", service["WatchdogSec"][0])
 
 
-def test_the_server_is_not_started_again_after_an_end_that_was_asked_for():
+def test_the_server_is_not_restarted_after_a_requested_end():
     assert unit("edge-server.service")["Service"]["SuccessExitStatus"] == ["130 143"]
 
 
@@ -88,7 +88,7 @@ def test_a_board_gets_the_same_unit():
     assert text == (DEPLOY / "systemd" / UNIT).read_text()
 
 
-def test_every_folder_of_keys_is_closed_to_others():
+def test_key_folders_are_private():
     lines = (DEPLOY / "systemd" / "edge-federation.tmpfiles").read_text().splitlines()
     entries = [line.split() for line in lines if line and not line.startswith("#")]
     assert {entry[1]: entry[2] for entry in entries} == {
@@ -99,8 +99,8 @@ def test_every_folder_of_keys_is_closed_to_others():
 
 
 @systemd
-def test_systemd_takes_the_units():
-    """But for the programs, which are not installed there, and for keys that only a newer systemd knows."""
+def test_systemd_accepts_the_units():
+    """Except for the missing programs and for keys of a newer systemd."""
     paths = [str(DEPLOY / "systemd" / name) for name in UNITS]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], capture_output=True, text=True)
     about = [line for line in (done.stdout + done.stderr).splitlines() if "edge-" in line]
@@ -112,8 +112,8 @@ def test_systemd_takes_the_units():
 
 
 @systemd
-def test_systemd_finds_the_units_hardly_exposed():
-    """Under 2 of 10: the rest is the network, which they are for."""
+def test_systemd_rates_the_exposure_below_2():
+    """Below 2 of 10; network access, which the services need, accounts for the rest."""
     for name in UNITS:
         words = ["systemd-analyze", "security", "--offline=true", str(DEPLOY / "systemd" / name)]
         done = subprocess.run(words, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The functions that the packages' pages name exist, and every room is on them."""
+"""The packages' READMEs name existing functions and list every room."""
 
 from __future__ import annotations
 

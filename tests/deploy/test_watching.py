@@ -1,4 +1,4 @@
-"""What Grafana shows and Prometheus tells of: metrics that there are, and rules that were seen firing."""
+"""Grafana's and Prometheus' expressions use existing metrics, and every alert rule is tested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPING = r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)"
 
 
 def named(expression: str) -> set[str]:
-    """The metrics of a PromQL expression: words that are no function, label, keyword, string or duration."""
+    """The metrics of a PromQL expression: names that are no function, label, keyword, string or duration."""
     bare = re.sub(r'"[^"]*"|\'[^\']*\'', "", expression)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     bare = re.sub(GROUPING, "", bare)
@@ -37,7 +37,7 @@ def named(expression: str) -> set[str]:
 
 
 def there_are(out: Path) -> dict[str, set[str]]:
-    """Every sample that can be asked for, with the names of its labels."""
+    """Every exported sample, with the names of its labels."""
     collector = RunCollector(out)
     collector.show(busy())
     tally = RequestMetrics()
@@ -48,17 +48,17 @@ def there_are(out: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {"up": set()}
     for text in texts:
         for family in text_string_to_metric_families(text):
-            for one in family.samples:
-                found.setdefault(one.name, set()).update(one.labels)
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 
 def expressions(path: Path) -> Iterator[str]:
     """The PromQL of a dashboard or a file of rules."""
     document = json.loads(path.read_text()) if path.suffix == ".json" else documents(path)[0]
-    for one in objects(document):
-        if isinstance(one.get("expr"), str):
-            yield one["expr"]
+    for mapping in objects(document):
+        if isinstance(mapping.get("expr"), str):
+            yield mapping["expr"]
 
 
 def test_the_names_of_an_expression_are_found() -> None:
@@ -70,7 +70,7 @@ def test_the_names_of_an_expression_are_found() -> None:
 
 
 @pytest.mark.parametrize("path", [*DASHBOARDS, PROMETHEUS / "alerts.yml"], ids=lambda path: path.name)
-def test_what_is_shown_and_told_of_is_there(path: Path, tmp_path: Path) -> None:
+def test_dashboards_and_alerts_use_existing_metrics(path: Path, tmp_path: Path) -> None:
     known = there_are(tmp_path)
     asked = list(expressions(path))
     assert asked
@@ -81,7 +81,7 @@ def test_what_is_shown_and_told_of_is_there(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*DASHBOARDS, PROMETHEUS / "alerts.yml"], ids=lambda path: path.name)
-def test_labels_that_are_asked_for_are_there(path: Path, tmp_path: Path) -> None:
+def test_dashboards_and_alerts_use_existing_labels(path: Path, tmp_path: Path) -> None:
     known = there_are(tmp_path)
     for expression in expressions(path):
         for name, matchers in re.findall(r"([\w:]+)\{([^}]*)\}", expression):
@@ -89,7 +89,7 @@ def test_labels_that_are_asked_for_are_there(path: Path, tmp_path: Path) -> None
             assert labels <= known[name] | {"job", "instance"}, expression
 
 
-def test_a_dashboard_is_one_that_grafana_takes_up() -> None:
+def test_a_dashboard_has_the_fields_that_grafana_requires() -> None:
     (provider,) = documents(DOCKER / "grafana" / "provisioning" / "dashboards" / "edge-federation.yaml")
     (compose,) = documents(DOCKER / "compose.yaml")
     assert (
@@ -116,14 +116,14 @@ def test_a_dashboard_is_one_that_grafana_takes_up() -> None:
             assert overlapping == [], panel["title"]
 
 
-def test_every_alert_says_what_to_do_and_was_seen_firing_and_silent() -> None:
+def test_every_alert_has_a_remedy_and_is_tested_firing_and_silent() -> None:
     (config,) = documents(PROMETHEUS / "prometheus.yml")
     assert config["rule_files"] == ["alerts.yml"]
     (rules,) = documents(PROMETHEUS / "alerts.yml")
     (tests,) = documents(PROMETHEUS / "alerts.test.yml")
     alerts = {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
-    tried = [one for test in tests["tests"] for one in test["alert_rule_test"]]
-    assert {one["alertname"] for one in tried if one["exp_alerts"]} == set(alerts)
+    tried = [case for test in tests["tests"] for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in tried if case["exp_alerts"]} == set(alerts)
     for rule in alerts.values():
         assert set(rule["annotations"]) == {"summary", "description"}
         assert rule["labels"]["severity"] in ("warning", "critical")
@@ -133,6 +133,6 @@ def test_every_alert_says_what_to_do_and_was_seen_firing_and_silent() -> None:
 @pytest.mark.parametrize(
     "words", [("check", "config", "prometheus.yml"), ("test", "rules", "alerts.test.yml")], ids=" ".join
 )
-def test_promtool_takes_the_rules_and_sees_them_fire(words: tuple[str, ...]) -> None:
+def test_promtool_accepts_the_rules_and_their_tests_pass(words: tuple[str, ...]) -> None:
     said = subprocess.run([str(PROMTOOL), *words], capture_output=True, text=True, cwd=PROMETHEUS)
     assert said.returncode == 0, said.stdout + said.stderr

@@ -20,7 +20,7 @@ LARGEST = 8192
 
 
 def main() -> int:
-    """Fuzz the targets one after the other; 1 if any decoder broke."""
+    """Fuzz the targets one after the other; returns 1 if a decoder failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of: {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=int, default=60, help="time per target (default: 60)")
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def fuzz(name: str, seconds: int) -> bool:
-    """Whether the decoder held for so long; its corpus begins with its examples."""
+    """Whether the decoder passed; its corpus starts with its examples."""
     corpus, found = FOLDER / name / "corpus", FOLDER / name
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(TARGETS[name].seeds):

@@ -15,7 +15,7 @@ OURS = [
 
 
 def main() -> None:
-    """Fuzz until the time is over; what is raised but `PeerError` ends it with the input kept."""
+    """Fuzz until the time limit; an exception other than `PeerError` ends the run and saves the input."""
     with atheris.instrument_imports(include=OURS):
         from tests.fuzz.targets import TARGETS, decoded
     target = TARGETS[sys.argv[1]]

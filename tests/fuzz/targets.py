@@ -1,4 +1,4 @@
-"""Every decoder of what others send, as a function of bytes: it returns, or raises `PeerError`.
+"""Every decoder of received data, as a function of bytes: it returns, or raises `PeerError`.
 
 The same table serves the property tests here and the fuzzer (`make fuzz`).
 """
@@ -56,7 +56,7 @@ from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND
 
 FEW, LEAST = {"name": "int8", "levels": 7}, {"name": "int8", "levels": 1}
 CHAINS: tuple[Chain, ...] = tuple(
-    make_chain([Component.model_validate(one) for one in named])
+    make_chain([Component.model_validate(target) for target in named])
     for named in ((), ("fp16",), ("int8",), (FEW,), (LEAST,), ("top-k",), ("top-k", "int8"))
 )
 _SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
@@ -64,14 +64,14 @@ _SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
 
 @dataclass(frozen=True)
 class Target:
-    """A decoder and what it takes: examples that a fuzzer begins with."""
+    """A decoder with valid examples from which a fuzzer starts."""
 
     decode: Callable[[bytes], object]
     seeds: tuple[bytes, ...]
 
 
 def _message(data: bytes) -> None:
-    """What cannot be read must still be answered: its reason is one that travels back."""
+    """An unreadable message must be answered, so its reason must be one that can be sent."""
     try:
         message = decode_message(data)
     except PeerError as error:
@@ -82,13 +82,13 @@ def _message(data: bytes) -> None:
 
 
 def _groups(data: bytes) -> None:
-    """What is read is what the safetensors library reads."""
+    """The decoded arrays equal those of the safetensors library."""
     groups = decode_groups(data)
     assert {f"{group}/{name}" for group in groups for name in groups[group]} == load(data).keys()
 
 
 def _update(data: bytes) -> None:
-    """A blob as an answer to a plain task and to one that lets the device choose its channels."""
+    """A blob as the update of a plain task and of one in which the device chooses its channels."""
     groups = decode_groups(data)
     try:
         examine(update(PREFIX), groups, PLAIN, MAP)
@@ -97,7 +97,7 @@ def _update(data: bytes) -> None:
 
 
 def _encoded(data: bytes) -> None:
-    """An encoded answer to a plain task, by the first codecs whose form it has."""
+    """An encoded update of a plain task, by the first codecs that fit its form."""
     path = Path(_SPOOL.name) / "encoded"
     path.write_bytes(data)
     for chain in CHAINS:
@@ -116,12 +116,12 @@ def _packed(data: bytes) -> None:
 
 
 def _frame(data: bytes) -> None:
-    """A change to a model that a device has."""
+    """A delta to a model that a device has."""
     _read_all(added_up([{"model": _OLD}, _spooled(data)]))
 
 
 def _layer(data: bytes) -> None:
-    """A layer around the smaller sub-model that a device has."""
+    """The increment to a smaller sub-model that a device has."""
     _read_all(assemble(_PART, _spooled(data), MAP).groups)
 
 
@@ -152,7 +152,7 @@ def _packet(data: bytes, version: int) -> None:
 
 
 def _parts(data: bytes) -> list[bytes]:
-    """Packets of one topic, each behind its length in two bytes; returns the messages that they make up."""
+    """Packets of one topic, each preceded by its length in two bytes; returns the assembled messages."""
     parts, whole, rest = Parts(), [], data
     while rest:
         size = int.from_bytes(rest[:2], "big")
@@ -173,13 +173,13 @@ def _topic(data: bytes) -> None:
 
 
 def safetensors(header: object, data: bytes = b"") -> bytes:
-    """A safetensors file whose header may say anything."""
+    """A safetensors file with an arbitrary header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
 
 
 def lie(**says: object) -> dict[str, object]:
-    """A header of one tensor of 4 bytes that says something else of it."""
+    """A header of one tensor of 4 bytes with one field changed."""
     return {"model/w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **says}}
 
 
@@ -209,7 +209,7 @@ LIES: Mapping[str, bytes] = {
     "a header longer than any file": struct.pack("<Q", 2**64 - 1) + b"{}",
     "no header": b"",
 }
-"""What a blob's header may claim; NaN and infinity as numbers of tensors are the firewall's business."""
+"""Claims of a blob's header; the firewall checks NaN and infinity in tensors."""
 
 _OLD, _NEW = model(PREFIX), {name: array + 1 for name, array in model(PREFIX).items()}
 _FRAMES = tuple(changes(_NEW, _OLD, number) for number in (None, Fp16(), Int8()))
@@ -223,13 +223,13 @@ _PACKETS: tuple[Packet, ...] = (
 )
 
 TARGETS: Mapping[str, Target] = {
-    "message": Target(_message, tuple(encode_message(one) for one in MESSAGES_BY_KIND.values())),
-    "parts": Target(_parts, tuple(_in_parts(encode_message(one)) for one in MESSAGES_BY_KIND.values())),
+    "message": Target(_message, tuple(encode_message(kind) for kind in MESSAGES_BY_KIND.values())),
+    "parts": Target(_parts, tuple(_in_parts(encode_message(kind)) for kind in MESSAGES_BY_KIND.values())),
     "chunk": Target(decode_chunk, (encode_chunk(DIGEST, 3, b"some bytes"),)),
     "groups": Target(_groups, (encode_groups(GROUPS), *LIES.values())),
     "update": Target(_update, (encode_groups(HONEST), encode_groups(HONEST_PERSONAL))),
     "encoded-update": Target(_encoded, tuple(_in_form(chain) for chain in CHAINS)),
-    "frame": Target(_frame, tuple(encode_groups(one) for one in _FRAMES)),
+    "frame": Target(_frame, tuple(encode_groups(frame) for frame in _FRAMES)),
     "layer": Target(_layer, (encode_groups(difference(_PART, _WHOLE, MAP)),)),
     "packed": Target(_packed, (zstandard.compress(encode_groups(HONEST)), zstandard.compress(bytes(10**5)))),
     "chosen-channels": Target(_chosen, (encode_json(CHOSEN), b'{"kept":{"conv":2,"hidden":1000000000000}}')),
@@ -239,13 +239,15 @@ TARGETS: Mapping[str, Target] = {
         _topic,
         (str(DeviceTopic("home", "pi", Channel.UP)).encode(), str(StateTopic("home")).encode()),
     ),
-    "mqtt-5": Target(lambda data: _packet(data, V5), tuple(encode(one, V5) for one in _PACKETS)),
-    "mqtt-3.1.1": Target(lambda data: _packet(data, V311), tuple(encode(one, V311) for one in _PACKETS[1:])),
+    "mqtt-5": Target(lambda data: _packet(data, V5), tuple(encode(packet, V5) for packet in _PACKETS)),
+    "mqtt-3.1.1": Target(
+        lambda data: _packet(data, V311), tuple(encode(packet, V311) for packet in _PACKETS[1:])
+    ),
 }
 
 
 def decoded(target: Target, data: bytes) -> bool:
-    """Whether the decoder takes these bytes; whatever it raises but `PeerError` is a fault."""
+    """Whether the decoder accepts these bytes; an exception other than `PeerError` is an error."""
     with np.errstate(all="ignore"):
         try:
             target.decode(data)

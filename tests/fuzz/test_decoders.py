@@ -1,4 +1,4 @@
-"""A decoder returns a value or raises a `PeerError`, nothing else, whatever the bytes."""
+"""For any bytes a decoder returns a value or raises a `PeerError`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ values = st.recursive(
 
 
 @every_target
-def test_its_own_examples_are_taken_unless_they_lie(target: Target) -> None:
+def test_valid_examples_are_accepted(target: Target) -> None:
     assert decoded(target, target.seeds[0])
 
 
@@ -62,7 +62,7 @@ def test_a_valid_example_with_bytes_changed_cut_out_or_doubled(target: Target, d
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, one in inner for place in _places(one, (*path, key)))]
+    return [path, *(place for key, inner_value in inner for place in _places(inner_value, (*path, key)))]
 
 
 def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
@@ -100,9 +100,9 @@ def test_a_header_with_any_part_of_it_replaced_by_anything(name: str, draw: st.D
 
 @pytest.mark.parametrize("name", ["groups", "update"])
 @pytest.mark.parametrize("says", LIES)
-def test_a_header_that_lies(says: str, name: str) -> None:
+def test_a_false_header(says: str, name: str) -> None:
     taken = decoded(TARGETS[name], LIES[says])
-    # Odd, but no lie: the later of two entries of one name is as good as the earlier, and a name may be any.
+    # Unusual but valid: of two entries of one name the later counts, and a name may be arbitrary.
     assert not taken or (name != "update" and says in ("a name twice", "a NUL in a name"))
 
 
@@ -120,14 +120,14 @@ WORDS = ("rounds", "clients.fraction", "tiers.ratios", "firewall.canary", "strat
 
 @settings(max_examples=40, deadline=None)
 @given(key=st.sampled_from(WORDS) | st.text(max_size=20), value=st.text(max_size=20) | scalars.map(repr))
-def test_any_word_is_a_configuration_or_the_users_mistake(key: str, value: str) -> None:
+def test_any_override_is_valid_or_a_config_error(key: str, value: str) -> None:
     with contextlib.suppress(ConfigError):
         load_config("fedavg", [f"{key}={value}"])
 
 
 @settings(max_examples=40, deadline=None)
 @given(content=st.binary(max_size=80) | st.text(max_size=80).map(lambda text: text.encode(errors="replace")))
-def test_any_file_is_a_configuration_or_the_users_mistake(
+def test_any_file_is_valid_or_a_config_error(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.toml"

@@ -1,4 +1,4 @@
-"""A device that follows the protocol until it answers: its answers are tricks, one per round."""
+"""A device that follows the protocol but manipulates its updates, with one trick per round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIGABYTE = 10**9
 
 
 class Mallory(Agent):
-    """An agent whose every trained update goes through the trick of that round; the last one stays."""
+    """An agent that applies the trick of the round to its trained update; the last trick is repeated."""
 
     def __init__(self, settings: AgentSettings, data: LocalData, tricks: Sequence[Trick]) -> None:
         super().__init__(settings, data)
@@ -48,15 +48,15 @@ class Mallory(Agent):
             for frame in self._frames(self._store.read_frame(ref, index)):
                 self.send_raw(frame, Channel.UP_BLOB)
 
-    # --- what tricks are made of ---
+    # --- tools for tricks ---
     def send_raw(self, payload: bytes, channel: Channel = Channel.UP) -> None:
-        """Publish any bytes on a topic of one's own."""
+        """Publish arbitrary bytes on a topic of this device."""
         self._link.publish(
             str(DeviceTopic(self._settings.federation, self._settings.device, channel)), payload
         )
 
     def bytes_of(self, update: Update) -> bytes:
-        """The blob of an update that was trained here."""
+        """The bytes of the trained update's blob."""
         return self._store.path(update.blob.digest).read_bytes()
 
     def with_bytes(self, update: Update, data: bytes) -> WorkDone:
@@ -76,14 +76,14 @@ class Mallory(Agent):
         return channel_map, SubModelSpec(kept={k: g.channels // 2 for k, g in channel_map.groups.items()})
 
     def declined(self) -> WorkFailed:
-        """What lets the round go on when the trick was all that this device had to say."""
+        """A declined task, so that the round continues after a trick without an update."""
         assert self._runner.session.task is not None
         return WorkFailed(self._runner.session.task, Reason.TASK_FAILED, "no more")
 
     def decline_now(self, update: Update) -> None:
-        """The same while an upload is under way."""
-        says = {name: getattr(update, name) for name in ("federation", "device", "run", "round", "attempt")}
-        self.send_raw(TaskReply(**says, accepted=False).model_dump_json().encode())
+        """Decline during an upload."""
+        fields = {name: getattr(update, name) for name in ("federation", "device", "run", "round", "attempt")}
+        self.send_raw(TaskReply(**fields, accepted=False).model_dump_json().encode())
 
 
 Trick = Callable[[Mallory, Update], Any]
@@ -110,7 +110,7 @@ def huge(mallory: Mallory, update: Update) -> Any:
 
 
 def flipped(mallory: Mallory, update: Update) -> Any:
-    """Within every bound, and against what all others have learned."""
+    """Within every bound, but opposite to the honest updates."""
     return mallory.changed(update, lambda array: -3 * array)
 
 
@@ -127,7 +127,7 @@ def giant_claim(mallory: Mallory, update: Update) -> Any:
 
 
 def bomb(mallory: Mallory, update: Update) -> Any:
-    """64 MB of zeros in 64 kB: nothing here is ever unpacked, so it is only no blob."""
+    """64 MB of zeros in 64 kB; the server never decompresses it, it is just not a valid blob."""
     return mallory.with_bytes(update, gzip.compress(bytes(64 * 1024 * 1024)))
 
 
@@ -141,7 +141,7 @@ def truncated(mallory: Mallory, update: Update) -> Any:
 
 
 def beyond(mallory: Mallory, update: Update) -> Any:
-    """Chunks behind the end of the blob and of the wrong length, before the right one."""
+    """Chunks beyond the end of the blob and of the wrong length, then the right one."""
     digest = update.blob.digest
     wrong = [encode_chunk(digest, index, bytes(200_000)) for index in (1, 100, 2**32 - 1)]
     mallory._frames = lambda frame: [*wrong, encode_chunk(digest, 0, b"short"), frame]
@@ -149,7 +149,7 @@ def beyond(mallory: Mallory, update: Update) -> Any:
 
 
 def garbage(mallory: Mallory, update: Update) -> Any:
-    """Deep nesting, invalid UTF-8, a number of 10,000 digits, a lone surrogate; then the honest answer."""
+    """Deep nesting, invalid UTF-8, a huge number, a lone surrogate; then the honest update."""
     mallory._frames = None
     for payload in (
         b"[" * 100_000,
@@ -172,7 +172,7 @@ def honest(mallory: Mallory, update: Update) -> Any:
 
 
 def kept(mallory: Mallory, update: Update) -> Any:
-    """Honest, but remembered for later."""
+    """Honest, but saved for a replay."""
     mallory.first = update, mallory.bytes_of(update)
     return WorkDone(update)
 
@@ -184,7 +184,7 @@ def replayed(mallory: Mallory, update: Update) -> Any:
 
 
 def stale(mallory: Mallory, update: Update) -> Any:
-    """The first round's message word for word."""
+    """The first round's message, unchanged."""
     assert mallory.first is not None
     mallory.send_raw(mallory.first[0].model_dump_json().encode())
     return mallory.declined()

@@ -1,6 +1,6 @@
-"""Twenty devices, six of them hostile: the run ends, the model is as good, every refusal is counted.
+"""Twenty devices, six of them hostile: the run ends, the accuracy holds, every refusal is counted.
 
-The server is a process of its own, so that its memory can be told from that of the devices.
+The server is a separate process, so that its memory can be measured.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ HOSTILE: dict[str, tuple[Trick, ...]] = {
     "replay": (mallory.kept, mallory.replayed, mallory.honest, mallory.stale),
     "impostor": (mallory.impostor, mallory.beyond, mallory.garbage, mallory.truncated),
 }
-# Per device what is counted against it, worked out from its tricks: three strikes within ten rounds lead to
-# quarantine, so `nan` and `huge` are not asked in round four. Of `beyond` each of four wrong frames is
-# refused; of `garbage` each of five payloads, the last of an unknown kind.
+# The refusals of each device, derived from its tricks: three strikes within ten rounds lead to quarantine, so
+# `nan` and `huge` are not selected in round four. Four wrong frames of `beyond` are refused one by one,
+# and so are five payloads of `garbage`, the last for its unknown kind.
 REFUSED: dict[str, dict[str, int]] = {
     "nan": {"not-finite": 3, "quarantined": 1},
     "huge": {"out-of-bounds": 3, "quarantined": 1},
@@ -75,7 +75,7 @@ REFUSED: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its summary, its rounds, the most memory of its server in bytes, the spool's size."""
+    """A run's summary and rounds, the peak memory of its server and the size of its spool in bytes."""
 
     summary: dict[str, Any]
     history: list[dict[str, Any]]
@@ -111,7 +111,7 @@ def make_agents(address: Any, folder: Path, hostile: Sequence[str]) -> list[Agen
 
 
 def run(folder: Path, hostile: Sequence[str]) -> Outcome:
-    """One run over the embedded broker, its server a process."""
+    """A run over the embedded broker with the server as a process."""
     folder.mkdir()
     count = HONEST + len(hostile)
     with running_broker("embedded", folder / "broker") as broker, ThreadPoolExecutor(count) as threads:
@@ -132,7 +132,7 @@ def run(folder: Path, hostile: Sequence[str]) -> Outcome:
             ended = [threads.submit(agent.run) for agent in agents]
             memory, spooled = watch(server, folder / "run" / "blobs")
             assert server.returncode == 0, (folder / "log").read_text()[-2000:]
-            assert {one.result(timeout=30) for one in ended} == {"finished"}
+            assert {outcome.result(timeout=30) for outcome in ended} == {"finished"}
         finally:
             for agent in agents:
                 agent.stop()
@@ -149,7 +149,7 @@ def late_accuracy(outcome: Outcome) -> float:
 
 
 def watch(server: subprocess.Popen[bytes], spool: Path) -> tuple[int, int]:
-    """Wait for the server's end; the most memory that it had, and the most bytes in its spool."""
+    """Wait for the server's end; returns its peak memory and the peak size of its spool in bytes."""
     memory = spooled = 0
     for _ in range(DEADLINE_S * 5):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -159,20 +159,20 @@ def watch(server: subprocess.Popen[bytes], spool: Path) -> tuple[int, int]:
             status = Path(f"/proc/{server.pid}/status").read_text()
             found = re.search(r"VmHWM:\s+(\d+) kB", status)
             memory = max(memory, int(found[1]) * 1024 if found else 0)
-            spooled = max(spooled, sum(one.stat().st_size for one in spool.iterdir()))
-    raise AssertionError(f"not over in {DEADLINE_S} s")
+            spooled = max(spooled, sum(path.stat().st_size for path in spool.iterdir()))
+    raise AssertionError(f"not finished in {DEADLINE_S} s")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_third_of_hostile_devices_neither_stops_nor_spoils_a_run(tmp_path: Path) -> None:
-    """The combiner is the robust one, the median of each coordinate.
+    """The combiner is the coordinate-wise median.
 
-    A flipped update is as large and as finite as an honest one: no check of a single update can tell it, and
-    the plain mean would follow it. What the firewall lets through the combiner outvotes.
+    A flipped update is as large and as finite as an honest one: no check of a single update detects it, and
+    the plain mean would follow it. The combiner outvotes the updates that the firewall admits.
 
-    The fair comparison is the same run with the same seeds in which only the honest ones take part: a
-    device's training depends on its name, round and seed, not on who else is there. Each round trains long
-    enough for four to be plenty: a flipped update among sixteen shifts the median's rank, which costs speed.
+    The reference is the same run with the same seeds and only the honest devices: a device's training depends
+    on its name, the round and the seed, not on other devices. Each round trains so long that four rounds
+    suffice: a flipped update among sixteen shifts the median's rank, which slows convergence.
     """
     quiet, attacked = run(tmp_path / "quiet", ()), run(tmp_path / "attacked", tuple(HOSTILE))
     honest = {f"honest-{index:02d}" for index in range(HONEST)}
@@ -182,12 +182,12 @@ def test_a_third_of_hostile_devices_neither_stops_nor_spoils_a_run(tmp_path: Pat
         assert all(honest <= set(line["completed"]) for line in outcome.history)
     assert quiet.summary["test_accuracy"] > 0.9
     assert quiet.summary["test_accuracy"] - attacked.summary["test_accuracy"] <= 0.01
-    # One test image is 0.3 points: two rounds together tell more than the last one alone.
+    # One test image is 0.3 points: the mean of two rounds is more precise than the last alone.
     assert abs(late_accuracy(attacked) - late_accuracy(quiet)) <= 0.01
-    refused = {one["device"]: one["refused"] for one in attacked.summary["devices"]}
+    refused = {device["device"]: device["refused"] for device in attacked.summary["devices"]}
     assert {name: refused[name] for name in HOSTILE} == REFUSED
     assert all(not refused[name] for name in honest)
     assert not {"nan", "huge"} & set(attacked.history[-1]["selected"])
-    # Six more updates of 221 kB each and what the hostile sent; nothing of the claimed gigabyte.
+    # Six more updates of 221 kB each and the hostile messages, but not the claimed gigabyte.
     assert attacked.memory < quiet.memory + 64 * MEGABYTE
     assert attacked.spooled < quiet.spooled + 8 * MEGABYTE

@@ -26,7 +26,7 @@ def main(words: Sequence[str]) -> int:
 
 def table(found: Sequence[Growth]) -> list[str]:
     """Markdown: a line per network and tier, predicted / measured MB for each optimizer at batch 32."""
-    by_case = {one.case: one for one in found}
+    by_case = {case.case: case for case in found}
     lines = ["| network | tier | sgd | momentum | adam | sgd, batch 8 | sgd, batch 64 |", "|" + " --- |" * 7]
     for model in SHAPES:
         for tier in range(1, len(RATIOS) + 1):

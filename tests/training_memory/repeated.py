@@ -63,4 +63,4 @@ def _growth(line: str) -> Growth:
 
 
 def _median(growths: Sequence[Growth]) -> Growth:
-    return replace(growths[0], measured=int(statistics.median(one.measured for one in growths)))
+    return replace(growths[0], measured=int(statistics.median(growth.measured for growth in growths)))

@@ -23,7 +23,7 @@ def test_every_shipped_network_is_among_those_that_are_measured() -> None:
 def test_training_takes_what_is_predicted_within_a_fifth() -> None:
     found = repeated(every_case(), doubted=beyond) if ALL else repeated(FEW, runs=1)
     print("\n".join(table(found)))
-    assert {word(one.case): one.ratio for one in found if beyond(one)} == {}
+    assert {word(case.case): case.ratio for case in found if beyond(case)} == {}
 
 
 def beyond(one: Growth) -> bool:

@@ -39,7 +39,7 @@ class Counting:
 
     def show(self, snapshot: Snapshot) -> None:
         """Say it whenever it is another number."""
-        there = sum(one.state != "offline" for one in snapshot.devices)
+        there = sum(device.state != "offline" for device in snapshot.devices)
         if there != self._there and not snapshot.no_link:
             self._there = there
             say(event="there", devices=there)
@@ -58,7 +58,7 @@ class Told(Server):
                 "duration_s": record.duration_s,
                 "completed": len(record.completed),
                 "dropped": len(record.dropped),
-                "rejected": [one.reason for one in record.rejected],
+                "rejected": [rejection.reason for rejection in record.rejected],
                 "downlink": record.downlink_bytes,
                 "uplink": record.uplink_bytes,
                 "devices": len(self._driver.federation.fleet.alive()),

@@ -63,7 +63,7 @@ async def _publish(
     came = asyncio.Semaphore(AHEAD)
     slowest = _Slowest(len(people.children), came)
     listening = [
-        asyncio.ensure_future(_listen(one, index, slowest)) for index, one in enumerate(people.children)
+        asyncio.ensure_future(_listen(child, index, slowest)) for index, child in enumerate(people.children)
     ]
     for layer, size in layers.items():
         for at in range(0, size, chunk_bytes):
@@ -71,8 +71,8 @@ async def _publish(
             client.publish(plain_topic(federation, layer), chunk[: min(chunk_bytes, size - at)], qos=0)
     for _ in range(AHEAD):
         await came.acquire()
-    for one in listening:
-        one.cancel()
+    for task in listening:
+        task.cancel()
     # Until a task has ended it still waits for its process's next line, which others want to read.
     await asyncio.wait(listening)
 

@@ -72,20 +72,20 @@ class Crowd:
     async def join(self, count: int) -> float:
         """So many more devices connect; the seconds that it took."""
         numbers = range(self.size, self.size + count)
-        for place, one in enumerate(self.children):
-            one.order(do="join", numbers=[n for n in numbers if n // 5 % len(self.children) == place])
+        for place, process in enumerate(self.children):
+            process.order(do="join", numbers=[n for n in numbers if n // 5 % len(self.children) == place])
         self.size += count
-        return max([(await one.hear("joined"))["seconds"] for one in self.children])
+        return max([(await process.hear("joined"))["seconds"] for process in self.children])
 
     async def all_do(self, what: str, answer: str, **more: Any) -> list[dict[str, Any]]:
         """Order the same of all processes, and hear from all."""
-        for one in self.children:
-            one.order(do=what, **more)
+        for process in self.children:
+            process.order(do=what, **more)
         return await self.all_say(answer)
 
     async def all_say(self, event: str) -> list[dict[str, Any]]:
         """Hear from all."""
-        return [await one.hear(event) for one in self.children]
+        return [await process.hear(event) for process in self.children]
 
     async def counts(self) -> Counter[str]:
         """What all devices have seen since this was asked last; `lost` connections among it."""

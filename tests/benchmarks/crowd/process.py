@@ -51,23 +51,23 @@ class Process:
             case {"do": "plain", "down": down, "up": up, "chunk": chunk}:
                 self._came.clear()
                 data = random.randbytes(chunk)
-                for one in self._devices:
-                    tier = str(one.tier)
-                    one.plain = PlainPart(
-                        one, down=down[tier], up=up[tier], chunk=data, came=self._chunk_came
+                for device in self._devices:
+                    tier = str(device.tier)
+                    device.plain = PlainPart(
+                        device, down=down[tier], up=up[tier], chunk=data, came=self._chunk_came
                     )
                 say(event="plain")
             case {"do": "federate"}:
-                for one in self._devices:
-                    one.plain = None
+                for device in self._devices:
+                    device.plain = None
                 say(event="federate")
             case {"do": "counts"}:
-                lost = sum(one.client.lost is not None for one in self._devices)
+                lost = sum(device.client.lost is not None for device in self._devices)
                 say(event="counts", counts=self._place.counts, lost=lost, memory=rss())
                 self._place.counts.clear()
             case {"do": "leave"}:
-                for one in self._devices:
-                    one.client.close()
+                for device in self._devices:
+                    device.client.close()
                 self._devices.clear()
                 say(event="left")
 
@@ -78,10 +78,13 @@ class Process:
         for at in range(0, len(numbers), AT_ONCE):
             fresh = [Device(self._place, number) for number in numbers[at : at + AT_ONCE]]
             await asyncio.gather(
-                *(loop.create_connection(lambda one=one: one.client, self._host, self._port) for one in fresh)
+                *(
+                    loop.create_connection(lambda device=device: device.client, self._host, self._port)
+                    for device in fresh
+                )
             )
             self._devices += fresh
-            await asyncio.gather(*(one.client.settled.wait() for one in fresh))
+            await asyncio.gather(*(device.client.settled.wait() for device in fresh))
         assert len(self._devices) == wanted
 
     async def _tick(self) -> None:
@@ -89,18 +92,18 @@ class Process:
         while True:
             await asyncio.sleep(TICK_S)
             now = time.monotonic()
-            for one in self._devices:
-                one.tick(now)
+            for device in self._devices:
+                device.tick(now)
             if now > pinged + KEEP_ALIVE_S / 2:
                 pinged = now
-                for one in self._devices:
-                    one.client.ping()
+                for device in self._devices:
+                    device.client.ping()
 
     def _chunk_came(self, topic: str) -> None:
         """In the floor: tell when all devices here that wait for this topic have one chunk more."""
         self._came[topic] += 1
         layer = int(topic.rpartition("/")[2])
-        if self._came[topic] % sum(one.tier >= layer for one in self._devices) == 0:
+        if self._came[topic] % sum(device.tier >= layer for device in self._devices) == 0:
             say(event="came", layer=layer)
 
 

@@ -35,7 +35,9 @@ class Rounds:
     @property
     def lost(self) -> int:
         """How many answers did not count, in all rounds."""
-        return sum(len(one["rejected"]) + one["dropped"] for one in self.closed) + self.counts["lost"]
+        return (
+            sum(len(round_["rejected"]) + round_["dropped"] for round_ in self.closed) + self.counts["lost"]
+        )
 
     @property
     def cpu_s(self) -> tuple[float, ...]:
@@ -66,7 +68,7 @@ async def federation(
         others: list[float] = []
         while (told := await server.hear("closed", "ended"))["event"] == "closed":
             closed.append(told)
-            others.append(sum(map(cpu_seconds, [broker.pid, *(one.pid for one in people.children)])))
+            others.append(sum(map(cpu_seconds, [broker.pid, *(process.pid for process in people.children)])))
     if len(closed) < rounds:
         raise Failed(f"{len(closed)} of {rounds} rounds: {told}")
     counts = await people.counts()

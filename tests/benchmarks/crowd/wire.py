@@ -138,7 +138,7 @@ class Client(asyncio.BufferedProtocol):
         if gone := before - topics:
             self._write(encoding.encode(Unsubscribe(self._next_id(), tuple(sorted(gone))), V5))
         if new := topics - before:
-            filters = tuple(Filter(one, 0) for one in sorted(new))
+            filters = tuple(Filter(topic, 0) for topic in sorted(new))
             self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
 
     def ping(self) -> None:
@@ -214,7 +214,7 @@ class Client(asyncio.BufferedProtocol):
     def _answered(self, packet: Packet) -> None:
         match packet:
             case ConnAck(code=0):
-                filters = tuple(Filter(one, 1) for one in self._filters)
+                filters = tuple(Filter(topic, 1) for topic in self._filters)
                 self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
             case ConnAck(code=code):
                 self._lost(ConnectionError(f"refused with {code:#x}"))

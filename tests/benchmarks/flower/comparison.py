@@ -55,7 +55,7 @@ def figures(options: Options) -> list[Figure]:
 
 def exact(options: Options) -> list[Figure]:
     """The same with float32 both ways on both sides; there is no target for that."""
-    return [replace(one, area=EXACT, target=None) for one in _compared(options, exact=True)]
+    return [replace(figure, area=EXACT, target=None) for figure in _compared(options, exact=True)]
 
 
 def _compared(options: Options, *, exact: bool) -> list[Figure]:
@@ -81,14 +81,16 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
         f"models go down in {_told(DEFAULT_DOWNLINK)}, updates up in {_told(DEFAULT_UPLINK)}, as shipped"
     )
     ways = f"ours: {'float32 both ways' if exact else shipped}"
-    found = [one for size in sizes for one in _sizes(size, mine[size], its.get(size), version, why, ways)]
+    found = [
+        figure for size in sizes for figure in _sizes(size, mine[size], its.get(size), version, why, ways)
+    ]
     return [*found, *_launch(mine, its, why), _memory(its, version, why)]
 
 
 def _told(codecs: Sequence[Component]) -> str:
     """Codecs in words."""
-    options = ("".join(f" ({key} {value})" for key, value in one.options.items()) for one in codecs)
-    return " and ".join(one.name + said for one, said in zip(codecs, options, strict=True))
+    options = ("".join(f" ({key} {value})" for key, value in codec.options.items()) for codec in codecs)
+    return " and ".join(codec.name + said for codec, said in zip(codecs, options, strict=True))
 
 
 def _flower(environment: Environment, work: Work, data: Path, folder: Path) -> Theirs:

@@ -158,7 +158,7 @@ def read_marks(path: Path) -> list[Mark]:
     """What the ServerApp has noted so far."""
     lines = path.read_text().splitlines() if path.exists() else []
     told = [json.loads(line) for line in lines if line.endswith("}")]
-    return [Mark(one["what"], one["round"], one["at"]) for one in told]
+    return [Mark(mark["what"], mark["round"], mark["at"]) for mark in told]
 
 
 def _supernode(environment: Environment, port: int, index: int) -> list[str]:
