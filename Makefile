@@ -1,24 +1,24 @@
-# Two commands do all the set-up: `make demo` and `make test`.
+# `make demo` and `make test` install everything that they need.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := $(VENV)/flower
-# For instance an index of your own, or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
+# For example another package index or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
 PIP_ARGS ?=
-# Where the benchmarks' data lies: MNIST/raw below it.
+# The folder of the benchmarks' data, with MNIST/raw in it.
 DATA_ROOT ?= ../shared/data
-# What users need, and with it what developers need.
+# Marker files: installed for users, installed for developers.
 USABLE := $(VENV)/.usable
 INSTALLED := $(VENV)/.installed
 
-# Many tests wait more than they compute: two workers for each of this machine's cores, four at most.
+# Many tests wait more than they compute: two workers per core, at most four.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 2 * (os.cpu_count() or 1)))')
 
-# How long `make fuzz` stays with each decoder.
+# Seconds that `make fuzz` spends on each decoder.
 FUZZ_SECONDS ?= 60
 
-# How often `make chaos` kills something.
+# Number of failures that `make chaos` injects.
 BLOWS ?= 500
 
 .PHONY: help demo docs reference try-docs dist try-python test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
@@ -30,14 +30,14 @@ help:
 	@echo "make try-docs  run every command of the guides, and compare what it prints (5 minutes)"
 	@echo "make dist     build the wheel and the source archive, and check them"
 	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
-	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
+	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
-	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
+	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
-	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
+	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
 	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times: half an hour"
-	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
-	@echo "make check-deploy  run the linters that are here over deploy/, and say which are missing"
+	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
+	@echo "make check-deploy  run the installed linters over deploy/, and list the missing ones"
 	@echo "make arm64    install the base package in an arm64 Debian under qemu and infer there (root, 20 minutes)"
 	@echo "make contents  write deploy/llms.txt, the list of all pages"
 	@echo "make lint     formatting, lint, types, import contracts"
@@ -48,7 +48,7 @@ $(USABLE): pyproject.toml deploy/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@echo "installing into $(VENV); with torch this takes a minute or more"
-	@# A venv of another Python would keep packages of both.
+	@# A venv made by another Python version is removed first.
 	@test "$$($(PYTHON) -V)" = "$$($(BIN)/python -V 2>&1)" || rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
@@ -70,7 +70,7 @@ test: $(INSTALLED)
 test-flower: $(INSTALLED)
 	$(BIN)/python -m venv $(FLOWER)
 	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
-		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
+		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/edge-federation.pth
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every linter that is here, over what lies under deploy/: make check-deploy. What is missing is said, with where it
-# comes from, and is no failure; what a linter refuses is one.
+# Runs every installed linter over deploy/: make check-deploy. Missing linters are listed with their source and are
+# not a failure; a finding of a linter is one.
 # shellcheck disable=SC2317  # functions are called by `check`
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
@@ -22,7 +22,7 @@ check() {
 }
 have() { command -v "$1" >/dev/null; }
 
-# Keys that only a newer systemd knows, and programs that are not installed here, are meant so.
+# Keys of newer systemd versions and programs that are not installed here are accepted.
 units() {
     local said
     said=$(systemd-analyze verify --man=no "$PWD"/systemd/*.service 2>&1 | grep 'edge-' |

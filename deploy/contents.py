@@ -1,4 +1,4 @@
-"""Writes deploy/llms.txt: every page of this repository's documentation, and what each is about.
+"""Writes deploy/llms.txt: every page of the documentation with one line about its content.
 
 The form is that of llmstxt.org: a title, a summary, lists of links. After a page was added, or its first
 sentence has changed: `make contents`.
@@ -24,11 +24,11 @@ SECTIONS = {
     "Deployment and promises": ("deploy",),
     "Development": ("CONTRIBUTING.md", "CHANGELOG.md", "tests"),
 }
-"""Sections with their files, and the folders of which they list every page that stands nowhere above."""
+"""Sections with their files, and folders whose remaining pages they list."""
 
 
 def contents() -> str:
-    """The whole text."""
+    """The text of the file."""
     listed: set[Path] = set()
     parts = ["# Edge federation", f"> {SUMMARY}"]
     for title, places in SECTIONS.items():
@@ -39,7 +39,7 @@ def contents() -> str:
 
 
 def _pages(place: Path) -> list[Path]:
-    """A page, or all of a folder: its own first, then those of the folders in it."""
+    """A page, or all pages of a folder: its own first, then those of its sub-folders."""
     if place.is_file():
         return [place]
     found = [page for page in place.rglob("*.md") if not _is_made(page)]
@@ -47,7 +47,7 @@ def _pages(place: Path) -> list[Path]:
 
 
 def _is_made(page: Path) -> bool:
-    """Tables that programs write are found through the page beside them."""
+    """Generated tables are omitted; the page in their folder links to them."""
     if page.is_relative_to(ROOT / "deploy" / "docs" / "reference"):
         return page.name != "index.md"
     pages = (ROOT / "deploy" / "docs", ROOT / "deploy" / "boards")
@@ -67,7 +67,7 @@ def _relative(page: Path) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """Of what stands below the title, if that is plain words: a list or a table is none."""
+    """The first sentence below the title, or nothing if a list or a table follows."""
     paragraph = re.split(r"\n\s*\n", text.strip("\n"))[0]
     if not re.match(r"[A-Za-z`]", paragraph):
         return ""

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The base package in a Debian arm64 root, under qemu-user: installed by pip from the index's aarch64 wheels, it
-# classifies handwritten digits with a tier-1 model as several Arm cores, and its answers are held against this
-# machine's. `make arm64` runs it; README.md says what it showed.
+# classifies handwritten digits with a tier-1 model as several Arm cores, and its answers are compared with this
+# machine's. `make arm64` runs it; README.md has its output.
 #
-#   ARM64_ROOT      where the root lies, and stays for the next time (default: .arm64 in the repository; 1 GB)
-#   DEBIAN_MIRROR   default: the one that apt uses here, else Debian's own
+#   ARM64_ROOT      the folder of the root, which is kept (default: .arm64 in the repository; 1 GB)
+#   DEBIAN_MIRROR   default: the mirror in apt's configuration, else deb.debian.org
 #   DEBIAN_SUITE    bookworm (Python 3.11, the default) or trixie (Python 3.13)
-#   ARM64_CPUS      the cores to be (default: "cortex-a53 cortex-a57 cortex-a72 cortex-a76")
+#   ARM64_CPUS      the cores to emulate (default: "cortex-a53 cortex-a57 cortex-a72 cortex-a76")
 #   ARM64_TRY       other wheels to try on each core, without a model: "torch==2.9.1 onnxruntime==1.21.0"
 #   EDGE_PYTHON     a Python with edge-federation[server] and pip (default: .venv/bin/python)
 set -euo pipefail
@@ -66,12 +66,12 @@ second_stage() {
     touch "$target/second-stage-is-done"
 }
 
-# Not before: the second stage puts its own devices there.
+# Not earlier: the second stage creates its own devices there.
 bind_devices() { "${enter[@]}" mount --rbind /dev "$target/dev"; }
 
-# --- how its programs run ---------------------------------------------------------------------------------------
+# --- how emulated programs run ---------------------------------------------------------------------------------------
 # With qemu registered in the kernel, as Debian's package does where systemd runs, in a mount namespace of our own.
-# Else in a user namespace too, with a registration that nobody else sees: Linux 6.7 or newer.
+# Otherwise also in a user namespace, with a private registration: Linux 6.7 or newer.
 registered() { [ -z "$qemu" ] || grep -qs enabled /proc/sys/fs/binfmt_misc/qemu-aarch64; }
 
 open_namespace() {
@@ -116,11 +116,11 @@ install_package() {
     version=$(inside /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     say "fetching aarch64 wheels for Python $version"
     rm -rf "$wheels" "$root/source"
-    # Its archive would be another one each time, were the time in it not the last commit's.
+    # The time of the last commit makes the archive reproducible.
     SOURCE_DATE_EPOCH=$(git -C "$repository" log -1 --format=%ct 2>/dev/null || echo 315532800)
     export SOURCE_DATE_EPOCH
     mkdir -p "$wheels" "$root/source"
-    # Built from a copy: a build leaves folders beside the code.
+    # Built from a copy, because a build leaves folders in the source tree.
     (cd "$repository" && cp -r pyproject.toml README.md LICENSE schemas edge_client edge_server "$root/source")
     "$python" -m pip --quiet wheel --no-deps --wheel-dir "$wheels" "$root/source" 2>>"$root/pip.log"
     fetch "$version" --constraint "$repository/deploy/constraints.txt" --dest "$wheels" \
@@ -170,7 +170,7 @@ classify() {
     return "$failed"
 }
 
-# What a board would do with a wheel of another version: does it begin, and does it compute?
+# Whether a wheel of another version imports and computes.
 try_wheels() {
     local what cpu said wheel
     for what in ${ARM64_TRY:-}; do
@@ -187,7 +187,7 @@ try_wheels() {
     done
 }
 
-# A function, so that the whole of this file has been read before anything begins.
+# A function, so that bash reads the whole file before it runs anything.
 main() {
     check_machine
     mkdir -p "$root"

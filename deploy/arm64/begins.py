@@ -1,4 +1,4 @@
-"""Whether a library begins and computes on this processor: begins.py torch|onnxruntime|numpy."""
+"""Checks that a library imports and computes on this processor: begins.py torch|onnxruntime|numpy."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""One line on answers of `edge-client infer --format json`: compare.py ANSWERS [OTHERS].
+"""Prints one line about the answers of `edge-client infer --format json`: compare.py ANSWERS [OTHERS].
 
 Exit code 1 where they differ. Processors differ in the last bits of their arithmetic: probabilities may be a
 ten-thousandth apart.
@@ -12,7 +12,7 @@ TOLERANCE = 1e-4
 
 
 def answers(path: str) -> tuple[list[tuple[str, float]], float]:
-    """The first class of each image with its probability; the accuracy."""
+    """The best class of each image with its probability, and the accuracy."""
     said = json.loads(Path(path).read_text())
     return [(result["top"][0]["name"], result["top"][0]["probability"]) for result in said["results"]], said[
         "accuracy"

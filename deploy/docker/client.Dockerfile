@@ -21,10 +21,10 @@ RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/edge-client -
 ENV PATH=/opt/edge/bin:$PATH PYTHONUNBUFFERED=1 EDGE_HEARTBEAT=/tmp/alive \
     XDG_STATE_HOME=/var/lib/edge-client
 USER 10001:10001
-# Blobs, checkpoints, private state and the model that is served: give it a volume.
+# Blobs, checkpoints, private state and the served model: mount a volume.
 WORKDIR /var/lib/edge-client
 VOLUME /var/lib/edge-client
-# The device's loop touches the file three times in 30 s, with or without a broker; loading torch may hold it up.
+# The device's loop touches the file three times in 30 s, with or without a broker; loading torch may delay it.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=3m --retries=4 \
     CMD ["sh", "-c", "test -n \"$(find /tmp/alive -newermt '-60 seconds')\""]
 STOPSIGNAL SIGTERM

@@ -23,7 +23,7 @@ ENV PATH=/opt/edge/bin:$PATH PYTHONUNBUFFERED=1 XDG_STATE_HOME=/var/lib/edge-cli
 USER 10001:10001
 WORKDIR /var/lib/edge-client
 EXPOSE 8093
-# `edge-client serve` answers there; a single `infer` is over before the first check.
+# `edge-client serve` answers there; a single `infer` ends before the first check.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=1m --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8093/healthz', timeout=4)"]
 STOPSIGNAL SIGTERM

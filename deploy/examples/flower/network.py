@@ -1,4 +1,4 @@
-"""All that a federation needs beside the app: its network as a factory."""
+"""The network factory, which a federation needs in addition to the app."""
 
 from flowerdigits.task import Net
 
