@@ -362,3 +362,14 @@ def _normalises_batches(module: nn.Module) -> bool:
 
 def _device(module: nn.Module) -> torch.device:
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """Limit torch to one thread, which is faster for small networks; restores the number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

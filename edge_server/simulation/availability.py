@@ -1,8 +1,8 @@
-"""When a virtual device is there: spells of being there and being away, by turns, in virtual time.
+"""When a virtual device is online: alternating online and offline spells in virtual time.
 
 Each spell's length is exponential with the board's mean (an on-off Markov process). At time 0 the device is
-there with the process's stationary probability, online_s / (online_s + offline_s), and since an exponential
-spell has no memory, what is left of the spell under way is drawn like a whole one.
+online with the process's stationary probability, online_s / (online_s + offline_s). An exponential
+spell has no memory, so the rest of the current spell is drawn like a whole one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.errors import InvariantError
 
 
 class Availability:
-    """One device's spells: a pure function of board, seed and device name, whatever order it is asked in."""
+    """One device's spells: a pure function of board, seed and device name."""
 
     def __init__(self, board: BoardProfile, *, seed: int, device: str) -> None:
         self._board = board
@@ -28,11 +28,11 @@ class Availability:
         self._first = board.offline_s == 0 or self._draw_first()
 
     def online(self, t: float) -> bool:
-        """Whether the device is there at `t` seconds; at a change, what it changes to."""
+        """Whether the device is online at `t` seconds; at a change, the state after it."""
         return self._state(self._spell(t))
 
     def next_change(self, t: float) -> float:
-        """When that changes next, later than `t`; infinity if never."""
+        """The time of the next change after `t`; infinity if there is none."""
         spell = self._spell(t)
         return math.inf if self._board.offline_s == 0 else self._changes[spell]
 
@@ -48,7 +48,7 @@ class Availability:
         if self._board.offline_s == 0:
             return 0
         if not math.isfinite(t):
-            raise InvariantError(f"a device comes and goes for ever: ask for a finite time, not {t}")
+            raise InvariantError(f"a device changes endlessly: the time must be finite, not {t}")
         while not self._changes or self._changes[-1] <= t:
             mean = self._board.online_s if self._state(len(self._changes)) else self._board.offline_s
             began = self._changes[-1] if self._changes else 0.0
@@ -57,15 +57,15 @@ class Availability:
 
 
 class Latecomer:
-    """A device that first comes at `at_s` seconds and stays."""
+    """A device that joins at `at_s` seconds and stays online."""
 
     def __init__(self, at_s: float) -> None:
         self._at_s = at_s
 
     def online(self, t: float) -> bool:
-        """Whether it has come."""
+        """Whether the device has joined."""
         return t >= self._at_s
 
     def next_change(self, t: float) -> float:
-        """When it comes; infinity once it is there."""
+        """When the device joins; infinity afterwards."""
         return math.inf if self.online(t) else self._at_s

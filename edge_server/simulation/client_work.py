@@ -14,7 +14,7 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.logging.context import about
-from edge_server.simulation.engine import Job, Outcome
+from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.simulation.shared_data import CarriedData, SharedData
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, decode_task, encode_message
@@ -63,7 +63,7 @@ class ClientWork:
         self._sub_models = SubModels(KEPT_MODULES, device=setup.accelerator)
         self._recorder = Recorder()
 
-    def do(self, job: Job, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+    def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; whatever it raises is its outcome, as on a device."""
         try:
             return Outcome(self._answer(decode_task(job.task), job.device, should_stop))

@@ -1,4 +1,4 @@
-"""A virtual device's edge to its outside world: it carries out what its session decides, in virtual time."""
+"""A virtual device: it executes the commands of its session in virtual time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.client_work import private_state
 from edge_server.simulation.durations import Pace
-from edge_server.simulation.engine import Engine, Job, Outcome
-from edge_server.simulation.events import Downloaded, Happening, ReachesServer, Uploaded, WorkEnds
+from edge_server.simulation.engine import ClientJob, Engine, Outcome
+from edge_server.simulation.events import Downloaded, MessageToServer, TimelineEvent, Uploaded, WorkEnded
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transfers import Transits, later_request_bytes, transfer_bytes
@@ -64,10 +64,10 @@ from schemas.values import CapabilityProfile, DataCard, Reason
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all virtual devices share; `macs` are those of a sub-model for one example."""
+    """What all virtual devices share; `macs` counts a sub-model's multiply-accumulates per example."""
 
     federation: str
-    timeline: Timeline[Happening]
+    timeline: Timeline[TimelineEvent]
     engine: Engine[Any]
     store: BlobStore
     clients: Path
@@ -76,20 +76,20 @@ class Surroundings:
 
 
 class Presence(Protocol):
-    """When a device is there: a pure function of virtual time."""
+    """When a device is online: a pure function of virtual time."""
 
     def online(self, t: float) -> bool:
-        """Whether it is there at `t` seconds."""
+        """Whether the device is online at `t` seconds."""
         ...
 
     def next_change(self, t: float) -> float:
-        """When that changes next, later than `t`; infinity if never."""
+        """The time of the next change after `t`; infinity if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What of a device outlives a round: its connections so far, when it was lost, the blobs it holds."""
+class DeviceState:
+    """A device's state between rounds: its connections so far, when it was lost, its blobs' digests."""
 
     number: int = 0
     lost_at: float | None = 0.0
@@ -97,7 +97,7 @@ class Standing:
 
 
 class DeviceEdge:
-    """One device: its session, its link, its work under way."""
+    """One device: its session, its link, its job."""
 
     def __init__(
         self,
@@ -121,44 +121,42 @@ class DeviceEdge:
     # --- between rounds ---
     @property
     def online(self) -> bool:
-        """Whether its link is up."""
+        """Whether the device is connected."""
         return self._session.connected
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has its job."""
+        """Whether the engine runs a job of the device."""
         return self._job is not None
 
-    def standing(self) -> Standing:
-        """What a round that closes leaves of the device."""
-        return Standing(self._number, None if self.online else self._lost_at, self._session.held)
+    def state(self) -> DeviceState:
+        """The device's state at the end of a round."""
+        return DeviceState(self._number, None if self.online else self._lost_at, self._session.held)
 
-    def stand(self, standing: Standing) -> None:
-        """Go on from there: whatever else was under way belonged to the round that has closed."""
+    def restore(self, state: DeviceState) -> None:
+        """Continue from a state; job and transfers of the closed round are dropped."""
         self._drop_job()
-        online = standing.lost_at is None
-        self._number, self._lost_at = standing.number, standing.lost_at or 0.0
-        self._session = Session(
-            self._around.federation, self.device.name, held=standing.held, connected=online
-        )
+        online = state.lost_at is None
+        self._number, self._lost_at = state.number, state.lost_at or 0.0
+        self._session = Session(self._around.federation, self.device.name, held=state.held, connected=online)
         self._downloads, self._uploads = Transits(), Transits()
 
     # --- the link ---
     @property
     def latency_s(self) -> float:
-        """How long a message is on its way."""
+        """Seconds that a message travels."""
         return self._pace.latency_s
 
-    def next_turn(self) -> float:
-        """When the link next goes up or down; infinity if never."""
+    def next_link_change(self) -> float:
+        """When the device next goes online or offline; infinity if never."""
         return math.inf if self._presence is None else self._presence.next_change(self._around.timeline.now)
 
     def is_there(self) -> bool:
-        """Whether its link should be up now; without a presence it always is."""
+        """Whether the device should be online now; without a presence it always is."""
         return self._presence is None or self._presence.online(self._around.timeline.now)
 
-    def turn_link(self) -> None:
-        """Let the link be as it should."""
+    def update_link(self) -> None:
+        """Connect or disconnect according to the presence."""
         there = self.is_there()
         if there and not self.online:
             self.connect()
@@ -166,7 +164,7 @@ class DeviceEdge:
             self.cut()
 
     def connect(self) -> None:
-        """The link is up: a birth, then whatever the session repeats."""
+        """Publish a birth, then what the session repeats."""
         self._number += 1
         birth = Birth(
             federation=self._around.federation,
@@ -179,7 +177,7 @@ class DeviceEdge:
         self.step(Connected())
 
     def cut(self) -> None:
-        """The link is down: the broker publishes the last will."""
+        """Disconnect: the broker publishes the last will."""
         self.step(Disconnected())
         now = self._around.timeline.now
         self._lost_at = now
@@ -187,22 +185,22 @@ class DeviceEdge:
         self._uploads.cut(now)
         self._send(Death(federation=self._around.federation, device=self.device.name, session=self._number))
 
-    def hears(self, message: AnyMessage) -> None:
-        """A message of the server arrives; it is lost if the link is down."""
+    def receive(self, message: AnyMessage) -> None:
+        """Handle a message of the server; it is lost if the device is offline."""
         if self.online:
             self.step(Received(message))
 
     def download(self, ref: BlobRef) -> None:
-        """The server begins to send a blob."""
+        """Start the transfer of a blob from the server."""
         if self.online:
             self._move(self._downloads, ref, self._pace.download_s(transfer_bytes(ref)), Downloaded)
 
     def sends(self, digest: str) -> bool:
-        """Whether that blob is on its way to the server."""
+        """Whether that blob is being sent to the server."""
         return digest in self._uploads
 
     def downloaded(self, digest: str, transit: int) -> None:
-        """A transfer to the device is over: it counts, unless it was cut."""
+        """Complete a transfer to the device, unless it was cut."""
         ref = self._downloads.finish(digest, transit)
         if ref is not None:
             self._around.tally.sent(self.device.name, transfer_bytes(ref))
@@ -210,7 +208,7 @@ class DeviceEdge:
             self.step(BlobChecked(digest, sound=True))
 
     def uploaded(self, digest: str, transit: int) -> BlobRef | None:
-        """A transfer from the device is over: it counts, unless it was cut or is no longer wanted."""
+        """Complete a transfer from the device; None if it was cut or is no longer needed."""
         ref = self._uploads.finish(digest, transit)
         if ref is not None:
             self._around.tally.received(self.device.name, transfer_bytes(ref))
@@ -232,16 +230,16 @@ class DeviceEdge:
     def _send(self, message: Message) -> None:
         assert isinstance(message, FromDevice)
         arrives = self._around.timeline.now + self.latency_s
-        self._around.timeline.post(arrives, ReachesServer(message, len(encode_message(message))))
+        self._around.timeline.post(arrives, MessageToServer(message, len(encode_message(message))))
 
     # --- the work ---
     def awaited(self, attempt: int) -> Any:
-        """The job whose outcome is due now; None if its task was dropped meanwhile."""
+        """The job whose outcome is due now; None if its task was dropped."""
         working = self._session.phase is SessionPhase.WORKING and self._attempt == attempt
         return self._job if working else None
 
-    def work_ends(self, outcome: Outcome) -> None:
-        """The task is done, or cannot be done."""
+    def finish_work(self, outcome: Outcome) -> None:
+        """Apply the outcome of the job: an update, a delivery or a failure."""
         task = self._session.task
         assert task is not None
         self._job = None
@@ -251,7 +249,7 @@ class DeviceEdge:
             self.step(WorkDone(self._in_virtual_time(outcome.answer)))
 
     def _in_virtual_time(self, answer: str) -> Result:
-        """The answer as a device of this pace would have given it."""
+        """The result with the training time of this device's board."""
         result = decode_message(answer.encode())
         assert isinstance(result, Update | Delivery)
         if isinstance(result, Delivery):
@@ -262,26 +260,26 @@ class DeviceEdge:
     def _start(self, task: Task) -> None:
         timeline = self._around.timeline
         self._work_s = self._pace.work_s(task, self._around.macs(task.spec))
-        timeline.post(timeline.now + self._work_s, WorkEnds(self.device.name, task.attempt))
+        timeline.post(timeline.now + self._work_s, WorkEnded(self.device.name, task.attempt))
 
     def _match_job(self) -> None:
-        """Have the engine do what the session is about, as soon as it is known: workers need not wait."""
+        """Submit the session's task to the engine as soon as it is known, or cancel its job."""
         task = self._session.task
         wanted = task is not None and self._session.phase in (SessionPhase.FETCHING, SessionPhase.WORKING)
         if self._job is not None and not (wanted and task is not None and task.attempt == self._attempt):
             self._drop_job()
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
             self._attempt = task.attempt
-            self._job = self._around.engine.submit(Job(self.device.name, task.model_dump_json()))
+            self._job = self._around.engine.submit(ClientJob(self.device.name, task.model_dump_json()))
 
     def _drop_job(self) -> None:
         if self._job is not None:
             self._around.engine.cancel(self._job)
             self._job = None
 
-    # --- what the session decides ---
+    # --- the session ---
     def step(self, event: Event) -> None:
-        """Apply an event to the session and do what it says."""
+        """Apply an event to the session and execute its commands."""
         before = self._session
         self._session, commands = machine.step(before, event, self._around.timeline.now)
         if self._session is before and not commands:
@@ -312,12 +310,12 @@ class DeviceEdge:
                 pass
 
     def _entropy(self, task: TrainTask) -> bytes:
-        """A real device's is random; here it is the same whenever the run is repeated."""
+        """Deterministic bytes in place of a real device's random ones."""
         named = f"{task.training.seed}/{task.run}/{task.attempt}/{self.device.name}"
         return hashlib.sha256(named.encode()).digest()
 
     def _mask(self, update: Update, membership: Membership) -> None:
-        """Masks take no time here; what training takes on such a board is far more."""
+        """Mask an update in no virtual time, which is negligible against training."""
         try:
             self.step(UpdateMasked(mask_update(update, membership, self._around.store)))
         except PeerError as error:
@@ -333,19 +331,19 @@ class DeviceEdge:
         self.step(BlobsDiscarded(self.needed()))
 
     def needed(self) -> frozenset[str]:
-        """Blobs that may be asked for again, as a real device keeps them."""
+        """Digests of the blobs that may be requested again, which a real device keeps, too."""
         task = self._session.task
         digests = {ref.digest for ref in task.blobs.values()} if task else set()
         return _claimed(self._session) | digests
 
 
 def _claimed(session: Session) -> frozenset[str]:
-    """The blob of the session's result, if that has one."""
+    """The digest of the result's blob, if any."""
     return frozenset({session.result.blob.digest} if isinstance(session.result, Update) else ())
 
 
 def lay_out(task: Task, source: BlobStore, target: BlobStore) -> None:
-    """Let the workers find a task's blobs: by a link, however soon the server forgets them."""
+    """Link a task's blobs into the workers' store, so that they outlive the server's."""
     for ref in task.blobs.values():
         link(source, target, ref.digest)
 

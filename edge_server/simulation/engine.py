@@ -1,6 +1,6 @@
-"""What a simulation asks of an engine: do the devices' work somewhere, and hand back what came of it.
+"""The interface of engines, which run the devices' jobs.
 
-An engine decides where and when a job is done, never what comes of it: any engine gives the same outcomes.
+An engine decides where and when a job runs. All engines give the same outcomes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Handle = TypeVar("Handle")
 
 
 class EngineError(EdgeError):
-    """The engine itself broke; the simulation cannot go on."""
+    """The engine failed; the simulation cannot continue."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """One device's task, as JSON. Its arrays lie in the blob store that all share."""
+class ClientJob:
+    """One device's task as JSON; its arrays are in the shared blob store."""
 
     device: str
     task: str
@@ -28,7 +28,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: the device's answer as JSON, or why there is none."""
+    """The result of a job: the device's answer as JSON, or the reason why there is none."""
 
     answer: str | None
     reason: Reason = Reason.TASK_FAILED
@@ -36,20 +36,20 @@ class Outcome:
 
 
 class Engine(Protocol[Handle]):
-    """Does jobs, several at once; all calls come from one thread."""
+    """Runs several jobs at once; all calls come from one thread."""
 
-    def submit(self, job: Job) -> Handle:
-        """Begin a job as soon as there is room for it."""
+    def submit(self, job: ClientJob) -> Handle:
+        """Start the job as soon as a worker is free."""
         ...
 
     def result(self, handle: Handle, *, timeout_s: float) -> Outcome | None:
-        """The job's outcome; None if it is not there within the time. Raises `EngineError`."""
+        """The job's outcome; None after `timeout_s` seconds. Raises `EngineError`."""
         ...
 
     def cancel(self, handle: Handle) -> None:
-        """Nobody will ask for this job's outcome."""
+        """Drop a job whose outcome is no longer needed."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; jobs that are not done are dropped."""
+        """End all workers and drop unfinished jobs."""
         ...

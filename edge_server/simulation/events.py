@@ -1,4 +1,4 @@
-"""What happens in a simulation, each at its moment of virtual time."""
+"""The events of a simulation's timeline."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from schemas.messages import FromDevice, FromServer
 
 
 @dataclass(frozen=True)
-class ServerHears:
-    """The server's machine hears of an event."""
+class ServerEvent:
+    """An event for the server's state machine."""
 
     event: Event
 
 
 @dataclass(frozen=True)
-class ReachesServer:
-    """A device's message arrives."""
+class MessageToServer:
+    """A device's message arrives at the server; `size` in bytes."""
 
     message: FromDevice
     size: int
 
 
 @dataclass(frozen=True)
-class ReachesDevice:
-    """The server's message arrives, if the device is there."""
+class MessageToDevice:
+    """A message of the server arrives at a device, if that is online."""
 
     device: str
     message: FromServer
 
 
 @dataclass(frozen=True)
-class ReachesAll:
-    """An announcement arrives at every device that is there."""
+class AnnouncementToAll:
+    """An announcement arrives at every device that is online."""
 
     message: FromServer
 
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A device has a blob; `transit` is the number of the transfer that brought it."""
+    """A transfer to a device is complete; `transit` is its number."""
 
     device: str
     digest: str
@@ -49,7 +49,7 @@ class Downloaded:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """The server has a device's blob; `transit` is the number of the transfer that brought it."""
+    """A transfer from a device is complete; `transit` is its number."""
 
     device: str
     digest: str
@@ -57,20 +57,27 @@ class Uploaded:
 
 
 @dataclass(frozen=True)
-class WorkEnds:
-    """A device has done its task of that attempt."""
+class WorkEnded:
+    """A device has finished its task of that attempt."""
 
     device: str
     attempt: int
 
 
 @dataclass(frozen=True)
-class LinkTurns:
-    """A device's link goes up or down."""
+class LinkChanged:
+    """A device goes online or offline."""
 
     device: str
 
 
-Happening = (
-    ServerHears | ReachesServer | ReachesDevice | ReachesAll | Downloaded | Uploaded | WorkEnds | LinkTurns
+TimelineEvent = (
+    ServerEvent
+    | MessageToServer
+    | MessageToDevice
+    | AnnouncementToAll
+    | Downloaded
+    | Uploaded
+    | WorkEnded
+    | LinkChanged
 )

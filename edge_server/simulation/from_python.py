@@ -15,9 +15,9 @@ from edge_server.storage.run_names import run_folder
 Value = str | int | float | bool | list[object]
 
 
-class _Unwatched:
+class _NoDisplay:
     def show(self, snapshot: Snapshot) -> None:
-        """Nothing."""
+        """Show nothing."""
 
 
 def simulate(
@@ -37,7 +37,7 @@ def simulate(
     words = [*overrides, *(f"{key.replace('_', '-')}={_toml(value)}" for key, value in settings.items())]
     config = source if isinstance(source, Config) else load_config(str(source), words)
     folder = run_folder(Path(out) if out is not None else None, config.federation.name)
-    run_simulation(config, out=folder, watcher=_Unwatched(), resume=resume, export=export)
+    run_simulation(config, out=folder, watcher=_NoDisplay(), resume=resume, export=export)
     return load_run(folder)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
+from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
 
 JobFuture = Future[Outcome]
 
@@ -41,7 +41,7 @@ class LocalEngine(Engine[JobFuture]):
             workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
         )
 
-    def submit(self, job: Job) -> JobFuture:
+    def submit(self, job: ClientJob) -> JobFuture:
         """Put a job in the pool's queue."""
         try:
             return self._pool.submit(_work, job)
@@ -119,5 +119,5 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(job: Job) -> Outcome:
+def _work(job: ClientJob) -> Outcome:
     return _bench.do(job, lambda: bool(_run_over.value))

@@ -1,4 +1,4 @@
-"""The virtual devices of a simulation: who they are and which examples each one holds."""
+"""The virtual devices of a simulation with their tiers, boards and examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VirtualDevice:
-    """One device: its tier (1 is the weakest), its board, and the numbers of its examples."""
+    """One device: its tier (1 is the weakest), its board, and the indices of its examples."""
 
     name: str
     tier: int
@@ -26,10 +26,9 @@ class VirtualDevice:
 
 
 def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
-    """The devices of a federation; raises `ConfigError` when the data cannot be shared out so.
+    """The devices of a federation; `ConfigError` if the data cannot be partitioned as configured.
 
-    Tiers follow each other (ATTENDING, section 4.1: uniformly over the tiers), so that any first part of the
-    devices is mixed.
+    Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers), so that the first devices are a mix.
     """
     count, tiers = config.clients.num_clients, len(config.tiers.ratios)
     shares = _shares(config, labels)
@@ -44,12 +43,12 @@ def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]
 
 
 def device_name(index: int, count: int) -> str:
-    """The name of the device of that number, from 0: `device-0001`; all of a run are equally long."""
+    """The name of device `index`, from 0: `device-0001`; all names of a run have the same length."""
     return f"device-{index + 1:0{max(4, len(str(count)))}}"
 
 
 def _board(index: int, tier: int, tiers: int, names: Sequence[str]) -> str | None:
-    """With tiers, a board that suits the device's; without, all boards in turn."""
+    """With several tiers a board for the device's tier; with one tier all boards in turn."""
     if not names:
         return None
     return names[index % len(names)] if tiers == 1 else for_tier(tier, tiers, names)

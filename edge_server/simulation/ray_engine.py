@@ -28,7 +28,7 @@ from ray.exceptions import RayError
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation.client_work import WorkSetup, private_state
-from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
+from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
 from edge_server.simulation.remote_work import Done, Files, read_bytes, work
 from edge_server.simulation.shared_data import SharedData
 from schemas.errors import ConfigError
@@ -94,7 +94,7 @@ def _init(**options: Any) -> None:
 class RayJob:
     """A job that was submitted, and its outcome once that is here."""
 
-    job: Job
+    job: ClientJob
     outcome: Outcome | None = None
     dropped: bool = False
 
@@ -114,7 +114,7 @@ class RayEngine(Engine[RayJob]):
             cluster.leave()
             raise
 
-    def submit(self, job: Job) -> RayJob:
+    def submit(self, job: ClientJob) -> RayJob:
         """Begin a job, or let it wait for its turn."""
         handle = RayJob(job)
         self._waiting.append(handle)
@@ -152,7 +152,7 @@ class RayEngine(Engine[RayJob]):
             )
             self._running[task] = handle
 
-    def _files(self, job: Job) -> dict[str, Any]:
+    def _files(self, job: ClientJob) -> dict[str, Any]:
         """What the job needs beside its task: blobs that the store has, and what the device keeps."""
         task = decode_task(job.task)
         digests = [ref.digest for ref in task.blobs.values()]
@@ -173,7 +173,7 @@ class RayEngine(Engine[RayJob]):
         self._launch()
         return bool(ended)
 
-    def _outcome(self, job: Job, task: Reference) -> Outcome:
+    def _outcome(self, job: ClientJob, task: Reference) -> Outcome:
         try:
             done: Done = ray.get(task)
         except RayError as error:

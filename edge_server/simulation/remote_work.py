@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.engine import Job, Outcome
+from edge_server.simulation.engine import ClientJob, Outcome
 
 Bytes = NDArray[np.uint8]
 """A file's content as an array [bytes], which object stores share without copying it."""
@@ -42,7 +42,7 @@ class TravellingWork:
         self._work = ClientWork(replace(setup, blobs=blobs, clients=clients))
         shutil.rmtree(self._root)
 
-    def do(self, job: Job, brought: Files) -> Done:
+    def do(self, job: ClientJob, brought: Files) -> Done:
         """Lay out what was brought, do the job, pack what is new, tidy up."""
         self._root.mkdir(mode=0o700)
         try:
@@ -69,7 +69,9 @@ def read_bytes(path: Path) -> Bytes:
 _bench: TravellingWork | None = None
 
 
-def work(setup: WorkSetup, parent: str | None, job: Job, names: tuple[str, ...], *contents: Bytes) -> Done:
+def work(
+    setup: WorkSetup, parent: str | None, job: ClientJob, names: tuple[str, ...], *contents: Bytes
+) -> Done:
     """Do a job on this process's bench, which its first job sets up."""
     global _bench
     if _bench is None:

@@ -1,17 +1,24 @@
-"""Going on with a simulation that was interrupted, from the last round that it has closed."""
+"""Resuming an interrupted simulation from its last closed round."""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.config.differences import differences
 from edge_server.observability.counters import RunCounters
+from edge_server.observability.report.provenance_file import write_provenance
+from edge_server.rounds.reputation import ReputationRules, Reputations, replay_strikes
+from edge_server.rounds.state import Undone
 from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary
-from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.journal import UndoneRound
+from edge_server.storage.journal_reader import ExaminedUpdate, JournalReader
 from edge_server.storage.records import RoundRecord
+from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 
@@ -22,11 +29,20 @@ MAY_DIFFER = (
     "simulation.engine",
     "simulation.ray-address",
 )
-"""How far a run goes, and what decides no result."""
+"""Settings that may differ in a resumed run: its length, and settings without influence on results."""
 
 
-def reopen(out: Path, config: Config) -> RunFolder:
-    """The run folder at `out`; raises `ConfigError` unless it holds a run of this very configuration."""
+def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
+    """The run folder at `out`, new or with the run to resume.
+
+    Raises `ConfigError` if a run to resume is missing or has another configuration.
+    """
+    folder = _reopen(out, config) if resume else RunFolder.create(out, config)
+    write_provenance(folder.path)
+    return folder
+
+
+def _reopen(out: Path, config: Config) -> RunFolder:
     path = out / "federation.toml"
     if not path.exists():
         raise ConfigError(f"--resume: there is no run in {out}")
@@ -41,19 +57,59 @@ def reopen(out: Path, config: Config) -> RunFolder:
     return RunFolder(out)
 
 
-def _rebuild_history(folder: RunFolder) -> None:
-    """Write the history as the journal has it, where all of that can be read."""
-    if not folder.journal.exists():
-        return
-    with contextlib.closing(JournalReader(folder.journal)) as reader, contextlib.suppress(ValueError):
-        folder.rewrite_history([RoundRecord.model_validate_json(one.record) for one in reader.rounds()])
+@dataclass(frozen=True)
+class ResumedRun:
+    """An interrupted run at its last closed round, with the journal's records up to that round.
+
+    Later records are dropped, since their rounds are run again; undone rounds stay undone.
+    """
+
+    boundary: Boundary
+    examined: tuple[ExaminedUpdate, ...]
+    strikes: tuple[tuple[str, int, str], ...]
+    undone_rounds: tuple[UndoneRound, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def resumption(self) -> Resumption:
+        """What the coordinator resumes from."""
+        closed = self.boundary.round
+        pending = next((undone for undone in self.undone_rounds if undone.round == closed), None)
+        return Resumption(closed, examined=self.examined, undone=pending, classes=self.classes)
+
+    @cached_property
+    def reputations(self) -> Reputations:
+        """Every device's strikes."""
+        return replay_strikes(self.strikes, ReputationRules(after=0))
+
+    @property
+    def undone(self) -> tuple[Undone, ...]:
+        """The undone rounds as the round machine knows them."""
+        return tuple(Undone(row.round, row.attempt, row.left_out) for row in self.undone_rounds)
 
 
-def restore(folder: RunFolder, tally: RunCounters) -> Boundary | None:
-    """Bring history and counts back to the last closed round; None where the run must begin anew."""
+def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
+    """Restore history and counts of the last closed round; None if no round was closed."""
     boundary = read_boundary(folder.path, tally)
     closed = boundary.round if boundary else 0
     _rebuild_history(folder)
     for line in cut_history(folder.path / "history.jsonl", closed):
         tally.closed(RoundRecord.model_validate_json(line))
-    return boundary
+    if boundary is None:
+        return None
+    with contextlib.closing(JournalReader(folder.journal)) as reader:
+        return ResumedRun(
+            boundary,
+            tuple(update for update in reader.examined() if update.round <= closed),
+            tuple((strike.device, strike.round, strike.reason) for strike in reader.strikes()),
+            tuple(row for row in reader.undone() if row.round <= closed),
+            reader.classes(),
+        )
+
+
+def _rebuild_history(folder: RunFolder) -> None:
+    """Rewrite the history from the journal if the journal is readable."""
+    if not folder.journal.exists():
+        return
+    with contextlib.closing(JournalReader(folder.journal)) as reader, contextlib.suppress(ValueError):
+        folder.rewrite_history([RoundRecord.model_validate_json(row.record) for row in reader.rounds()])

@@ -1,7 +1,7 @@
-"""The moment between two rounds: all that a synchronous simulation carries over, as data.
+"""The state of a synchronous simulation between two rounds.
 
-Every round, not only a resumed one, begins from such a boundary. So a run that goes on from its checkpoint
-cannot differ from one that was never interrupted.
+Every round starts from such a boundary, not only a resumed one, so a run that is resumed from its checkpoint
+cannot differ from an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.observability.counters import RunCounters
-from edge_server.simulation.device import Standing
+from edge_server.simulation.device import DeviceState
 from schemas.base import Frozen
 from schemas.errors import ConfigError
 
@@ -24,17 +24,17 @@ FILE = "checkpoint.json"
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where the run stands once round `round` is aggregated; times in virtual seconds."""
+    """The state after round `round` was aggregated; times in virtual seconds."""
 
     run: str
     round: int
     attempt: int
     now: float
-    devices: Mapping[str, Standing]
+    devices: Mapping[str, DeviceState]
 
 
 class _Written(Frozen):
-    """The file: blobs that devices hold are numbered, for many hold the same."""
+    """The file's content; blobs are numbered, since many devices hold the same."""
 
     run: str
     round: int
@@ -49,8 +49,8 @@ class _Written(Frozen):
 
 
 def write_boundary(folder: Path, boundary: Boundary, tally: RunCounters) -> None:
-    """Put the checkpoint into the run folder, over that of the round before."""
-    held = {digest for standing in boundary.devices.values() for digest in standing.held}
+    """Write the checkpoint to the run folder, replacing the previous one."""
+    held = {digest for state in boundary.devices.values() for digest in state.held}
     numbers = {digest: number for number, digest in enumerate(sorted(held))}
     written = _Written(
         run=boundary.run,
@@ -59,20 +59,20 @@ def write_boundary(folder: Path, boundary: Boundary, tally: RunCounters) -> None
         now=boundary.now,
         blobs=tuple(numbers),
         devices={
-            name: (one.number, one.lost_at, tuple(sorted(numbers[digest] for digest in one.held)))
-            for name, one in boundary.devices.items()
+            name: (state.number, state.lost_at, tuple(sorted(numbers[digest] for digest in state.held)))
+            for name, state in boundary.devices.items()
         },
         uplink=tally.uplink,
         downlink=tally.downlink,
         shared=tally.indirect.shared,
         refusals=tuple((device, reason, count) for (device, reason), count in tally.refusals.items()),
     )
-    # Like the model and the state that belong to it.
+    # Not synced, as the model and the state of the round are not.
     write_synced(folder / FILE, written.model_dump_json().encode(), durable=False)
 
 
 def read_boundary(folder: Path, tally: RunCounters) -> Boundary | None:
-    """The checkpoint of a run folder, its counts put into `tally`; None where no round was closed."""
+    """The checkpoint of a run folder, or None; restores its counts into `tally`."""
     path = folder / FILE
     try:
         written = _Written.model_validate_json(path.read_bytes())
@@ -88,14 +88,14 @@ def read_boundary(folder: Path, tally: RunCounters) -> Boundary | None:
     }
     tally.restore(traffic, ())
     devices = {
-        name: Standing(number, lost_at, frozenset(written.blobs[index] for index in held))
+        name: DeviceState(number, lost_at, frozenset(written.blobs[index] for index in held))
         for name, (number, lost_at, held) in written.devices.items()
     }
     return Boundary(written.run, written.round, written.attempt, written.now, devices)
 
 
 def cut_history(path: Path, rounds: int) -> list[str]:
-    """Leave the first `rounds` lines of a history, those that the checkpoint knows of; returns them."""
+    """Cut a history to its first `rounds` lines, which the checkpoint covers; returns them."""
     lines = path.read_text().splitlines()
     kept = lines[:rounds]
     if len(kept) < rounds or any(json.loads(line)["round"] != n for n, line in enumerate(kept, start=1)):

@@ -1,9 +1,9 @@
-"""The server's edge to a world of virtual devices: what `edge_server.coordinator.server` is over the broker.
+"""The server's edge to virtual devices, as `edge_server.coordinator.server` is its edge to the broker.
 
-The machines of both sides, the coordinator and the devices' work are the very same; only what lies between
-them is made up: a timeline instead of clocks and threads, transfers as arithmetic instead of chunks. Events
-follow each other in virtual time alone, so that a run is the same on any machine with any number of workers.
-On a link that loses nothing the machines' repeats would say nothing new: a Tick's are not sent.
+State machines, coordinator and local training are those of a real federation. A timeline replaces clocks and
+threads, and arithmetic replaces the transfer of chunks. Only virtual time orders the events, so a run is
+equal on any machine with any number of workers. Simulated links lose nothing, so messages that a Tick repeats
+are not sent.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.rounds.machine import Federation, Phase, RoundRules
-from edge_server.rounds.reputation import ReputationRules, Reputations
-from edge_server.rounds.state import Undone
+from edge_server.rounds.reputation import ReputationRules
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
 from edge_server.simulation.events import (
+    AnnouncementToAll,
     Downloaded,
-    Happening,
-    LinkTurns,
-    ReachesAll,
-    ReachesDevice,
-    ReachesServer,
-    ServerHears,
+    LinkChanged,
+    MessageToDevice,
+    MessageToServer,
+    ServerEvent,
+    TimelineEvent,
     Uploaded,
-    WorkEnds,
+    WorkEnded,
 )
+from edge_server.simulation.resume import ResumedRun
 from edge_server.simulation.round_checkpoint import Boundary, write_boundary
 from edge_server.storage.records import Summary
 from schemas.messages import (
@@ -81,7 +81,7 @@ log = logging.getLogger(__name__)
 
 SHOW_S = 0.25
 SHOW_SHARE = 0.03
-"""Most of the time that showing may take, however many devices there are."""
+"""Largest share of the time that displaying may take."""
 WAIT_S = 0.1
 
 
@@ -96,22 +96,21 @@ class Simulation:
         watcher: Watcher,
         *,
         export: bool = True,
-        reputations: Reputations | None = None,
-        undone: tuple[Undone, ...] = (),
+        resumed: ResumedRun | None = None,
     ) -> None:
         self._coordinator, self._devices, self._around = coordinator, devices, around
         self._export = export
         self._timeline, self._tally = around.timeline, around.tally
         config, run = coordinator.context.config, coordinator.context.run
-        # Nobody here makes up names: all the devices of the file are let in.
+        # No device is invented here, so all configured devices are admitted.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
         self._federation = Federation(
             config.federation.name,
             run,
             _rules(config, devices),
             fleet=fleet,
-            reputations=reputations or {},
-            undone=undone,
+            reputations=resumed.reputations if resumed else {},
+            undone=resumed.undone if resumed else (),
             classes=coordinator.context.classes,
         )
         self._latency_s = max(device.latency_s for device in devices.values())
@@ -133,22 +132,22 @@ class Simulation:
         )
 
     def run(self, boundary: Boundary | None = None) -> Summary:
-        """Go on from a boundary, or from the start, until the run is over."""
-        self._or_break(lambda: self._begin(boundary))
+        """Run from a boundary, or from the start, to the end."""
+        self._guarded(lambda: self._begin(boundary))
         while self._end is None:
-            self._or_break(self._turn)
+            self._guarded(self._advance)
         return self._reporter.finish(self._end, partial(self._exported, self._end), logged=True)
 
     def stop(self) -> None:
-        """End the run soon; may be called from a signal handler."""
+        """Ask the run to end; may be called from a signal handler."""
         self._stopping = True
 
-    def _or_break(self, part: Callable[[], None]) -> None:
-        """What breaks the simulation ends the run as failed, with the reason."""
+    def _guarded(self, part: Callable[[], None]) -> None:
+        """Call `part`; an exception ends the run as failed, with the reason."""
         try:
             part()
         except Exception as error:
-            log.exception("the simulation cannot go on")
+            log.exception("the simulation cannot continue")
             self._step(ServerFailed(f"{type(error).__name__}: {error}"))
 
     def _begin(self, boundary: Boundary | None) -> None:
@@ -156,48 +155,48 @@ class Simulation:
             self._first_round = boundary.round + 1
             self._timeline.now = boundary.now
             self._epoch -= boundary.now
-            self._go_on(boundary)
+            self._continue(boundary)
             return
         self._step(Started())
         for name in self._devices:
-            self._timeline.post(0.0, LinkTurns(name))
+            self._timeline.post(0.0, LinkChanged(name))
 
-    def _turn(self) -> None:
+    def _advance(self) -> None:
         self._reporter.show_if_due()
-        # A round that is aggregated is closed and its checkpoint written before the run may end.
+        # An aggregated round is closed and its checkpoint written before the run may end.
         if self._stopping and self._federation.phase is not Phase.CLOSING:
             self._step(StopRequested())
         elif len(self._timeline):
             self._handle(self._timeline.next())
         else:
-            self._step(ServerFailed("no device is there, none will come, and nothing is under way"))
+            self._step(ServerFailed("no device is online, none will come, and nothing is in progress"))
 
-    def _handle(self, happening: Happening) -> None:
-        match happening:
-            case ServerHears(RoundClosed() as closed):
+    def _handle(self, event: TimelineEvent) -> None:
+        match event:
+            case ServerEvent(RoundClosed() as closed):
                 self._closed(closed)
-            case ServerHears(event):
-                self._step(event)
-            case ReachesServer(message, size):
+            case ServerEvent(server_event):
+                self._step(server_event)
+            case MessageToServer(message, size):
                 self._tally.received(message.device, size)
                 self._step(MessageReceived(message))
                 if not isinstance(message, Death):
                     self._tally.heard(message.device)
                 else:
                     self._tick_at(self._timeline.now + self._federation.rules.rejoin_s)
-            case ReachesDevice(device, message):
-                self._devices[device].hears(message)
-            case ReachesAll(message):
+            case MessageToDevice(device, message):
+                self._devices[device].receive(message)
+            case AnnouncementToAll(message):
                 for edge in self._devices.values():
-                    edge.hears(message)
+                    edge.receive(message)
             case Downloaded(device, digest, transit):
                 self._devices[device].downloaded(digest, transit)
             case Uploaded(device, digest, transit):
                 self._uploaded(device, digest, transit)
-            case WorkEnds(device, attempt):
-                self._work_ends(self._devices[device], attempt)
-            case LinkTurns(device):
-                self._link_turns(self._devices[device])
+            case WorkEnded(device, attempt):
+                self._work_ended(self._devices[device], attempt)
+            case LinkChanged(device):
+                self._link_changed(self._devices[device])
 
     # --- the devices ---
     def _uploaded(self, device: str, digest: str, transit: int) -> None:
@@ -205,26 +204,26 @@ class Simulation:
             link(self._around.store, self._coordinator.storage.store, digest)
             self._step(UpdateStored(device))
 
-    def _work_ends(self, device: DeviceEdge, attempt: int) -> None:
-        """Only here does the simulation wait for a worker."""
+    def _work_ended(self, device: DeviceEdge, attempt: int) -> None:
+        """Wait for the worker's result, and apply it."""
         job = device.awaited(attempt)
         outcome = None
         while job is not None and outcome is None and not self._stopping:
             outcome = self._around.engine.result(job, timeout_s=WAIT_S)
             self._reporter.show_if_due()
         if outcome is not None:
-            device.work_ends(outcome)
+            device.finish_work(outcome)
 
-    def _link_turns(self, device: DeviceEdge) -> None:
-        device.turn_link()
-        self._await_turn(device)
+    def _link_changed(self, device: DeviceEdge) -> None:
+        device.update_link()
+        self._schedule_link_change(device)
 
-    def _await_turn(self, device: DeviceEdge) -> None:
-        turn = device.next_turn()
-        if math.isfinite(turn):
-            self._timeline.post(turn, LinkTurns(device.device.name))
+    def _schedule_link_change(self, device: DeviceEdge) -> None:
+        change = device.next_link_change()
+        if math.isfinite(change):
+            self._timeline.post(change, LinkChanged(device.device.name))
 
-    # --- what the machine decides ---
+    # --- the state machine ---
     def _step(self, event: Event) -> None:
         now = self._timeline.now
         self._federation, commands = rounds.step(self._federation, event, now)
@@ -241,15 +240,15 @@ class Simulation:
             self._tick_at(masking.until)
 
     def _tick_at(self, at: float) -> None:
-        """The machine hears of the time only when something may be due."""
+        """Schedule a tick: the state machine gets the time only when something may be due."""
         now = self._timeline.now
         self._ticks = {tick for tick in self._ticks if tick > now}
         if at > now and at not in self._ticks:
             self._ticks.add(at)
-            self._timeline.post(at, ServerHears(Tick()))
+            self._timeline.post(at, ServerEvent(Tick()))
 
     def _is_repeat(self, command: Command) -> bool:
-        """Whether it says again what nothing can have lost."""
+        """Whether the command repeats a message, which no simulated link can have lost."""
         match command:
             case Send(_, TrainTask() | DeliverTask()):
                 return True
@@ -268,19 +267,19 @@ class Simulation:
             case Announce(message):
                 assert isinstance(message, FromServer)
                 self._tally.announced(self._federation.fleet.present(), len(encode_message(message)))
-                self._timeline.post(now + self._latency_s, ReachesAll(message))
+                self._timeline.post(now + self._latency_s, AnnouncementToAll(message))
             case PlanRound():
-                self._timeline.post(now, ServerHears(self._plan(command)))
+                self._timeline.post(now, ServerEvent(self._plan(command)))
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
                 assert isinstance(task, TrainTask)
                 with self._coordinator.context.durations.timed("checking"):
                     checked = self._coordinator.checker.check(command, task, self._coordinator.model.state)
-                self._timeline.post(now, ServerHears(checked))
+                self._timeline.post(now, ServerEvent(checked))
             case CloseRound():
                 self._close(command)
             case RollBack():
-                self._timeline.post(now, ServerHears(self._coordinator.rollback.undo(command)))
+                self._timeline.post(now, ServerEvent(self._coordinator.rollback.undo(command)))
             case Note():
                 self._reporter.note(command)
             case RecordStrike(device, number, why):
@@ -290,7 +289,7 @@ class Simulation:
             case EndRun():
                 self._end = command
             case _:
-                raise AssertionError(f"not in a simulation: {command}")
+                raise AssertionError(f"no command of a simulation: {command}")
 
     def _send(self, device: DeviceEdge, message: Message) -> None:
         assert isinstance(message, FromServer)
@@ -298,11 +297,11 @@ class Simulation:
         if isinstance(message, Task):
             lay_out(message, self._coordinator.storage.store, self._around.store)
         arrives = self._timeline.now + device.latency_s
-        self._timeline.post(arrives, ReachesDevice(device.device.name, message))
+        self._timeline.post(arrives, MessageToDevice(device.device.name, message))
 
     # --- the coordinator ---
     def _plan(self, command: PlanRound) -> RoundPlanned:
-        # A buffered round has several plannings, or none, and lasts from closing to closing.
+        # A buffered round has any number of plannings, and lasts from closing to closing.
         if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
         self._forget_old_blobs()
@@ -310,7 +309,7 @@ class Simulation:
             return self._coordinator.planner.plan(command)
 
     def _forget_old_blobs(self) -> None:
-        """Of the devices' blobs keep what they need, and what a job under way may have written unseen."""
+        """Remove devices' blobs that are no longer needed, except new ones of running jobs."""
         store = self._around.store
         in_use = {digest for device in self._devices.values() for digest in device.needed()}
         if any(device.busy for device in self._devices.values()):
@@ -321,7 +320,7 @@ class Simulation:
         self._seen = in_use
 
     def _close(self, command: CloseRound) -> None:
-        """Aggregate; the round is over once the last answers have reached their devices."""
+        """Aggregate; the round closes when the last acknowledgements have reached their devices."""
         now = self._timeline.now
         uplink, downlink, seconds = self._tally.round_figures()
         with self._coordinator.context.durations.timed("closing"):
@@ -330,7 +329,7 @@ class Simulation:
         self._tally.begin_round()
         self._reporter.closed(record)
         self._reporter.show()
-        self._timeline.post(now + self._latency_s, ServerHears(closed_event(record)))
+        self._timeline.post(now + self._latency_s, ServerEvent(closed_event(record)))
 
     def _closed(self, closed: RoundClosed) -> None:
         if self._federation.rules.buffering is None:
@@ -339,27 +338,27 @@ class Simulation:
                 self._do(command)
             boundary = self._boundary(closed.round)
             write_boundary(self._coordinator.storage.folder.path, boundary, self._tally)
-            self._go_on(boundary, diverged=closed.diverged)
+            self._continue(boundary, diverged=closed.diverged)
         else:
             self._step(closed)
 
     # --- between rounds ---
     def _boundary(self, closed: int) -> Boundary:
-        devices = {name: device.standing() for name, device in self._devices.items()}
+        devices = {name: device.state() for name, device in self._devices.items()}
         run, attempt = self._federation.run, self._federation.attempt
         return Boundary(run, closed, attempt, self._timeline.now, devices)
 
-    def _go_on(self, boundary: Boundary, *, diverged: bool = False) -> None:
-        """Begin what follows the closed round from the boundary and from nothing else."""
+    def _continue(self, boundary: Boundary, *, diverged: bool = False) -> None:
+        """Continue after the closed round, from the boundary alone."""
         self._timeline.clear()
         self._ticks.clear()
         fleet = {}
-        for name, standing in boundary.devices.items():
+        for name, state in boundary.devices.items():
             edge = self._devices[name]
-            edge.stand(standing)
-            self._await_turn(edge)
-            if standing.number:
-                fleet[name] = Device(name, standing.number, edge.profile, edge.data, standing.lost_at)
+            edge.restore(state)
+            self._schedule_link_change(edge)
+            if state.number:
+                fleet[name] = Device(name, state.number, edge.profile, edge.data, state.lost_at)
         self._federation = replace(
             Federation(
                 self._federation.name,
@@ -376,14 +375,14 @@ class Simulation:
         )
         self._step(RoundClosed(boundary.round, diverged))
 
-    # --- what is seen ---
+    # --- display ---
     def _look(self) -> Moment:
         now, elapsed = self._timeline.now, time.monotonic() - self._reporter.began
         simulated = {"elapsed_s": elapsed, "virtual_s": now, "left_s": self._left_s(elapsed)}
         return Moment(self._federation, now, queues={"inbox": len(self._timeline)}, simulated=simulated)
 
     def _left_s(self, elapsed: float) -> float | None:
-        """By the rounds that this process has closed."""
+        """Estimated seconds left, from the rounds that this process has closed."""
         done = len(self._tally.history) - self._first_round + 1
         left = self._federation.rules.rounds - len(self._tally.history)
         return elapsed / done * left if done > 0 else None
@@ -394,7 +393,7 @@ class Simulation:
 
 
 def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
-    """The file's rules; who is away at first is not waited for, and nobody is hostile here."""
+    """The configured rules without strikes; devices that are offline at the start are not waited for."""
     rules = make_rules(config)
     there = sum(device.is_there() for device in devices.values())
     start = max(1, min(rules.start_clients, there))

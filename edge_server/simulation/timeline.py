@@ -1,34 +1,34 @@
-"""Virtual time: what is going to happen, in order; time passes only from one event to the next."""
+"""A queue of events in virtual time, which advances only from one event to the next."""
 
 from __future__ import annotations
 
 import heapq
 from typing import Generic, TypeVar
 
-Happening = TypeVar("Happening")
+Item = TypeVar("Item")
 
 
-class Timeline(Generic[Happening]):
-    """Events by their time in seconds; those of one moment in the order in which they were posted."""
+class Timeline(Generic[Item]):
+    """Events ordered by their time in seconds; events of one time keep the order of posting."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
         self._count = 0
-        self._queue: list[tuple[float, int, Happening]] = []
+        self._queue: list[tuple[float, int, Item]] = []
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def post(self, at: float, happening: Happening) -> None:
-        """Let it happen at `at`; what is due already happens now."""
+    def post(self, at: float, item: Item) -> None:
+        """Add an event at time `at`, or now if that is in the past."""
         self._count += 1
-        heapq.heappush(self._queue, (max(at, self.now), self._count, happening))
+        heapq.heappush(self._queue, (max(at, self.now), self._count, item))
 
-    def next(self) -> Happening:
-        """Go on to the next event; raises `IndexError` when there is none."""
-        self.now, _, happening = heapq.heappop(self._queue)
-        return happening
+    def next(self) -> Item:
+        """Advance to the next event and return it; `IndexError` if there is none."""
+        self.now, _, item = heapq.heappop(self._queue)
+        return item
 
     def clear(self) -> None:
-        """Forget all that was going to happen; the time stays."""
+        """Remove all events; the time stays."""
         self._queue.clear()

@@ -22,7 +22,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.surgery import compact
 from edge_client.training import evaluation, loop
-from edge_client.training.threads import single_thread
+from edge_client.training.loop import single_thread
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 from tests.benchmarks.figure import Figure

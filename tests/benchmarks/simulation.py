@@ -24,9 +24,8 @@ from pathlib import Path
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
-from edge_client.training.loop import train
+from edge_client.training.loop import single_thread, train
 from edge_client.training.step_capture import Recorder
-from edge_client.training.threads import single_thread
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate

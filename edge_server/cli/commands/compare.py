@@ -60,7 +60,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run what is missing, write the files, print the tables."""
-    from edge_server.simulation.experiments.cells import Choice, slug
+    from edge_server.simulation.experiments.cells import RunSelection, slug
     from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
     from edge_server.simulation.experiments.progress import Lines
     from edge_server.simulation.experiments.publish import publish
@@ -75,7 +75,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError("name an experiment or recipes; edge-server compare --list shows the experiments")
     overrides = [word for word in args.words if "=" in word]
     overrides += [f"simulation.workers={args.workers}"] if args.workers else []
-    choice = Choice(args.scale, args.seeds, tuple(args.only), tuple(overrides))
+    choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides))
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"

@@ -52,7 +52,8 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.coordinator.launch import exit_code, print_finished, print_run_folder
     from edge_server.coordinator.run_start import finished_run
     from edge_server.observability.watchers import watchers
-    from edge_server.simulation.simulator import as_simulated, simulate
+    from edge_server.simulation.inputs import as_simulated
+    from edge_server.simulation.simulator import simulate
 
     if args.resume and args.out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with")

@@ -26,7 +26,7 @@ IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}
 
 
 @dataclass(frozen=True)
-class Choice:
+class RunSelection:
     """What is run: the scale of the experiment and, if stated, other seeds, some rows, `key=value` words."""
 
     scale: str = "full"
@@ -90,7 +90,7 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-") or "x"
 
 
-def make_plan(experiment: Experiment, choice: Choice) -> Plan:
+def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     """Put every cell together and check it; raises `ConfigError` for the first that is wrong."""
     scale = scale_of(experiment, choice.scale)
     cells = tuple(_cells(experiment, scale, choice))
@@ -103,7 +103,7 @@ def make_plan(experiment: Experiment, choice: Choice) -> Plan:
     return Plan(experiment, choice.scale, seeds, cells, (*experiment.notes, *scale.notes))
 
 
-def _cells(experiment: Experiment, scale: Scale, choice: Choice) -> Iterator[Cell]:
+def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterator[Cell]:
     last = [override_table(word) for word in choice.overrides]
     rows = [row for row in experiment.rows if row.label not in scale.drop_rows]
     columns = [column for column in experiment.columns if column.label not in scale.drop_columns]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.data.sources import load_source
-from edge_server.simulation.experiments.cells import Cell, Choice, Plan, make_plan
+from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
 from edge_server.simulation.experiments.findings import Findings
 from edge_server.simulation.experiments.runner import Progress, Simulate
@@ -51,7 +51,7 @@ def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Fi
     return find_runs(plan, out, simulate=simulate, progress=progress)
 
 
-def checked_plan(experiment: Experiment, choice: Choice) -> Plan:
+def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     """The plan without the columns whose data is not here; raises `ConfigError` when nothing is left."""
     plan = make_plan(experiment, choice)
     if experiment.kind == "sizes":
@@ -92,4 +92,4 @@ def _is_experiment(path: Path) -> bool:
         return True
 
 
-__all__ = ["Choice", "checked_plan", "find", "named_experiment"]
+__all__ = ["RunSelection", "checked_plan", "find", "named_experiment"]

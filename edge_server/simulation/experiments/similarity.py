@@ -1,7 +1,7 @@
-"""Do clients with like data attend to each other? The heat map of IGFL (Huang et al. 2021, figure 2).
+"""Attention between clients with similar data: the heat map of IGFL (Huang et al. 2021, figure 2).
 
-alpha_ij is that of equation 11 with self-attention. A round's record holds only its mean over i, so the
-rounds are done here, in one process: everyone trains, and the model moves by the weights of Algorithm 3.
+alpha_ij is that of equation 11 with self-attention. A round's record holds only its mean over i, so this
+module runs the rounds itself, in one process: all clients train, and Algorithm 3's weights change the model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from edge_client.data.sources import load_source
 from edge_client.data.splits import part_of
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of, load_arrays
-from edge_client.training.loop import train
-from edge_client.training.threads import single_thread
+from edge_client.training.loop import single_thread, train
 from edge_server.config.config import Config
 from edge_server.simulation.experiments.cells import Plan, Run
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
@@ -39,21 +38,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients' labels, and how much each attends to each: alpha [K, K], the mean over the rounds."""
+    """Clients' labels, and their attention to each other: alpha [K, K], the mean over the rounds."""
 
     labels: tuple[frozenset[int], ...]
     alpha: Floats
 
     @property
     def matching_rate(self) -> float | None:
-        """Of the clients that a client attends to most, the share that has a label in common with it."""
+        """Share of the most attended clients that have a label in common with the attending client."""
         return matching_rate(self.alpha, self.labels)
 
 
 def matching_rate(alpha: Floats, labels: tuple[frozenset[int], ...]) -> float | None:
-    """Our reading of section 5.4: of each row the darkest cells, as many as are alike, the diagonal aside.
+    """Our reading of section 5.4: in each row, the k darkest cells off the diagonal for k similar clients.
 
-    alpha [K, K]; None where no two clients share a label.
+    alpha [K, K]; None if no two clients share a label.
     """
     matched = wanted = 0
     for i, own in enumerate(labels):
@@ -66,14 +65,14 @@ def matching_rate(alpha: Floats, labels: tuple[frozenset[int], ...]) -> float | 
 
 
 def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
-    """Every row's populations, one per seed; the picture shows the first of each row."""
+    """Compute each row's populations, one per seed; the picture shows the first of each row."""
     found: dict[str, list[Population]] = {cell.row: [] for cell in plan.cells}
     runs = plan.runs
     for number, run in enumerate(runs, start=1):
         progress.begin(number, len(runs), run)
         try:
             with single_thread():
-                population = _kept(run, out)
+                population = _load_or_compute(run, out)
         except KeyboardInterrupt:
             return Findings((), notes=plan.notes, interrupted=True)
         found[run.cell.row].append(population)
@@ -83,7 +82,7 @@ def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
     return Findings(
         (without_empty(_table(plan, found)),),
         tuple(_record(row, populations) for row, populations in found.items()),
-        {"populations": [_detail(row, one) for row, populations in found.items() for one in populations]},
+        {"populations": [_detail(row, each) for row, populations in found.items() for each in populations]},
         (picture,),
         plan.notes,
     )
@@ -93,7 +92,7 @@ _UNMAPPED = full_coverage(ChannelMap(groups={}, parameters={}))
 
 
 def attend(config: Config) -> Population:
-    """Do all rounds of one population."""
+    """Run all rounds of one population."""
     data = load_source(part_of(str(config.data.source), "train"), data_root=config.data.data_root)
     shares = _shares(config, data)
     shape, classes = data.input_shape, data.num_classes
@@ -111,14 +110,14 @@ def attend(config: Config) -> Population:
         total += alpha
         weights = alpha.mean(axis=0).astype(np.float32)
         moved = zip(weights, updates, strict=True)
-        change = [{name: weight * array for name, array in one.delta.items()} for weight, one in moved]
-        params = {name: array + sum(one[name] for one in change) for name, array in params.items()}
+        change = [{name: weight * array for name, array in update.delta.items()} for weight, update in moved]
+        params = {name: array + sum(part[name] for part in change) for name, array in params.items()}
     labels = tuple(_held(share) for share in shares)
     return Population(labels, total / config.federation.rounds)
 
 
 def _held(share: LabelledData) -> frozenset[int]:
-    """The labels of a client; those of fewer than one example in fifty are the edge of a shard."""
+    """The labels of a client, without those of fewer than one example in fifty (the edge of a shard)."""
     found, counts = np.unique(share.labels, return_counts=True)
     return frozenset(int(label) for label, n in zip(found, counts, strict=True) if 50 * n >= len(share))
 
@@ -141,8 +140,8 @@ def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalU
     return GlobalUpdate(source, delta, _UNMAPPED, _UNMAPPED)
 
 
-def _kept(run: Run, out: Path) -> Population:
-    """The population as an earlier call left it, or done now."""
+def _load_or_compute(run: Run, out: Path) -> Population:
+    """The population from the file of an earlier call, or computed now."""
     path, config = out / "runs" / f"{run.folder}.npz", run.cell.config(run.seed)
     text = config.to_toml()
     if path.exists():
@@ -161,14 +160,14 @@ def _kept(run: Run, out: Path) -> Population:
 def _table(plan: Plan, found: dict[str, list[Population]]) -> Table:
     rows = []
     for cell in plan.cells:
-        rates = spread([one.matching_rate for one in found[cell.row]])
+        rates = spread([population.matching_rate for population in found[cell.row]])
         ours = (
             ""
             if rates is None
             else f"{100 * rates.mean:.1f}"
             + ("" if rates.deviation is None else f" ± {100 * rates.deviation:.1f}")
         )
-        best = max((one.matching_rate or 0.0 for one in found[cell.row]), default=0.0)
+        best = max((population.matching_rate or 0.0 for population in found[cell.row]), default=0.0)
         paper = cell.paper.matching_rate if cell.paper else None
         printed = "" if paper is None else f"up to {paper:g}"
         rows.append((cell.row, ours, f"{100 * best:.1f}", printed, "; ".join(cell.notes)))
@@ -181,7 +180,7 @@ def _rate(rate: float | None) -> str:
 
 
 def _record(row: str, populations: list[Population]) -> dict[str, Any]:
-    rates = spread([one.matching_rate for one in populations])
+    rates = spread([population.matching_rate for population in populations])
     return {
         "row": row,
         "populations": len(populations),
@@ -190,10 +189,10 @@ def _record(row: str, populations: list[Population]) -> dict[str, Any]:
     }
 
 
-def _detail(row: str, one: Population) -> dict[str, Any]:
-    labels = [sorted(own) for own in one.labels]
-    alpha = one.alpha.round(5).tolist()
-    return {"row": row, "labels": labels, "matching_rate": one.matching_rate, "alpha": alpha}
+def _detail(row: str, population: Population) -> dict[str, Any]:
+    labels = [sorted(own) for own in population.labels]
+    alpha = population.alpha.round(5).tolist()
+    return {"row": row, "labels": labels, "matching_rate": population.matching_rate, "alpha": alpha}
 
 
 def _draw(shown: dict[str, Population], path: Path) -> None:
@@ -202,9 +201,9 @@ def _draw(shown: dict[str, Population], path: Path) -> None:
     figure, axes = plt.subplots(
         1, len(shown), figsize=(5.2 * len(shown), 4.8), squeeze=False, layout="constrained"
     )
-    for axis, (row, one) in zip(axes.flat, shown.items(), strict=True):
-        image = axis.imshow(one.alpha, cmap="Blues")
-        names = [",".join(str(label) for label in sorted(own)) for own in one.labels]
+    for axis, (row, population) in zip(axes.flat, shown.items(), strict=True):
+        image = axis.imshow(population.alpha, cmap="Blues")
+        names = [",".join(str(label) for label in sorted(own)) for own in population.labels]
         axis.set_xticks(range(len(names)), names, rotation=60)
         axis.set_yticks(range(len(names)), names)
         axis.set(title=row, xlabel="client j, by its labels", ylabel="client i, by its labels")

@@ -17,7 +17,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation import simulator
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.device import DeviceEdge
-from edge_server.simulation.engine import Engine, Job, Outcome
+from edge_server.simulation.engine import ClientJob, Engine, Outcome
 from edge_server.storage.records import Summary
 from schemas.messages import Update, decode_message, encode_message
 from schemas.values import TrainingMetrics
@@ -47,7 +47,7 @@ class Lie:
 SILENT = Lie(silent=True)
 
 
-class InProcess(Engine[Job]):
+class InProcess(Engine[ClientJob]):
     """An engine that does each job when its outcome is asked for."""
 
     def __init__(self, setup: WorkSetup, lies: Mapping[str, Lie]) -> None:
@@ -55,10 +55,10 @@ class InProcess(Engine[Job]):
         # To record the steps of a network takes longer than to train it for a few rounds.
         self._bench._recorder = None  # type: ignore[assignment]
 
-    def submit(self, job: Job) -> Job:
+    def submit(self, job: ClientJob) -> ClientJob:
         return job
 
-    def result(self, handle: Job, *, timeout_s: float) -> Outcome | None:
+    def result(self, handle: ClientJob, *, timeout_s: float) -> Outcome | None:
         lie = self._lies.get(handle.device)
         if lie is not None and lie.silent:
             return Outcome(None)
@@ -72,7 +72,7 @@ class InProcess(Engine[Job]):
         changed = update.model_copy(update={"blob": self._store.put(encode_groups(groups))})
         return Outcome(encode_message(changed).decode())
 
-    def cancel(self, handle: Job) -> None:
+    def cancel(self, handle: ClientJob) -> None:
         pass
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def run_with(
     monkeypatch: pytest.MonkeyPatch, out: Path, recipe: str, *words: str, lies: Mapping[str, Lie]
 ) -> Summary:
     """Simulate a recipe in which these devices lie; updates are sent as float32 unless `words` say more."""
-    edges = simulator._edges
+    edges = simulator.make_edges
 
     def lying(*args: Any) -> dict[str, DeviceEdge]:
         made = edges(*args)
@@ -111,7 +111,7 @@ def run_with(
         return made
 
     with monkeypatch.context() as patched:
-        patched.setattr(simulator, "_edges", lying)
+        patched.setattr(simulator, "make_edges", lying)
         patched.setattr(simulator, "prepare_engine", lambda settings: lambda setup: InProcess(setup, lies))
         return run(out, recipe, "strategy.uplink=[]", *words)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.simulation import simulator
+from edge_server.simulation import virtual_devices
 from tests.edge_server.simulation.small import history, run
 from tests.groups import read_groups
 
@@ -58,7 +58,7 @@ def test_a_third_that_leaves_while_it_trains_is_made_up_for(
 ) -> None:
     trained = history(masked)[0]["duration_s"]
     gone = [Leaves(trained / 2), None, None] * 3
-    monkeypatch.setattr(simulator, "_presence", lambda config, device, index: gone[index])
+    monkeypatch.setattr(virtual_devices, "presence_of", lambda config, device, index: gone[index])
     assert run(tmp_path / "run", "heterofl", *TIERS, MASKED, "tiers.ratios=[0.0]").outcome == "finished"
     first, second = history(tmp_path / "run")
     assert first["dropped"] == ["device-0001", "device-0004", "device-0007"]

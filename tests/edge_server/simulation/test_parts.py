@@ -12,10 +12,10 @@ from edge_server.config.load import load_config
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.terminal.device_groups import fleet_line
-from edge_server.simulation.device import Standing
+from edge_server.simulation.device import DeviceState
+from edge_server.simulation.inputs import as_simulated
 from edge_server.simulation.population import make_population
 from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary, write_boundary
-from edge_server.simulation.simulator import as_simulated
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transfers import Transits, later_windows, transfer_bytes
 from schemas.errors import ConfigError
@@ -124,7 +124,7 @@ def test_a_boundary_is_read_as_it_was_written(tmp_path: Path) -> None:
     tally.received("a", 3)
     tally.refused(None, "malformed")
     held = frozenset({"11" * 32, "22" * 32})
-    boundary = Boundary("r", 4, 7, 0.1 + 0.2, {"a": Standing(2, None, held), "b": Standing(1, 3.5)})
+    boundary = Boundary("r", 4, 7, 0.1 + 0.2, {"a": DeviceState(2, None, held), "b": DeviceState(1, 3.5)})
     write_boundary(tmp_path, boundary, tally)
     restored = RunCounters()
     assert read_boundary(tmp_path, restored) == boundary

@@ -10,7 +10,7 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.config.board_profiles import profile
-from edge_server.simulation import simulator
+from edge_server.simulation import virtual_devices
 from edge_server.simulation.availability import Availability
 from edge_server.simulation.population import VirtualDevice
 from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
@@ -118,10 +118,10 @@ class Spells:
 
 
 def _away(monkeypatch: pytest.MonkeyPatch, device: str, begin: float, end: float) -> None:
-    def presence(config: object, one: VirtualDevice, index: int) -> Spells | None:
-        return Spells(begin, end) if one.name == device else None
+    def presence(config: object, virtual: VirtualDevice, index: int) -> Spells | None:
+        return Spells(begin, end) if virtual.name == device else None
 
-    monkeypatch.setattr(simulator, "_presence", presence)
+    monkeypatch.setattr(virtual_devices, "presence_of", presence)
 
 
 def test_a_device_that_goes_away_holds_a_round_up_only_so_long(
@@ -156,10 +156,10 @@ def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device comes and goes: there for 3 s on average, away for 1 s."""
     board = dataclasses.replace(profile("pi-zero-2"), online_s=3.0, offline_s=1.0)
 
-    def presence(config: object, one: VirtualDevice, index: int) -> Availability:
-        return Availability(board, seed=0, device=one.name)
+    def presence(config: object, virtual: VirtualDevice, index: int) -> Availability:
+        return Availability(board, seed=0, device=virtual.name)
 
-    monkeypatch.setattr(simulator, "_presence", presence)
+    monkeypatch.setattr(virtual_devices, "presence_of", presence)
 
 
 RESTLESS = (

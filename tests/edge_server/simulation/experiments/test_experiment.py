@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.simulation.experiments.cells import Choice, make_plan
+from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
 from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
 from schemas.errors import ConfigError
@@ -54,7 +54,7 @@ def written(path: Path, text: str = BASE) -> str:
 
 
 def plan_of(path: Path, scale: str = "full", text: str = BASE, **choice):
-    return make_plan(load_experiment(written(path, text)), Choice(scale, **choice))
+    return make_plan(load_experiment(written(path, text)), RunSelection(scale, **choice))
 
 
 def test_every_row_meets_every_column(tmp_path):
@@ -137,7 +137,7 @@ def test_unknown_scales_rows_and_experiments_are_refused(tmp_path):
 
 def test_recipes_make_an_experiment():
     plan = checked_plan(
-        named_experiment(["fedavg", "attending"]), Choice(overrides=("data.source=digits", "rounds=2"))
+        named_experiment(["fedavg", "attending"]), RunSelection(overrides=("data.source=digits", "rounds=2"))
     )
     assert [cell.row for cell in plan.cells] == ["fedavg", "attending"]
     assert plan.cells[1].config().strategy.pruner.name == "attention"
@@ -145,13 +145,13 @@ def test_recipes_make_an_experiment():
 
 def test_recipes_without_data_are_refused():
     with pytest.raises(ConfigError, match=r"data\.source"):
-        checked_plan(named_experiment(["fedavg"]), Choice())
+        checked_plan(named_experiment(["fedavg"]), RunSelection())
 
 
 def test_a_column_without_its_data_is_left_out_and_told(tmp_path):
     column = f'settings.data = {{ source = "MNIST", data-root = "{tmp_path}" }}'
     text = BASE.replace('settings.data = { partition = "shards", shards = 2 }', column)
-    plan = checked_plan(load_experiment(written(tmp_path, text)), Choice())
+    plan = checked_plan(load_experiment(written(tmp_path, text)), RunSelection())
     assert {cell.column for cell in plan.cells} == {"iid"}
     assert any("uneven is left out: no MNIST below" in note for note in plan.notes)
 
@@ -159,7 +159,7 @@ def test_a_column_without_its_data_is_left_out_and_told(tmp_path):
 @pytest.mark.parametrize("name", experiment_names())
 @pytest.mark.parametrize("scale", ["full", "small"])
 def test_every_shipped_experiment_is_right(name, scale):
-    plan = make_plan(load_experiment(name), Choice(scale))
+    plan = make_plan(load_experiment(name), RunSelection(scale))
     assert plan.experiment.reproduces
     for cell in plan.cells:
         if scale == "small" and cell.paper and "CIFAR" in cell.column:

@@ -9,7 +9,7 @@ from torch import nn
 
 from edge_server.config.load import load_config
 from edge_server.observability.grad_cam import concentration, grad_cam
-from edge_server.simulation.experiments.cells import Choice
+from edge_server.simulation.experiments.cells import RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
 from edge_server.simulation.experiments.similarity import attend, matching_rate
 from edge_server.simulation.experiments.sizes import find_sizes, mean_parameters
@@ -17,7 +17,7 @@ from tests.edge_server.simulation.experiments.made_up import Quiet
 
 
 def test_table_4_agrees_with_the_paper_on_every_level():
-    findings = find_sizes(checked_plan(named_experiment(["attending-table-4"]), Choice("small")))
+    findings = find_sizes(checked_plan(named_experiment(["attending-table-4"]), RunSelection("small")))
     assert len(findings.records) == 10
     for record in findings.records:
         assert round(record["parameters"] / 1e6, 2) == record["paper_parameters_m"]
@@ -50,7 +50,7 @@ def test_paired_clients_attend_to_each_other():
 
 def test_populations_are_kept(tmp_path):
     words = ("data.source=digits", "model.name=mlp", "num-clients=4", "rounds=1", "samples-per-client=20")
-    plan = checked_plan(named_experiment(["igfl-figure-2"]), Choice("small", (1,), (), words))
+    plan = checked_plan(named_experiment(["igfl-figure-2"]), RunSelection("small", (1,), (), words))
     first = find(plan, tmp_path, simulate=None, progress=Quiet())
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
     again = find(plan, tmp_path, simulate=None, progress=Quiet())

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from edge_server.cli.commands import compare as command
-from edge_server.simulation.experiments.cells import Choice
+from edge_server.simulation.experiments.cells import RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
 from edge_server.simulation.experiments.publish import publish
 from edge_server.simulation.experiments.runner import run_all
@@ -33,7 +33,7 @@ MADE = Provenance(
 def plan(*, seeds=(1, 2), overrides=("rounds=6",)):
     words = ("data.source=digits", "model.name=mlp", "num-clients=2", *overrides)
     experiment = named_experiment(["fedavg", "fedprox"])
-    return checked_plan(experiment, Choice(seeds=seeds, overrides=words))
+    return checked_plan(experiment, RunSelection(seeds=seeds, overrides=words))
 
 
 def test_every_cell_and_seed_runs_once(tmp_path):

@@ -1,0 +1,35 @@
+"""The configuration and the training data with which a simulation starts."""
+
+from __future__ import annotations
+
+from edge_client.data.dataset import LabelledData
+from edge_client.data.shapes import fit
+from edge_client.data.splits import part_of
+from edge_server.config.config import Config
+from edge_server.config.test_data import model_spec, read_source
+from schemas.base import Settings
+from schemas.errors import ConfigError
+
+
+def as_simulated(config: Config) -> Config:
+    """The configuration with the defaults of a simulation.
+
+    Devices export no models, and without data and shapes the shipped digits are used. Devices and server
+    share one source; in the result `data.source` names its test part, which the server uses.
+    """
+    update: dict[str, Settings] = {}
+    if not {"deliver", "deliver_every"} & config.federation.model_fields_set:
+        update["federation"] = config.federation.model_copy(update={"deliver": "none"})
+    if config.data.source is None and config.model.input_shape is None:
+        update["data"] = config.data.model_copy(update={"source": "digits"})
+    elif config.data.source is not None:
+        update["data"] = config.data.model_copy(update={"source": part_of(config.data.source, "test")})
+    return config.model_copy(update=update)
+
+
+def training_data(config: Config) -> LabelledData:
+    """The training part of the source, in the model's input shape; `ConfigError` if no source is named."""
+    if config.data.source is None:
+        raise ConfigError("[data] source: none is named, and a simulation needs data of [model] input-shape")
+    data = read_source(config, part_of(config.data.source, "train"))
+    return fit(data, model_spec(config, data).input_shape)

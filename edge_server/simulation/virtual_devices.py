@@ -1,0 +1,93 @@
+"""The edges of all virtual devices of a simulation, and the surroundings that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from edge_client.data.dataset import LabelledData
+from edge_client.data.splits import part_of
+from edge_client.storage.blob_store import BlobStore
+from edge_server.config.board_profiles import profile
+from edge_server.config.config import Config
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.observability.counters import RunCounters
+from edge_server.simulation.availability import Availability, Latecomer
+from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
+from edge_server.simulation.durations import pace_of
+from edge_server.simulation.engine import Engine
+from edge_server.simulation.events import TimelineEvent
+from edge_server.simulation.population import VirtualDevice
+from edge_server.simulation.timeline import Timeline
+from schemas.submodel import SubModelSpec
+from schemas.values import CapabilityProfile, DataCard
+
+
+def make_surroundings(
+    config: Config,
+    coordinator: Coordinator,
+    engine: Engine[Any],
+    setup: WorkSetup,
+    timeline: Timeline[TimelineEvent],
+    tally: RunCounters,
+) -> Surroundings:
+    """What all devices of the simulation share; their blobs are in one store."""
+    store = BlobStore(setup.blobs, durable=False)
+    macs = _cached_macs(coordinator)
+    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
+
+
+def _cached_macs(coordinator: Coordinator) -> Callable[[SubModelSpec], int]:
+    """Multiply-accumulates of a sub-model for one example; a round has few different sub-models."""
+    known: dict[str, int] = {}
+
+    def macs(spec: SubModelSpec) -> int:
+        key = spec.model_dump_json()
+        if key not in known:
+            known[key] = coordinator.model.network.macs(spec)
+        return known[key]
+
+    return macs
+
+
+def make_edges(
+    config: Config, population: tuple[VirtualDevice, ...], data: LabelledData, around: Surroundings
+) -> dict[str, DeviceEdge]:
+    """Each device's edge by name. Equal devices share their profile and data card: there may be 100,000."""
+
+    @cache
+    def profile_of(board: str, tier: int) -> CapabilityProfile:
+        return CapabilityProfile(machine=board, tier=tier)
+
+    @cache
+    def card_of(examples: int) -> DataCard:
+        return DataCard(
+            source=part_of(str(config.data.source), "train"),
+            examples=examples,
+            input_shape=data.input_shape,
+            num_classes=data.num_classes,
+        )
+
+    return {
+        device.name: DeviceEdge(
+            device,
+            pace_of(device),
+            around,
+            profile=profile_of(device.board or "", device.tier),
+            data=card_of(len(device.train)),
+            presence=presence_of(config, device, index),
+        )
+        for index, device in enumerate(population)
+    }
+
+
+def presence_of(config: Config, device: VirtualDevice, index: int) -> Presence | None:
+    """When device number `index` is online; None means always."""
+    joins = config.simulation.joins_s
+    if joins:
+        return Latecomer(joins[min(index, len(joins) - 1)])
+    if device.board is None or not config.simulation.dropouts:
+        return None
+    return Availability(profile(device.board), seed=config.federation.seed, device=device.name)
