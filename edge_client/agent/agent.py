@@ -20,7 +20,7 @@ from edge_client.data.local import LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.connection_attempts import Reaching
-from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
+from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
 

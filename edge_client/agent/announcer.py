@@ -17,7 +17,7 @@ from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
 from edge_client.transport.connection_attempts import same_name
-from edge_client.transport.mqtt_client import Arrived, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from schemas.messages import Birth, Refusal
 from schemas.topics import Channel
 from schemas.values import Reason

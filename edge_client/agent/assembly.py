@@ -24,7 +24,8 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Worker
 from edge_client.data.local import LocalData
-from edge_client.transport.mqtt_client import Inbox, Link
+from edge_client.transport.link_events import Inbox
+from edge_client.transport.mqtt_client import Link
 from schemas.topics import device_filters
 
 

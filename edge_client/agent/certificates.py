@@ -9,7 +9,8 @@ from edge_client.agent.messenger import Messenger
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
-from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
+from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.mqtt_client import Link
 from schemas.topics import EnrolTopic
 
 if TYPE_CHECKING:

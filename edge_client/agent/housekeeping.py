@@ -8,7 +8,7 @@ from edge_client.agent.service import Service
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.worker import Worker
 from edge_client.system.process_memory import GivingBack
-from edge_client.transport.mqtt_client import LinkUp
+from edge_client.transport.link_events import LinkUp
 
 WARM_UP_AFTER_S = 3.0
 """Seconds from connecting to importing torch: on one machine, a whole federation may be starting."""

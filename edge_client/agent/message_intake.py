@@ -11,7 +11,7 @@ from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.events import ChunkArrived, Declined, Received
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.signature_policy import SignaturePolicy
-from edge_client.transport.mqtt_client import Arrived
+from edge_client.transport.link_events import Arrived
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Refusal, Task, TrainTask
 from schemas.tensors.chunks import decode_chunk

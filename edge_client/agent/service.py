@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edge_client.agent.session.state import Session
-from edge_client.transport.mqtt_client import Arrived, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from schemas.topics import DeviceTopic, EnrolTopic, SharedTopic, StateTopic
 
 Topic = DeviceTopic | StateTopic | SharedTopic | EnrolTopic

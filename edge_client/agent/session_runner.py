@@ -44,7 +44,7 @@ from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
 from edge_client.system.logging.context import about
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from edge_client.transport.mqtt_client import Inbox, LinkDown, LinkUp
+from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
 from edge_client.transport.object_store.http import web_of
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.transport.object_store.transfer_threads import Carrier

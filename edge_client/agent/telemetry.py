@@ -15,7 +15,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import Progress
 from edge_client.system.hardware.state import board_state
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.transport.mqtt_client import LinkUp
+from edge_client.transport.link_events import LinkUp
 from schemas.messages import DeliverTask, Task, Telemetry, Update
 from schemas.topics import Channel
 from schemas.values import BoardState

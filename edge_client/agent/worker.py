@@ -16,7 +16,7 @@ from edge_client.data.local import LocalData
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.system.out_of_memory import is_shortage
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, Update, encode_message
 from schemas.values import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import LinkDown
+from edge_client.transport.link_events import LinkDown
 from edge_client.transport.packet_size import fitting
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES

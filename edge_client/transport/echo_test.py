@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from edge_client.transport import packet_size
-from edge_client.transport.mqtt_client import LinkUp
+from edge_client.transport.link_events import LinkUp
 from edge_client.transport.packet_size import Sizing
 
 Publish = Callable[[bytes], None]

@@ -1,22 +1,17 @@
-"""The link to the broker: paho-mqtt behind a few events, the same for server and devices.
+"""The connection to the broker, for server and devices: paho-mqtt behind a few events.
 
-Callbacks run in paho's network thread, so they only put an event in the owner's inbox: nothing there is slow
-and nothing raises. Reconnecting, with capped exponential backoff and jitter, is paho's; what must be said
-again after a cut is the state machines' business. Chunks wait here until the broker has confirmed earlier
-ones, so that no queue grows, and are read from disk only when it is their turn.
+Callbacks run in paho's network thread and only put an event into the owner's inbox: they are fast and never
+raise. paho reconnects with capped exponential backoff and jitter; the state machines repeat what was lost.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import random
 import socket
 import ssl
 import sys
-import time
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +23,17 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.link_events import (
+    Arrived,
+    Confirmed,
+    Inbox,
+    LinkDown,
+    LinkEvent,
+    LinkUp,
+    NotGranted,
+)
 from edge_client.transport.message_parts import Parts, split
+from edge_client.transport.outbox import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox
 from edge_client.transport.tls import explain, is_lasting, load_pair, make_context
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES
@@ -36,73 +41,41 @@ from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 log = logging.getLogger(__name__)
 
 KEEPALIVE_S = 30
-MAX_IN_FLIGHT = 16
 MAX_INBOX = 20_000
-SMALL_PAYLOAD, MAX_LARGE = 12 * 1024, 1024
-"""Of larger payloads no more than so many wait: 32 uploads of 16 chunks each are half of that."""
+"""Largest number of waiting messages."""
+MAX_LARGE = 1024
+"""Largest number of waiting messages above `SMALL_PAYLOAD`: twice that of 32 uploads of 16 chunks."""
 MAX_PACKET = 1024 * 1024 + 64 * 1024
-"""The largest chunk and its frame: an MQTT 5 broker is told to send nothing larger."""
+"""The largest chunk with its frame; an MQTT 5 broker sends nothing larger."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 UNSUPPORTED_PROTOCOL, SESSION_TAKEN_OVER = 0x84, 0x8E
 REFUSED_FOR_GOOD = frozenset({UNSUPPORTED_PROTOCOL, 0x85, 0x86, 0x87, 0x8A, 0x8C})
 """Protocol, client identifier, user name or password, not authorised, banned, bad authentication method."""
 WITH_WILL = 0x04
-MAX_LAST, GOODBYE_S = 64, 3.0
-"""How many of the last messages a clean end waits for, and for how long at most."""
+FLUSH_S = 3.0
+"""How long a clean end waits for the last messages at most."""
 
 
-@dataclass(frozen=True)
-class LinkUp:
-    """Event: connected. `session` counts this client's connections; `max_packet` is the broker's limit."""
-
-    session: int
-    max_packet: int | None
-
-
-@dataclass(frozen=True)
-class LinkDown:
-    """Event: the connection ended, was refused, or could not be made; paho goes on trying.
-
-    What is `lasting` no further try will mend. `taken_over`: another client has come with the same name.
-    """
-
-    reason: str
-    downgrade: bool = False
-    lasting: bool = False
-    taken_over: bool = False
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """Event: a message."""
-
-    topic: str
-    payload: bytes
-    retained: bool = False
-
-
-@dataclass(frozen=True)
-class Confirmed:
-    """Event: the broker has taken message `mid`."""
-
-    mid: int
-
-
-@dataclass(frozen=True)
-class NotGranted:
-    """Event: the broker does not let this client subscribe to one of its filters."""
-
-    code: int
-    reason: str
-
-
-LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted
-Inbox = queue.SimpleQueue[Any]
 Will = Callable[[int], tuple[str, bytes]]
 
 
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """How a client connects.
+
+    `filters` are subscribed to at QoS 1. `will` gives topic and payload of the last will of a session.
+    """
+
+    address: BrokerAddress
+    client_id: str
+    filters: tuple[str, ...]
+    will: Will | None
+    will_retained: bool
+    longest_delay_s: float
+
+
 class Link:
-    """One MQTT connection; all methods but the callbacks belong to the thread that owns the inbox."""
+    """One MQTT connection; all methods except the callbacks belong to the thread that owns the inbox."""
 
     def __init__(
         self,
@@ -116,99 +89,77 @@ class Link:
         first_session: int = 1,
         longest_delay_s: float | None = None,
     ) -> None:
-        self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
-        self._address, self._inbox = address, inbox
-        self._client_id, self._filters, self._will = client_id, tuple(filters), will
-        self._will_retained = will_retained
+        longest = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
+        self._settings = ConnectionSettings(address, client_id, tuple(filters), will, will_retained, longest)
+        self._inbox = inbox
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
         self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
         self._trouble = ""
-        self._most: int | None = None
-        self._sizes: dict[int, int] = {}
+        self._largest_part: int | None = None
         self._parts = Parts()
+        self._outbox = Outbox()
         self._client = self._make_client()
-        self._waiting: deque[tuple[Hashable, str, Callable[[], bytes]]] = deque()
-        self._queued: set[Hashable] = set()
-        self._in_flight: set[int] = set()
-        self._unconfirmed: set[int] = set()
-        self._last: deque[mqtt.MQTTMessageInfo] = deque(maxlen=MAX_LAST)
         self.dropped = 0
 
     def open(self) -> None:
-        """Begin to connect; `LinkUp` tells when that has worked."""
+        """Start to connect; `LinkUp` reports success."""
         properties = None
         if self._version is MQTTProtocolVersion.MQTTv5:
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.MaximumPacketSize = MAX_PACKET
-        host, port = self._address.host, self._address.port
-        self._client.connect_async(host, port, keepalive=KEEPALIVE_S, properties=properties)
+        address = self._settings.address
+        self._client.connect_async(address.host, address.port, keepalive=KEEPALIVE_S, properties=properties)
         self._client.loop_start()
 
     def close(self, *, with_will: bool = False) -> None:
-        """Disconnect cleanly, without a last will, once the broker has what was published last.
+        """Disconnect cleanly after the broker has acknowledged the last messages.
 
-        MQTT 5 lets a broker send the will all the same, where it is asked to (`with_will`).
+        With `with_will` an MQTT 5 broker still publishes the last will.
 
-        A socket that closes with input unread resets its connection, and what the broker had not read yet
-        is lost: without this wait, every second farewell.
+        A socket that closes with unread input resets its connection, and the broker loses what it has not
+        read: without the wait, every second last message.
         """
-        until = time.monotonic() + GOODBYE_S
-        for message in self._last:
-            with contextlib.suppress(RuntimeError, ValueError):
-                if self._client.is_connected():
-                    message.wait_for_publish(max(0.0, until - time.monotonic()))
-        said = with_will and self._version is MQTTProtocolVersion.MQTTv5
-        self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL) if said else None)
+        self._outbox.flush(self._client, FLUSH_S)
+        publish_will = with_will and self._version is MQTTProtocolVersion.MQTTv5
+        self._client.disconnect(
+            ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL) if publish_will else None
+        )
         self._client.loop_stop()
 
     def reconnect(self) -> None:
-        """End the connection and make another, with the certificate that lies in its file now."""
+        """End the connection and make another, with the current certificate file."""
         self._client.disconnect()
         self._client.loop_stop()
         self.open()
 
     @property
     def outgoing(self) -> int:
-        """How many messages and chunks the broker has not taken yet."""
-        return len(self._waiting) + len(self._in_flight) + len(self._unconfirmed)
+        """Number of messages and chunks that the broker has not acknowledged."""
+        return len(self._outbox)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> None:
-        """Publish, in parts where it is too large for a packet (see `fit`).
+        """Publish a message, in parts if it is too large for a packet (see `fit`).
 
-        At QoS 1 what is published while offline waits for the next connection.
+        At QoS 1 a message that is published offline waits for the next connection.
         """
-        for part in split(payload, self._most):
-            self._publish_part(topic, part, retain=retain, qos=qos)
+        for part in split(payload, self._largest_part):
+            self._outbox.publish(self._client, topic, part, retain=retain, qos=qos)
 
     def fit(self, chunk_bytes: int) -> None:
-        """From now on no message is larger than the frame of such a chunk."""
-        self._most = chunk_bytes + CHUNK_HEADER_BYTES
+        """Limit messages to the size of the frame of a chunk of `chunk_bytes`."""
+        self._largest_part = chunk_bytes + CHUNK_HEADER_BYTES
 
     def echo(self, topic: str, payload: bytes) -> None:
-        """Publish once, whole and at QoS 0, to see whether it comes back."""
+        """Publish once, in one packet and at QoS 0, to test whether it returns."""
         self._client.publish(topic, payload, qos=0)
 
-    def _publish_part(self, topic: str, payload: bytes, *, retain: bool, qos: int) -> None:
-        info = self._client.publish(topic, payload, qos=qos, retain=retain)
-        self._last.append(info)
-        self._note_size(info, len(payload) + len(topic), qos)
-        if qos and info.rc in (mqtt.MQTT_ERR_SUCCESS, mqtt.MQTT_ERR_NO_CONN):
-            self._unconfirmed.add(info.mid)
-        if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
-            about_it = {"reason": "too-many-wait"}
-            log.warning("too many messages wait for the broker: one for %s is dropped", topic, extra=about_it)
-
-    def _note_size(self, info: mqtt.MQTTMessageInfo, size: int, qos: int) -> None:
-        if qos and size > SMALL_PAYLOAD:
-            self._sizes[info.mid] = size
-
     def listen(self, topics: frozenset[str]) -> None:
-        """Hear these topics too, at QoS 0, and no others than them and the filters; also after a reconnect.
+        """Subscribe to these topics at QoS 0, in addition to the filters; also after a reconnect.
 
-        What is published after this call is sent by the broker after it has heard of the subscription. Of
-        several topics the first that are given up are heard on until the last is: that is one message.
+        A message that is published after this call reaches the broker after the subscription. Topics that
+        are no longer needed are unsubscribed together with the last of them, in one message.
         """
         if topics and topics <= self._listened:
             return
@@ -221,64 +172,47 @@ class Link:
             self._client.subscribe([(topic, 0) for topic in sorted(new)])
 
     def send_chunk(self, key: Hashable, topic: str, read: Callable[[], bytes]) -> None:
-        """Publish a frame when the broker has room; a chunk that waits already is not queued again."""
-        if key not in self._queued:
-            self._queued.add(key)
-            self._waiting.append((key, topic, read))
-            self._pump()
+        """Publish a frame as soon as the broker has acknowledged enough earlier ones."""
+        self._outbox.add_chunk(key, topic, read)
+        self._outbox.send_chunks(self._client)
 
     def handle(self, event: LinkEvent) -> None:
-        """Let the link act on its own event, in the owner's thread."""
+        """React to an event of this link, in the owner's thread."""
         match event:
             case Confirmed(mid):
-                self._in_flight.discard(mid)
-                self._unconfirmed.discard(mid)
-                self._sizes.pop(mid, None)
-                self._pump()
+                self._outbox.confirm(mid)
+                self._outbox.send_chunks(self._client)
             case LinkUp(_, max_packet):
-                self._in_flight.clear()
-                if max_packet is not None and max(self._sizes.values(), default=0) > max_packet:
-                    log.warning("the broker takes less than before: what waits and is too large is dropped")
+                self._outbox.reconnected()
+                if max_packet is not None and self._outbox.largest > max_packet:
+                    log.warning(
+                        "the broker accepts smaller packets than before: waiting messages are dropped"
+                    )
                     self._start_over()
                     return
-                self._pump()
+                self._outbox.send_chunks(self._client)
             case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
                 self._downgrade()
             case _:
                 pass
 
-    def _pump(self) -> None:
-        while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT and self._client.is_connected():
-            key, topic, read = self._waiting.popleft()
-            self._queued.discard(key)
-            try:
-                frame = read()
-            except OSError as error:
-                log.warning("a chunk for %s cannot be read: %s", topic, error)
-                continue
-            info = self._client.publish(topic, frame, qos=1)
-            self._note_size(info, len(frame) + len(topic), 1)
-            if info.rc == mqtt.MQTT_ERR_SUCCESS:
-                self._in_flight.add(info.mid)
-
     def _downgrade(self) -> None:
-        """Start over with MQTT 3.1.1: the broker does not speak 5."""
+        """Connect again with MQTT 3.1.1, since the broker does not support 5."""
         self._version = MQTTProtocolVersion.MQTTv311
         self._start_over()
 
     def _start_over(self) -> None:
-        """Connect anew and without what waited: paho would send it again on every connection."""
+        """Connect with a new client and drop waiting messages, which paho would repeat on each connection."""
         self._client.disconnect()
         self._client.loop_stop()
-        self._unconfirmed.clear()
-        self._sizes.clear()
+        self._outbox.drop_messages()
         self._client = self._make_client()
         self.open()
 
     def _make_client(self) -> mqtt.Client:
         client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=self._client_id,
+            client_id=self._settings.client_id,
             protocol=self._version,
             clean_session=None if self._version is MQTTProtocolVersion.MQTTv5 else True,
         )
@@ -292,10 +226,11 @@ class Link:
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
         client.on_socket_open = _without_delay
-        _spread_reconnects(client, self._longest_delay_s)
-        if self._address.username is not None:
-            client.username_pw_set(self._address.username, self._address.password)
-        client.enable_logger(_Errors(self._heard_of))
+        _spread_reconnects(client, self._settings.longest_delay_s)
+        address = self._settings.address
+        if address.username is not None:
+            client.username_pw_set(address.username, address.password)
+        client.enable_logger(_ErrorLogger(self._note_trouble))
         if self._tls is not None:
             client.tls_set_context(self._tls)
         return client
@@ -304,13 +239,14 @@ class Link:
     def _on_pre_connect(self, client: mqtt.Client, userdata: Any) -> None:
         self._session += 1
         self._trouble = ""
-        if self._tls is not None and self._address.tls is not None:
-            # A certificate that was replaced meanwhile is used from here on.
+        settings = self._settings
+        if self._tls is not None and settings.address.tls is not None:
+            # The file may hold a renewed certificate.
             with contextlib.suppress(ConfigError):
-                load_pair(self._tls, self._address.tls)
-        if self._will is not None:
-            topic, payload = self._will(self._session)
-            client.will_set(topic, payload, qos=1, retain=self._will_retained)
+                load_pair(self._tls, settings.address.tls)
+        if settings.will is not None:
+            topic, payload = settings.will(self._session)
+            client.will_set(topic, payload, qos=1, retain=settings.will_retained)
 
     def _on_connect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
@@ -320,8 +256,8 @@ class Link:
             lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
             self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting))
             return
-        _spread_reconnects(client, self._longest_delay_s)
-        for topic_filter in self._filters:
+        _spread_reconnects(client, self._settings.longest_delay_s)
+        for topic_filter in self._settings.filters:
             client.subscribe(topic_filter, qos=1)
         for topic in self._listened:
             client.subscribe(topic, qos=0)
@@ -329,21 +265,21 @@ class Link:
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
         error = sys.exc_info()[1]
-        why = explain(error, self._address)
-        said = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
-        self._inbox.put(LinkDown(said, lasting=is_lasting(error)))
+        why = explain(error, self._settings.address)
+        reason = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
+        self._inbox.put(LinkDown(reason, lasting=is_lasting(error)))
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
         taken_over = getattr(reason, "value", None) == SESSION_TAKEN_OVER
-        why = (
-            "another client has come with this name" if taken_over else explain(self._trouble, self._address)
-        )
+        why = explain(self._trouble, self._settings.address)
+        if taken_over:
+            why = "another client has come with this name"
         lasting = is_lasting(self._trouble)
         self._inbox.put(LinkDown(why or str(reason), lasting=lasting, taken_over=taken_over))
 
-    def _heard_of(self, trouble: str) -> None:
+    def _note_trouble(self, trouble: str) -> None:
         self._trouble = trouble
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
@@ -369,25 +305,25 @@ class Link:
         self._inbox.put(Confirmed(mid))
 
 
-class _Errors(logging.Logger):
-    """What paho says of its errors; a callback would have every message put into words that nobody reads."""
+class _ErrorLogger(logging.Logger):
+    """Passes on paho's error messages; paho's log callback would also format every other message."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__("paho", logging.ERROR)
-        self._tell = tell
+        self._report = report
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Tell it."""
-        self._tell(record.getMessage())
+        """Pass the message on."""
+        self._report(record.getMessage())
 
 
 def _spread_reconnects(client: mqtt.Client, longest_delay_s: float) -> None:
-    """Jitter: devices that lost the broker together do not come back together."""
+    """Add jitter, so that devices which lost the broker together do not reconnect together."""
     longest = longest_delay_s * random.uniform(0.5, 1.0)
     first = min(FIRST_DELAY_S * random.uniform(0.5, 1.5), longest)
     client.reconnect_delay_set(first, longest)  # type: ignore[arg-type]
 
 
 def _without_delay(client: mqtt.Client, userdata: Any, sock: Any) -> None:
-    """Nagle and delayed acknowledgements together cost 40 to 90 ms per QoS 1 exchange."""
+    """Switch Nagle off: with delayed acknowledgements it costs 40 to 90 ms per QoS 1 exchange."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.rounds.events import (

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from schemas.errors import PeerError
 
 log = logging.getLogger(__name__)

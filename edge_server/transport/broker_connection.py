@@ -7,7 +7,8 @@ from typing import Literal
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.echo_test import Echo
-from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
+from edge_client.transport.mqtt_client import Link
 from schemas.errors import PeerError
 from schemas.topics import DeviceTopic, echo_topic, parse_topic
 from schemas.values import Reason

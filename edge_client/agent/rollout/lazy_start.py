@@ -15,7 +15,7 @@ from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
-from edge_client.transport.mqtt_client import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic
 

@@ -43,7 +43,7 @@ from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelWithdrawal, decode_message
 from schemas.messages.rollout_terms import Cause

@@ -15,7 +15,8 @@ from typing import Any
 
 from edge_client.inference.service.predictor import Busy, NotReady, Predictor, refusal
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp, NotGranted
+from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
+from edge_client.transport.mqtt_client import Link
 from schemas.errors import ConfigError
 from schemas.topics import PredictTopic
 

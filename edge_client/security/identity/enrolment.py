@@ -24,7 +24,8 @@ from edge_client.security.identity.key_pair import Pair
 from edge_client.security.identity.private_files import private_folder, write_private
 from edge_client.security.identity.validity import Validity, written
 from edge_client.transport.broker_address import TlsFiles, parse_address
-from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.mqtt_client import Link
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
 from schemas.security.enrolment import EnrolmentCode, answer_proof, proof_key, proves, request_proof

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import Outcome, Web
 from edge_client.transport.object_store.http_transfers import (

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.config.home_assistant import HomeAssistantSettings
 from edge_server.integrations.background_thread import BackgroundThread
 from edge_server.integrations.home_assistant.install_button import Installer

@@ -10,7 +10,8 @@ from typing import Any
 
 from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.integrations.background_thread import BackgroundThread
 from edge_server.integrations.sparkplug import edge_node as machine
 from edge_server.integrations.sparkplug.edge_node import (

@@ -15,7 +15,7 @@ from typing import Any
 
 from edge_client.system.logging.context import about
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
 from edge_server.releases.rollout import machine
 from edge_server.releases.rollout.events import (
     Command,

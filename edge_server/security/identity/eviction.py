@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from edge_client.security.identity.certificates import key_pem, new_key
 from edge_client.security.identity.private_files import write_private
 from edge_client.transport.broker_address import TlsFiles, parse_address
-from edge_client.transport.mqtt_client import Inbox, Link, LinkUp
+from edge_client.transport.link_events import Inbox, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.certificates import client_certificate
 from edge_server.security.identity.mosquitto import REVOKED

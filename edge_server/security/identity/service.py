@@ -11,7 +11,8 @@ import queue
 from dataclasses import dataclass
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity import mosquitto
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.registration import RegistrationAuthority

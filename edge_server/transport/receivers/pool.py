@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from edge_server.transport.receivers.messages import Expect, ReceiverMessage, decode_line, encode_line
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import BlobRef

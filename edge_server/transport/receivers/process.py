@@ -18,7 +18,8 @@ from typing import Any
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
-from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp, NotGranted
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp, NotGranted
+from edge_client.transport.mqtt_client import Link
 from edge_server.transport.receivers.messages import (
     Expect,
     Misfit,

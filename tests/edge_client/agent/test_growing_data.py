@@ -20,7 +20,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
-from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.link_events import Inbox
 from schemas.messages import Task
 from tests.edge_client.agent.session.by_hand import task, update
 

@@ -17,7 +17,7 @@ from edge_client.agent.worker import Progress
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import LinkUp
+from edge_client.transport.link_events import LinkUp
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.topics import Channel

@@ -9,7 +9,9 @@ import paho.mqtt.client as mqtt
 import pytest
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import MAX_INBOX, MAX_LARGE, SMALL_PAYLOAD, Arrived, Link, LinkDown
+from edge_client.transport.link_events import Arrived, LinkDown
+from edge_client.transport.mqtt_client import MAX_INBOX, MAX_LARGE, Link
+from edge_client.transport.outbox import SMALL_PAYLOAD
 
 
 @pytest.mark.parametrize(

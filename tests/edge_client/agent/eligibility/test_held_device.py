@@ -15,7 +15,7 @@ from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.mqtt_client import LinkUp
+from edge_client.transport.link_events import LinkUp
 from schemas.messages import Birth, TaskReply
 from schemas.values import CapabilityProfile, Eligibility, Reason
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task

@@ -15,7 +15,8 @@ from edge_client.inference.service.model_source import FileSource
 from edge_client.inference.service.mqtt import MqttChannel
 from edge_client.inference.service.predictor import Predictor
 from edge_client.transport.broker_address import parse_address
-from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
+from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.transport.broker.launch import RunningBroker, running_broker
 from schemas.topics import PredictTopic
 from tests.edge_client.inference.test_onnx_model import write_model

@@ -15,7 +15,7 @@ import pytest
 
 from edge_client.compression.layered_model import received_groups
 from edge_client.transport.broker_address import parse_address
-from edge_client.transport.mqtt_client import Arrived, LinkUp
+from edge_client.transport.link_events import Arrived, LinkUp
 from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble

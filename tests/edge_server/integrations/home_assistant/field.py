@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_client.transport.broker_address import parse_address
-from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
+from edge_client.transport.link_events import Arrived, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.observability.views import make_snapshot

@@ -14,7 +14,8 @@ from edge_client.security.identity.certificate_renewer import keeper_of
 from edge_client.security.identity.key_pair import Pair
 from edge_client.security.identity.renewal import Due, Renewal
 from edge_client.security.identity.validity import Validity, needs_renewal
-from edge_client.transport.mqtt_client import Arrived, Link, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity.eviction import reload_broker
 from schemas.errors import PeerError
 from schemas.messages import Reason, Refusal, decode_message, encode_message

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.transport.mqtt_client import Link, LinkDown, LinkUp
+from edge_client.transport.link_events import LinkDown, LinkUp
+from edge_client.transport.mqtt_client import Link
 from edge_server.cli.main import main
 from edge_server.security.identity.enrolment_codes import issue_code
 from edge_server.security.identity.eviction import copy_revocation_list

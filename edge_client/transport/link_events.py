@@ -1,0 +1,56 @@
+"""The events that a connection to the broker puts into its owner's inbox."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LinkUp:
+    """Connected. `session` counts this client's connections; `max_packet` is the broker's limit in bytes."""
+
+    session: int
+    max_packet: int | None
+
+
+@dataclass(frozen=True)
+class LinkDown:
+    """The connection ended, was refused, or could not be made; paho tries again.
+
+    `lasting`: no further try can succeed. `taken_over`: another client uses the same name.
+    """
+
+    reason: str
+    downgrade: bool = False
+    lasting: bool = False
+    taken_over: bool = False
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A message arrived."""
+
+    topic: str
+    payload: bytes
+    retained: bool = False
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The broker has acknowledged message `mid`."""
+
+    mid: int
+
+
+@dataclass(frozen=True)
+class NotGranted:
+    """The broker refused a subscription."""
+
+    code: int
+    reason: str
+
+
+LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted
+Inbox = queue.SimpleQueue[Any]
