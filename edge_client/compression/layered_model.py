@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from edge_client.compression.delta_frames import added_up
 from edge_client.compression.unpacking import GroupStore
-from edge_client.pruning.index_sets import IndexSet, listed, reach_of, run_of
-from edge_client.pruning.lazy_slicing import rows_at
+from edge_client.pruning.index_sets import IndexSet, as_slice, submodel_index_set, to_array
+from edge_client.pruning.lazy_slicing import read_rows
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -54,7 +54,7 @@ class Block(IndexSet):
 
     def is_added(self, start: int, stop: int) -> AnyArray:
         """Of rows `start` to `stop - 1`, which values the smaller array lacks."""
-        return ~self.rows(start, stop)[1].mask
+        return ~self.slice_rows(start, stop)[1].mask
 
 
 def block_of(
@@ -63,15 +63,15 @@ def block_of(
     """Where one sub-model's part of a parameter lies in another's, `shape`; None where it does not."""
     if not layout.shape:
         return None
-    small, large = reach_of(layout, smaller), reach_of(layout, larger)
+    small, large = submodel_index_set(layout, smaller), submodel_index_set(layout, larger)
     if large.sizes != shape:
         return None
     inner = []
     for axis, length in enumerate(layout.shape):
         place = np.full(length, -1, np.intp)
         place[large.axes[axis]] = np.arange(large.sizes[axis])
-        inner.append(run_of(place[small.axes[axis]]))
-    if any((listed(places) < 0).any() for places in inner):
+        inner.append(as_slice(place[small.axes[axis]]))
+    if any((to_array(places) < 0).any() for places in inner):
         return None
     return Block(shape, tuple(inner))
 
@@ -128,7 +128,7 @@ def _blocks(
         layout, inner = channel_map.parameters.get(name), smaller.groups.get(group, {})
         if layout is None or name not in inner:
             raise PeerError(f"a layer adds to '{group}/{name}', of which there is nothing")
-        block = block_of(layout, smaller.spec, spec, shape=reach_of(layout, spec).sizes)
+        block = block_of(layout, smaller.spec, spec, shape=submodel_index_set(layout, spec).sizes)
         dtype, given = kind_of(added, name)
         if block is None or (dtype, block.sizes) != kind_of(inner, name) or given != (block.starts[-1],):
             raise PeerError(f"a layer does not fit around '{group}/{name}'")
@@ -162,9 +162,9 @@ class _Assembled(KnownArrays):
         array = np.empty((stop - start, *block.shape[1:]), self.kind(name)[0])
         begin, end = int(block.starts[start]), int(block.starts[stop])
         array[block.is_added(start, stop)] = rows_of(self._added, name, begin, end)
-        own, place = block.rows(start, stop)
+        own, place = block.slice_rows(start, stop)
         if place.size:
-            array[place.index] = rows_at(self._smaller, name, own)
+            array[place.index] = read_rows(self._smaller, name, own)
         return array
 
 

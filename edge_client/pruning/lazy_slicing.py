@@ -1,4 +1,4 @@
-"""Arrays cut down to a sub-model a piece at a time, as `slicing.extract` does without a copy of it all."""
+"""Slices arrays to a sub-model block by block, like `slicing.extract` but without a copy of the whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.pruning.index_sets import IndexSet, Places, everywhere, reach_of, some
+from edge_client.pruning.index_sets import (
+    AxisIndex,
+    IndexSet,
+    full_index_set,
+    slice_index,
+    submodel_index_set,
+)
 from edge_client.pruning.slicing import check
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -19,35 +25,35 @@ SPAN_BYTES = 256 * 1024
 
 
 class LazySlice(ComputedArrays):
-    """Global arrays as a sub-model holds them; those that bear no parameter's name are left as they are.
+    """Global arrays sliced to a sub-model; an array that is no parameter stays whole.
 
-    `InvariantError` for a spec or a shape that does not fit.
+    Raises `InvariantError` for a spec or a shape that does not fit.
     """
 
     def __init__(self, arrays: Mapping[str, AnyArray], spec: SubModelSpec, channel_map: ChannelMap) -> None:
         check(spec, channel_map)
-        reaches: dict[str, IndexSet] = {}
+        index_sets: dict[str, IndexSet] = {}
         kinds: dict[str, Kind] = {}
         for name in arrays:
             layout, (dtype, shape) = channel_map.parameters.get(name), kind_of(arrays, name)
             if layout is not None and tuple(shape) != tuple(layout.shape):
                 raise InvariantError(f"{name!r}: expected shape {tuple(layout.shape)}, got {tuple(shape)}")
-            reaches[name] = everywhere(shape) if layout is None else reach_of(layout, spec)
-            kinds[name] = dtype, reaches[name].sizes if shape else ()
-        super().__init__(kinds, partial(values_at, arrays, reaches))
+            index_sets[name] = full_index_set(shape) if layout is None else submodel_index_set(layout, spec)
+            kinds[name] = dtype, index_sets[name].sizes if shape else ()
+        super().__init__(kinds, partial(sliced_rows, arrays, index_sets))
 
 
-def values_at(
-    arrays: Mapping[str, AnyArray], reaches: Mapping[str, IndexSet], name: str, start: int, stop: int
+def sliced_rows(
+    arrays: Mapping[str, AnyArray], index_sets: Mapping[str, IndexSet], name: str, start: int, stop: int
 ) -> AnyArray:
-    """Of the values that stand at the reach of an array, rows `start` to `stop - 1`."""
-    first, *others = reaches[name].axes
-    rows = rows_at(arrays, name, some(first, start, stop))
-    return IndexSet(rows.shape, (slice(0, len(rows)), *others)).of(rows) if rows.ndim else rows
+    """Rows `start` to `stop - 1` of the sliced array."""
+    first, *others = index_sets[name].axes
+    rows = read_rows(arrays, name, slice_index(first, start, stop))
+    return IndexSet(rows.shape, (slice(0, len(rows)), *others)).take(rows) if rows.ndim else rows
 
 
-def rows_at(arrays: Mapping[str, AnyArray], name: str, wanted: Places) -> AnyArray:
-    """Rows of an array in this order, without reading much of what lies between them."""
+def read_rows(arrays: Mapping[str, AnyArray], name: str, wanted: AxisIndex) -> AnyArray:
+    """The wanted rows of an array in the order of the index; few of the rows between them are read."""
     if isinstance(wanted, slice):
         return rows_of(arrays, name, wanted.start, wanted.stop)
     if not isinstance(arrays, LazyArrays):
@@ -60,7 +66,7 @@ def rows_at(arrays: Mapping[str, AnyArray], name: str, wanted: Places) -> AnyArr
     while begin < len(wanted):
         end = int(np.searchsorted(ascending, ascending[begin] + span))
         first = int(ascending[begin])
-        stretch = arrays.rows(name, first, int(ascending[end - 1]) + 1)
-        taken[order[begin:end]] = stretch[ascending[begin:end] - first]
+        block = arrays.rows(name, first, int(ascending[end - 1]) + 1)
+        taken[order[begin:end]] = block[ascending[begin:end] - first]
         begin = end
     return taken

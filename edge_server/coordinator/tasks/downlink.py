@@ -7,7 +7,7 @@ that they received and send the difference to it; the server's own model is not 
 from __future__ import annotations
 
 from edge_client.compression.decoding import MODEL, SCALES
-from edge_client.pruning.index_sets import reach_of
+from edge_client.pruning.index_sets import submodel_index_set
 from edge_client.pruning.lazy_slicing import LazySlice
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
@@ -24,6 +24,6 @@ class DownlinkModel:
         if self._encoded is None:
             return received
         layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
-        scales = {name: steps[name][reach_of(layouts[name], spec).axes[0]] for name in steps}
+        scales = {name: steps[name][submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
         model = LazySlice(self._encoded[MODEL], spec, self._channel_map)
         return {**received, MODEL: model, **({SCALES: scales} if scales else {})}

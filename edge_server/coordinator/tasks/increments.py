@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from edge_client.compression.layered_model import ADDED, SPEC, Block, Holding, block_of, spec_group
-from edge_client.pruning.index_sets import everywhere
-from edge_client.pruning.lazy_slicing import values_at
+from edge_client.pruning.index_sets import full_index_set
+from edge_client.pruning.lazy_slicing import sliced_rows
 from schemas.messages import Increment
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, blocks, kind_of, rows_of
@@ -186,7 +186,7 @@ def _block(
     if layout is not None and len(layout.shape) == len(shape):
         block = block_of(layout, smaller, larger, shape=shape)
     if inner == shape and (block is None or block.sizes != inner):
-        block = Block(shape, everywhere(shape).axes) if shape else None
+        block = Block(shape, full_index_set(shape).axes) if shape else None
     if block is None or block.sizes != inner:
         return None
     return block if _is_there(name, before, arrays, block) else None
@@ -197,7 +197,7 @@ def _is_there(
 ) -> bool:
     """Whether the larger array has the smaller array's bytes in this block."""
     for start, stop in blocks(kind_of(before, name)):
-        there = values_at(arrays, {name: block}, name, start, stop)
+        there = sliced_rows(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
     return True

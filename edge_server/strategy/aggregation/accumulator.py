@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.index_sets import IndexSet, Places
+from edge_client.pruning.index_sets import AxisIndex, IndexSet
 from edge_server.strategy.aggregation.deltas import SubModelDeltas
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import AnyArray
@@ -21,7 +21,7 @@ class RowAccumulator:
     def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
         self._name, self._start, self._stop = name, start, stop
         self.total = np.zeros((stop - start, *shape[1:]))
-        self._cuts: dict[int, tuple[IndexSet, Places, IndexSet]] = {}
+        self._cuts: dict[int, tuple[IndexSet, AxisIndex, IndexSet]] = {}
         self._numbers, self._products = np.empty(self.total.size, np.float32), np.empty(self.total.size)
 
     def add(self, update: GlobalUpdate, weight: float) -> IndexSet:
@@ -38,10 +38,10 @@ class RowAccumulator:
             self._add(values, None, self.total[place.index], weight)
         return counts
 
-    def _cut(self, reach: IndexSet) -> tuple[Places, IndexSet]:
+    def _cut(self, reach: IndexSet) -> tuple[AxisIndex, IndexSet]:
         """The part of an index set within these rows, cached because many updates share one."""
         if id(reach) not in self._cuts:
-            self._cuts[id(reach)] = (reach, *reach.rows(self._start, self._stop))
+            self._cuts[id(reach)] = (reach, *reach.slice_rows(self._start, self._stop))
         _, own, counts = self._cuts[id(reach)]
         return own, counts
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.index_sets import IndexSet, Places, everywhere, key_of, listed
+from edge_client.pruning.index_sets import AxisIndex, IndexSet, axis_key, full_index_set, to_array
 from edge_client.pruning.slicing import check, moved_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -49,13 +49,13 @@ class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
         """The coverage after channels have been put in this order."""
         layouts = self.channel_map.parameters
         return UpdateCoverage(
-            self.channel_map, lambda name: self.index_set(name).moved(inverse_axes(layouts[name], order))
+            self.channel_map, lambda name: self.index_set(name).permuted(inverse_axes(layouts[name], order))
         )
 
 
 def full_coverage(channel_map: ChannelMap) -> UpdateCoverage:
     """Every coordinate of every parameter."""
-    return UpdateCoverage(channel_map, lambda name: everywhere(channel_map.parameters[name].shape))
+    return UpdateCoverage(channel_map, lambda name: full_index_set(channel_map.parameters[name].shape))
 
 
 def intersection(index_sets: Sequence[IndexSet]) -> IndexSet:
@@ -64,14 +64,14 @@ def intersection(index_sets: Sequence[IndexSet]) -> IndexSet:
     return IndexSet(index_sets[0].shape, tuple(_shared(places) for places in axes))
 
 
-def _shared(places: Iterable[Places]) -> Places:
+def _shared(places: Iterable[AxisIndex]) -> AxisIndex:
     first, *others = places
     if all(isinstance(other, slice) for other in (first, *others)):
         low = max(part.start for part in (first, *others))  # type: ignore[union-attr]
         return slice(low, max(low, min(part.stop for part in (first, *others))))  # type: ignore[union-attr]
-    kept = np.unique(listed(first))
+    kept = np.unique(to_array(first))
     for other in others:
-        kept = np.intersect1d(kept, listed(other))
+        kept = np.intersect1d(kept, to_array(other))
     return kept
 
 
@@ -96,13 +96,13 @@ def sum_weights(index_sets: Sequence[IndexSet], weights: Sequence[float]) -> NDA
     return grid[np.ix_(*(ids for ids, _ in axes))]
 
 
-def _classes(all_places: Sequence[Places], length: int) -> tuple[NDArray[np.intp], list[NDArray[np.intp]]]:
+def _classes(all_places: Sequence[AxisIndex], length: int) -> tuple[NDArray[np.intp], list[NDArray[np.intp]]]:
     """The class of every position (positions in the same lists are one class), and each list's classes."""
-    alike: dict[Any, Places] = {key_of(places): places for places in all_places}
+    alike: dict[Any, AxisIndex] = {axis_key(places): places for places in all_places}
     ids = np.zeros(length, np.intp)
     for places in alike.values():
         split = 2 * ids
         split[places] += 1
         ids = np.unique(split, return_inverse=True)[1]
     members = {key: np.unique(ids[places]) for key, places in alike.items()}
-    return ids, [members[key_of(places)] for places in all_places]
+    return ids, [members[axis_key(places)] for places in all_places]

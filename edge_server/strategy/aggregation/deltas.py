@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_client.compression.decoding import Decoded
-from edge_client.pruning.index_sets import IndexSet, Places, everywhere
-from edge_client.pruning.lazy_slicing import rows_at
+from edge_client.pruning.index_sets import AxisIndex, IndexSet, full_index_set
+from edge_client.pruning.lazy_slicing import read_rows
 from edge_client.pruning.slicing import moved_axes
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, full_coverage
 from schemas.errors import InvariantError
@@ -34,7 +34,7 @@ class DeltaRows(NamedTuple):
         """The rows restricted to an index set; either these rows or the index set is whole."""
         if reach.whole or not self.place.whole:
             return self
-        return DeltaRows(reach.of(self.values), reach)
+        return DeltaRows(reach.take(self.values), reach)
 
     def in_runs(self) -> DeltaRows:
         """The same rows with zeros in between, so that positions are slices, to which numpy adds faster."""
@@ -104,13 +104,13 @@ class SubModelDeltas(Deltas):
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Reads only these rows."""
         reach = self.coverage.index_set(name)
-        own, place = reach.rows(start, stop)
+        own, place = reach.slice_rows(start, stop)
         if not place.size:
             return DeltaRows(np.zeros(place.sizes, FLOAT), place)
         self._expect(name, reach)
-        return DeltaRows(rows_at(self._arrays, name, own).reshape(place.sizes), place)
+        return DeltaRows(read_rows(self._arrays, name, own).reshape(place.sizes), place)
 
-    def coded(self, name: str, own: Places, place: IndexSet) -> CodedRows | None:
+    def coded(self, name: str, own: AxisIndex, place: IndexSet) -> CodedRows | None:
         """The sub-model's rows `own`, which belong at `place`, as sent; None if not codes, or not a slice."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
@@ -164,7 +164,7 @@ class ReorderedModelDeltas(Deltas):
         model = _taken(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
         values, place = self._moved.part(name, start, stop).in_runs()
         model[place.index] += values
-        return DeltaRows(model - param[start:stop], everywhere(model.shape))
+        return DeltaRows(model - param[start:stop], full_index_set(model.shape))
 
 
 class RestrictedDeltas(Deltas):
@@ -177,7 +177,7 @@ class RestrictedDeltas(Deltas):
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Restricted when read."""
         return self._changes.part(name, start, stop).within(
-            self._coverage.index_set(name).rows(start, stop)[1]
+            self._coverage.index_set(name).slice_rows(start, stop)[1]
         )
 
     def moved(self, order: Order) -> Deltas:
@@ -191,10 +191,10 @@ def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
         return changes.part(name, start, stop)
     values = rows_of(changes, name, start, stop)
     values = values.reshape(values.shape or (1,))
-    return DeltaRows(values, everywhere(values.shape))
+    return DeltaRows(values, full_index_set(values.shape))
 
 
-def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> Array:
+def _taken(array: Array, axes: Mapping[int, AxisIndex], start: int, stop: int) -> Array:
     """A copy of rows of an array whose positions have been reordered."""
     taken = array[axes[0][start:stop]] if 0 in axes else array[start:stop].copy()  # type: ignore[index]
     for axis, places in axes.items():

@@ -57,7 +57,8 @@ def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float])
     kinds = kinds_of(updates)
 
     def rows(name: str, start: int, stop: int) -> Array:
-        kept = intersection([update.coverage.index_set(name) for update in updates]).rows(start, stop)[1]
+        covered = intersection([update.coverage.index_set(name) for update in updates])
+        _, kept = covered.slice_rows(start, stop)
         held = blocks.as_rows(rows_of(change, name, start, stop))
         if kept.whole:
             return held

@@ -46,7 +46,7 @@ def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
         products = np.zeros((count, count))
         squares, both = np.zeros((count, len(distinct))), np.zeros((len(distinct), len(distinct)))
         for start, stop, rows in _cells(updates, name, GlobalUpdate.trained):
-            held = np.stack([reach.rows(start, stop)[1].mask.ravel() for reach in distinct]).astype(
+            held = np.stack([reach.slice_rows(start, stop)[1].mask.ravel() for reach in distinct]).astype(
                 np.float64
             )
             products += rows @ rows.T

@@ -63,7 +63,7 @@ def _middle_of(updates: Sequence[GlobalUpdate], cut: Cut, name: str, start: int,
 
 def _columns(updates: Sequence[GlobalUpdate], name: str, start: int, stop: int) -> tuple[Array, Counts]:
     """Rows of every update [K, rows, ...], infinite where it does not cover; holders per coordinate."""
-    reaches = [update.coverage.index_set(name).rows(start, stop)[1] for update in updates]
+    reaches = [update.coverage.index_set(name).slice_rows(start, stop)[1] for update in updates]
     values = np.full((len(updates), *reaches[0].shape), np.inf, np.float32)
     for row, update, reach in zip(values, updates, reaches, strict=True):
         part = update.part(name, start, stop).within(reach)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, overload
 
-from edge_client.pruning.index_sets import IndexSet, nowhere, reach_of
+from edge_client.pruning.index_sets import IndexSet, empty_index_set, submodel_index_set
 from edge_client.pruning.slicing import check
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage
 from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, SubModelDeltas, delta_rows
@@ -53,11 +53,11 @@ class GlobalUpdate:
 
     def covered(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta, restricted to the coverage."""
-        return self.part(name, start, stop).within(self.coverage.index_set(name).rows(start, stop)[1])
+        return self.part(name, start, stop).within(self.coverage.index_set(name).slice_rows(start, stop)[1])
 
     def trained(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta, restricted to the coordinates that the client holds."""
-        return self.part(name, start, stop).within(self.held.index_set(name).rows(start, stop)[1])
+        return self.part(name, start, stop).within(self.held.index_set(name).slice_rows(start, stop)[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +176,6 @@ def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> Updat
 
     def find(name: str) -> IndexSet:
         layout = channel_map.parameters[name]
-        return reach_of(layout, spec) if name in names else nowhere(layout.shape)
+        return submodel_index_set(layout, spec) if name in names else empty_index_set(layout.shape)
 
     return UpdateCoverage(channel_map, find)

@@ -33,7 +33,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.index_sets import nowhere, reach_of
+from edge_client.pruning.index_sets import empty_index_set, submodel_index_set
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, lazy_arrays, row_blocks
 from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.means import divide_by_weight, kinds_of, weighted_sum
@@ -217,7 +217,7 @@ def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Hol
         return weighted_sum(finite, shares, name, start, stop)[0]
 
     def came(name: str, start: int, stop: int) -> NDArray[np.float64]:
-        reached = [update.coverage.index_set(name).rows(start, stop)[1] for update in updates]
+        reached = [update.coverage.index_set(name).slice_rows(start, stop)[1] for update in updates]
         return sum_weights(reached, [1.0] * len(reached))
 
     kinds = {name: (np.dtype(np.float64), kind[1]) for name, kind in kinds_of(updates).items()}
@@ -243,10 +243,12 @@ def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
     def rows(name: str, start: int, stop: int) -> NDArray[np.float64]:
         layout, layer = channel_map.parameters[name], name.rpartition(".")[0]
         asked = [
-            reach_of(layout, spec) if back is None or layer in back else nowhere(layout.shape)
+            submodel_index_set(layout, spec)
+            if back is None or layer in back
+            else empty_index_set(layout.shape)
             for spec, back, _ in cuts
         ]
-        return sum_weights([reach.rows(start, stop)[1] for reach in asked], weights)
+        return sum_weights([reach.slice_rows(start, stop)[1] for reach in asked], weights)
 
     return rows
 

@@ -134,11 +134,11 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
     for name in result.after:
         before, after = as_rows(result.before[name]), as_rows(result.after[name])
         for start, stop in row_blocks(after.shape, SUM_NUMBERS):
-            reach = update.held.index_set(name).rows(start, stop)[1]
+            reach = update.held.index_set(name).slice_rows(start, stop)[1]
             values, place = update.part(name, start, stop).within(reach)
-            apart = place.of(before[start:stop]).astype(np.float64)
+            apart = place.take(before[start:stop]).astype(np.float64)
             apart += values
-            np.subtract(place.of(after[start:stop]), apart, out=apart)
+            np.subtract(place.take(after[start:stop]), apart, out=apart)
             squares += float(np.square(apart, out=apart).sum())
             held += reach.size
         size += after.size

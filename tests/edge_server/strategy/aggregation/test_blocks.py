@@ -13,7 +13,7 @@ import pytest
 
 from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decoded
-from edge_client.pruning.index_sets import reach_of
+from edge_client.pruning.index_sets import submodel_index_set
 from edge_client.pruning.slicing import expand, extract, permute
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.array_stores import FileArrays, MemoryArrays, NewArrayStore
@@ -187,7 +187,7 @@ def test_what_a_sub_model_reaches_is_what_expanding_covers(spec):
         assert (one.coverage[name] == covered[name]).all()
         assert (one.delta[name] == full[name]).all()
         assert one.delta[name].shape == layout.shape
-        assert reach_of(layout, spec).size == covered[name].sum()
+        assert submodel_index_set(layout, spec).size == covered[name].sum()
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -208,7 +208,7 @@ def test_rows_of_a_moved_update_are_those_of_its_whole_moved_arrays(spec):
 
 def test_the_mass_of_a_coordinate_is_the_sum_over_those_that_reach_it():
     layout = MAP.parameters["out.weight"]
-    reaches, weights = [reach_of(layout, spec) for spec in SPECS], [0.1, 0.2, 0.3, 0.4]
+    reaches, weights = [submodel_index_set(layout, spec) for spec in SPECS], [0.1, 0.2, 0.3, 0.4]
     expected = sum(weight * reach.mask for reach, weight in zip(reaches, weights, strict=True))
     assert (sum_weights(reaches, weights) == expected).all()
     assert sum_weights(reaches[:1] * 3, [1.0, 1.0, 1.0]) == 3
