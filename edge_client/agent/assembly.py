@@ -60,7 +60,7 @@ def assemble(
         private=state_store.private,
         signed_only=settings.trust is not None,
         checkpoints=state_store.checkpoints,
-        wish=settings.wish,
+        variants=settings.variants,
         board=root,
         work=settings.work,
         reload_if_changed=reload_if_changed,

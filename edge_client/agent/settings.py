@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.inference.quantization.selection import ALL, Wish
+from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training.checkpoints import INTERVAL_S
 from edge_client.transport.broker_address import BrokerAddress
@@ -24,7 +24,7 @@ class AgentSettings:
     `once`: end with the first run that ends. `source`: the data source, as in `--data`. `model_code`:
     factories outside this package that tasks may name. `trust`: key that must have signed tasks and models.
     `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
-    update that the server could read by itself. `wish`: the variants of a finished model to try.
+    update that the server could read by itself. `variants`: which forms of a finished model to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `work`: trains instead of this
     package's own loop. `keep_trying`: never give up on the broker.
     """
@@ -41,7 +41,7 @@ class AgentSettings:
     trust: TrustedKey | None = None
     checkpoint_s: float = INTERVAL_S
     only_masked: bool = False
-    wish: Wish = ALL
+    variants: VariantSettings = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
     work: LocalWork | None = None

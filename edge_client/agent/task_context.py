@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.data.local import LocalData
-from edge_client.inference.quantization.selection import EXPORT_ALONE, Wish
+from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.models.registry import MODELS
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
@@ -27,9 +27,10 @@ class TaskContext:
     """The device's blobs, data, folder of finished models, private state and settings for a task.
 
     `model_code`: factories outside this package that a task may name. `signed_only`: serve a finished model
-    only once the server has signed it. `checkpoints`: resume a killed training after its last epoch. `wish`:
-    the variants of a finished model to try. `board`: the directory above `/proc` and `/sys`. `work`: trains
-    instead of this package's own loop. `reload_if_changed`: returns the data if it has changed.
+    only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
+    `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
+    `work`: trains in place of this package's own loop.
+    `reload_if_changed`: returns the data if it has changed.
     """
 
     device: str
@@ -41,7 +42,7 @@ class TaskContext:
     private: PrivateState | None = None
     signed_only: bool = False
     checkpoints: EpochCheckpoints | None = None
-    wish: Wish = EXPORT_ALONE
+    variants: VariantSettings = EXPORT_ALONE
     board: Path = ROOT
     work: LocalWork | None = None
     reload_if_changed: Callable[[], LocalData | None] | None = None

@@ -102,7 +102,7 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
         sample=data.held_out.images[:8] if len(data.held_out) else None,
         graphs=_given_graph(task, context),
     )
-    tried = keep_best(report.path, context.wish, calibration=data.train, held_out=data.held_out)
+    tried = keep_best(report.path, context.variants, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     torch_accuracy = evaluate(module, data.held_out).accuracy
     delivered = put_delivered_in_use(context, note, task.trial)

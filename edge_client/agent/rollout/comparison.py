@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from edge_client.agent.rollout.events import Comparison, Objection, ServedForm
 from edge_client.data.local import LocalData
-from edge_client.inference.quantization.selection import EXPORT_ALONE, Wish
+from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from schemas.messages.rollout_terms import Cause, ModelMeasurement
 
 log = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class ModelPair:
 class ComparisonRunner:
     """One comparison at a time, in a thread that waits for its process."""
 
-    def __init__(self, data: LocalData, examples: Path, wish: Wish = EXPORT_ALONE) -> None:
-        self._data, self._examples, self._wish = data, examples, wish
+    def __init__(self, data: LocalData, examples: Path, variants: VariantSettings = EXPORT_ALONE) -> None:
+        self._data, self._examples, self._variants = data, examples, variants
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
@@ -76,9 +76,9 @@ class ComparisonRunner:
                 "running": None if pair.running is None else str(pair.running),
                 "candidate": str(pair.candidate),
                 "examples": str(self._examples),
-                "made": None if pair.made is None or not self._wish.others else str(pair.made),
-                "variants": self._wish.variants,
-                "max_loss": self._wish.max_loss,
+                "made": None if pair.made is None or not self._variants.others else str(pair.made),
+                "variants": self._variants.variants,
+                "max_loss": self._variants.max_loss,
             }
             return self._run(json.dumps(job))
         except OSError as error:

@@ -50,7 +50,7 @@ def _better(
 ) -> tuple[str, str] | None:
     """Write the best variant of the model; None if that is the original file, or if it cannot be loaded."""
     # Imported here: it needs onnx, which a device that serves original files does not.
-    from edge_client.inference.quantization.selection import Wish
+    from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.inference.quantization.trial import keep_best
 
     made = Path(job["made"])
@@ -63,8 +63,8 @@ def _better(
             replace(fit(part, model.input_shape), preprocessing=model.preprocessing)
             for part in (known, unknown)
         )
-        wish = Wish(tuple(job["variants"]), job["max_loss"])
-        tried = keep_best(made, wish, calibration=seen, held_out=held_out)
+        variants = VariantSettings(tuple(job["variants"]), job["max_loss"])
+        tried = keep_best(made, variants, calibration=seen, held_out=held_out)
     except ConfigError:
         return None
     variant = tried.choice.kept.variant

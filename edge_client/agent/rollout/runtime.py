@@ -67,8 +67,8 @@ class RolloutRuntime:
         self._store = BlobStore(folder / "blobs")
         self._slots = ServingSlots(settings.state, self._store)
         # Only the original file is signed: a device that requires signatures serves no other variant.
-        wish = settings.wish if settings.trust is None else EXPORT_ALONE
-        self._comparisons = ComparisonRunner(data, folder / "examples.npz", wish)
+        variants = settings.variants if settings.trust is None else EXPORT_ALONE
+        self._comparisons = ComparisonRunner(data, folder / "examples.npz", variants)
         self._file = TrialFile(trial_path(settings.state))
         self._waiting: Compare | Recheck | None = None
         self._waits_since = 0.0

@@ -10,7 +10,7 @@ from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
-from edge_client.transport.object_store.http_transfers import Bypass, FetchEnded
+from edge_client.transport.object_store.http_transfers import FetchEnded, ObjectStoreTransfers
 from schemas.messages import Refusal, Task
 from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
@@ -27,7 +27,7 @@ def begin(
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     transfers, fetches = http_transfers.fetch(
-        http_transfers.readdressed(Bypass(), task), task, missing.values()
+        http_transfers.readdressed(ObjectStoreTransfers(), task), task, missing.values()
     )
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():

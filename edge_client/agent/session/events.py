@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from edge_client.transport.object_store.http_transfers import BypassCommand, BypassEvent
+from edge_client.transport.object_store.http_transfers import ObjectStoreCommand, ObjectStoreEvent
 from schemas.messages import (
     AnyMessage,
     Delivery,
@@ -162,7 +162,7 @@ Event = (
     | GivenBack
     | EntropyDrawn
     | UpdateMasked
-    | BypassEvent
+    | ObjectStoreEvent
     | Tick
 )
 
@@ -236,5 +236,5 @@ Command = (
     | VerifyBlob
     | DrawEntropy
     | MaskUpdate
-    | BypassCommand
+    | ObjectStoreCommand
 )

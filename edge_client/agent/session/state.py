@@ -12,7 +12,7 @@ from edge_client.agent.session.events import Command, Result, StopWork
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.session.snapshot import KEPT_RUNS, SessionSnapshot
 from edge_client.transport.chunk_transfer import Receiving
-from edge_client.transport.object_store.http_transfers import Bypass, StopTransfers
+from edge_client.transport.object_store.http_transfers import ObjectStoreTransfers, StopTransfers
 from schemas.messages import Task, TaskReply
 from schemas.tensors.chunks import BlobRef
 
@@ -58,7 +58,7 @@ class Session:
     ended_runs: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
     masks: SecureParticipation = field(default_factory=SecureParticipation)
-    transfers: Bypass = field(default_factory=Bypass)
+    transfers: ObjectStoreTransfers = field(default_factory=ObjectStoreTransfers)
 
     def is_at(self, run: str | None, attempt: int | None) -> bool:
         return self.task is not None and (self.task.run, self.task.attempt) == (run, attempt)
@@ -133,5 +133,5 @@ def drop_task(session: Session) -> Step:
     idle = replace(
         session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None, unanswered=unanswered
     )
-    idle = replace(idle, transfers=Bypass())
+    idle = replace(idle, transfers=ObjectStoreTransfers())
     return replace(idle, masks=secure_participation.without_task(session.masks)), stop

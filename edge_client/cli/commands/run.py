@@ -154,7 +154,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
     from edge_client.agent.agent import Agent, AgentSettings
     from edge_client.agent.eligibility.rules import Rules
-    from edge_client.inference.quantization.selection import Wish
+    from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.hardware.profile import profile
     from edge_client.system.malloc import keep_freed_memory
@@ -185,7 +185,7 @@ def execute(args: argparse.Namespace) -> int:
         trust=read_trust_option(args),
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
-        wish=Wish(tuple(args.variants), args.max_accuracy_loss),
+        variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
         work=flower_work(args),

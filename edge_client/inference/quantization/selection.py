@@ -13,7 +13,7 @@ VARIANTS: tuple[Variant, ...] = ("fp32", "fp16", "int8")
 
 
 @dataclass(frozen=True)
-class Wish:
+class VariantSettings:
     """Which variants are tried, and how many points of accuracy the kept one must lose less than.
 
     Without any beside `fp32` the export stays as it is.
@@ -28,8 +28,8 @@ class Wish:
         return tuple(variant for variant in VARIANTS if variant in self.variants and variant != "fp32")
 
 
-EXPORT_ALONE = Wish()
-ALL = Wish(VARIANTS)
+EXPORT_ALONE = VariantSettings()
+ALL = VariantSettings(VARIANTS)
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,28 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Choice:
+class VariantChoice:
     """The variant that is kept, and why."""
 
     kept: Measured
     why: str
 
 
-def choose(export: Measured, others: Sequence[Measured], *, max_loss: float = MAX_LOSS) -> Choice:
+def choose(export: Measured, others: Sequence[Measured], *, max_loss: float = MAX_LOSS) -> VariantChoice:
     """The fastest variant whose accuracy is less than `max_loss` points below the export's.
 
     The export itself stays where there is no accuracy to go by. Equally fast ones: the smaller file.
     """
     if not others:
-        return Choice(export, "no other was asked for")
+        return VariantChoice(export, "no other was asked for")
     if export.accuracy is None:
-        return Choice(export, "no held-out examples here to measure another's accuracy on")
+        return VariantChoice(export, "no held-out examples here to measure another's accuracy on")
     refused = [one for one in others if points_lost(export, one) >= max_loss]
     fitting = [export, *(one for one in others if one not in refused)]
     kept = min(fitting, key=lambda one: (one.latency_ms, one.bytes))
     reasons = [_compared(export, one) for one in fitting if one is not export]
     reasons += [f"{_compared(export, one)}, at most {max_loss:g} allowed" for one in refused]
-    return Choice(kept, "; ".join([f"fastest at {kept.latency_ms:.3f} ms", *reasons]))
+    return VariantChoice(kept, "; ".join([f"fastest at {kept.latency_ms:.3f} ms", *reasons]))
 
 
 def points_lost(export: Measured, other: Measured) -> float:

@@ -16,7 +16,7 @@ from edge_client.inference.benchmark import latencies_ms
 from edge_client.inference.model_slots import ServedModel
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantised
-from edge_client.inference.quantization.selection import Choice, Measured, Wish, choose
+from edge_client.inference.quantization.selection import Measured, VariantChoice, VariantSettings, choose
 from edge_client.storage.atomic_files import write_synced
 from schemas.values import Variant
 
@@ -30,21 +30,26 @@ SECONDS = 0.4
 class Tried:
     """What is kept at the export's place now, and the accuracy of the export itself."""
 
-    choice: Choice
+    choice: VariantChoice
     sha256: str
     parent: str | None
     exported: Measured
 
 
 def keep_best(
-    path: Path, wish: Wish, *, calibration: LabelledData, held_out: LabelledData, seconds: float = SECONDS
+    path: Path,
+    variants: VariantSettings,
+    *,
+    calibration: LabelledData,
+    held_out: LabelledData,
+    seconds: float = SECONDS,
 ) -> Tried:
     """Replace the export at `path` by its best variant, if that is another one.
 
     `calibration` are examples that may be looked at, `held_out` those that accuracy is measured on.
     """
     data = path.read_bytes()
-    files: dict[Variant, bytes] = {"fp32": data, **_made(data, path, wish, calibration)}
+    files: dict[Variant, bytes] = {"fp32": data, **_made(data, path, variants, calibration)}
     models = {variant: load_model(path, threads=1, data=made) for variant, made in files.items()}
     times = latencies_ms(list(models.values()), seconds=seconds)
     measured = {
@@ -52,7 +57,7 @@ def keep_best(
         for (variant, model), time in zip(models.items(), times, strict=True)
     }
     exported = measured.pop("fp32")
-    choice = choose(exported, list(measured.values()), max_loss=wish.max_loss)
+    choice = choose(exported, list(measured.values()), max_loss=variants.max_loss)
     kept = files[choice.kept.variant]
     if kept is not data:
         write_synced(path, kept)
@@ -77,7 +82,9 @@ def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
     )
 
 
-def _made(data: bytes, path: Path, wish: Wish, calibration: LabelledData) -> dict[Variant, bytes]:
+def _made(
+    data: bytes, path: Path, variants: VariantSettings, calibration: LabelledData
+) -> dict[Variant, bytes]:
     """The other variants; one that cannot be made is left out, since the export can always be served."""
     metadata = load_model(path, threads=1, data=data).metadata
     makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
@@ -86,7 +93,7 @@ def _made(data: bytes, path: Path, wish: Wish, calibration: LabelledData) -> dic
     }
     parent = hashlib.sha256(data).hexdigest()
     made: dict[Variant, bytes] = {}
-    for variant in wish.others:
+    for variant in variants.others:
         if variant == "int8" and len(calibration) == 0:
             log.warning("int8 is not tried: there are no examples to calibrate on")
             continue

@@ -59,12 +59,12 @@ class PutEnded:
     expired: bool = False
 
 
-BypassCommand = Fetch | Put | StopTransfers
-BypassEvent = FetchEnded | PutEnded
+ObjectStoreCommand = Fetch | Put | StopTransfers
+ObjectStoreEvent = FetchEnded | PutEnded
 
 
 @dataclass(frozen=True)
-class Bypass:
+class ObjectStoreTransfers:
     """The newest `addresses`, what is on its way (by digest), and what goes by chunks for good."""
 
     addresses: Addresses = field(default_factory=Addresses)
@@ -78,43 +78,51 @@ class Bypass:
         return bool(self.fetching) or self.putting is not None
 
 
-def readdressed(bypass: Bypass, task: Task) -> Bypass:
+def readdressed(transfers: ObjectStoreTransfers, task: Task) -> ObjectStoreTransfers:
     """With the addresses that the newest repeat of a task has brought."""
-    return bypass if task.addresses is None else replace(bypass, addresses=task.addresses)
+    return transfers if task.addresses is None else replace(transfers, addresses=task.addresses)
 
 
-def fetch(bypass: Bypass, task: Task, refs: Iterable[BlobRef]) -> tuple[Bypass, list[Fetch]]:
+def fetch(
+    transfers: ObjectStoreTransfers, task: Task, refs: Iterable[BlobRef]
+) -> tuple[ObjectStoreTransfers, list[Fetch]]:
     """Begin to fetch those of the blobs that have an address and were not given up."""
-    urls = _urls(bypass, task)
+    urls = _urls(transfers, task)
     begun = [
         Fetch(ref, urls[ref.digest])
         for ref in refs
-        if ref.digest in urls and ref.digest not in bypass.given_up and ref.digest not in bypass.fetching
+        if ref.digest in urls
+        and ref.digest not in transfers.given_up
+        and ref.digest not in transfers.fetching
     ]
-    fetching = {**bypass.fetching, **{one.ref.digest: one for one in begun}}
-    return replace(bypass, fetching=fetching), begun
+    fetching = {**transfers.fetching, **{one.ref.digest: one for one in begun}}
+    return replace(transfers, fetching=fetching), begun
 
 
-def fetched(bypass: Bypass, task: Task, event: FetchEnded) -> tuple[Bypass, Fetch | None]:
+def fetched(
+    transfers: ObjectStoreTransfers, task: Task, event: FetchEnded
+) -> tuple[ObjectStoreTransfers, Fetch | None]:
     """A fetch has ended: begin it again where only its address was too old, else give it up."""
-    before = bypass.fetching[event.digest]
-    url = _urls(bypass, task).get(event.digest)
-    rest = {digest: one for digest, one in bypass.fetching.items() if digest != event.digest}
+    before = transfers.fetching[event.digest]
+    url = _urls(transfers, task).get(event.digest)
+    rest = {digest: one for digest, one in transfers.fetching.items() if digest != event.digest}
     if event.expired and url is not None and url != before.url:
         again = Fetch(before.ref, url)
-        return replace(bypass, fetching={**rest, event.digest: again}), again
-    return replace(bypass, fetching=rest, given_up=bypass.given_up | {event.digest}), None
+        return replace(transfers, fetching={**rest, event.digest: again}), again
+    return replace(transfers, fetching=rest, given_up=transfers.given_up | {event.digest}), None
 
 
-def put(bypass: Bypass, task: Task | None, result: object) -> tuple[Bypass, Put | None]:
+def put(
+    transfers: ObjectStoreTransfers, task: Task | None, result: object
+) -> tuple[ObjectStoreTransfers, Put | None]:
     """Begin to put a result's blob into the store, if there it belongs and may go."""
     if task is None or not belongs_there(task, result) or not isinstance(result, Update):
-        return bypass, None
-    url, depot, ref = bypass.addresses.put, task.depot, result.blob
-    if url is None or depot is None or not depot.has(url) or ref.digest in bypass.given_up:
-        return bypass, None
+        return transfers, None
+    url, depot, ref = transfers.addresses.put, task.depot, result.blob
+    if url is None or depot is None or not depot.has(url) or ref.digest in transfers.given_up:
+        return transfers, None
     putting = Put(ref, url, depot.resumable)
-    return replace(bypass, putting=putting), putting
+    return replace(transfers, putting=putting), putting
 
 
 def belongs_there(task: Task, result: object) -> bool:
@@ -124,19 +132,19 @@ def belongs_there(task: Task, result: object) -> bool:
 
 
 def put_ended(
-    bypass: Bypass, task: Task | None, result: object, event: PutEnded
-) -> tuple[Bypass, Put | None]:
+    transfers: ObjectStoreTransfers, task: Task | None, result: object, event: PutEnded
+) -> tuple[ObjectStoreTransfers, Put | None]:
     """A put has ended: begin it again where only its address was too old, else give it up."""
-    before, ended = bypass.putting, replace(bypass, putting=None)
-    if event.expired and before is not None and bypass.addresses.put != before.url:
+    before, ended = transfers.putting, replace(transfers, putting=None)
+    if event.expired and before is not None and transfers.addresses.put != before.url:
         return put(ended, task, result)
     return replace(ended, given_up=ended.given_up | {event.digest}), None
 
 
-def _urls(bypass: Bypass, task: Task) -> dict[str, str]:
+def _urls(transfers: ObjectStoreTransfers, task: Task) -> dict[str, str]:
     """The addresses that may be used, by digest."""
     depot = task.depot
     if depot is None:
         return {}
-    named = ((task.blobs.get(name), url) for name, url in bypass.addresses.get.items())
+    named = ((task.blobs.get(name), url) for name, url in transfers.addresses.get.items())
     return {ref.digest: url for ref, url in named if ref is not None and depot.has(url)}

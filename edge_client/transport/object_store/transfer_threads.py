@@ -11,10 +11,10 @@ from edge_client.transport.link_events import Inbox
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import Outcome, Web
 from edge_client.transport.object_store.http_transfers import (
-    BypassCommand,
-    BypassEvent,
     Fetch,
     FetchEnded,
+    ObjectStoreCommand,
+    ObjectStoreEvent,
     Put,
     PutEnded,
 )
@@ -30,7 +30,7 @@ class Carrier:
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
 
-    def do(self, command: BypassCommand) -> None:
+    def do(self, command: ObjectStoreCommand) -> None:
         """Begin a transfer, or end all of them."""
         match command:
             case Fetch(ref):
@@ -45,7 +45,7 @@ class Carrier:
         self._stopped.set()
         self._stopped = threading.Event()
 
-    def _begin(self, digest: str, transfer: Callable[[threading.Event], BypassEvent]) -> None:
+    def _begin(self, digest: str, transfer: Callable[[threading.Event], ObjectStoreEvent]) -> None:
         before, stopped = self._threads.get(digest), self._stopped
 
         def run() -> None:

@@ -18,7 +18,7 @@ from edge_client.inference.model_slots import ServedModel
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.quantization import trial
 from edge_client.inference.quantization.quantize import CALIBRATION_BATCH, Batches
-from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, Measured, Wish, choose
+from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, Measured, VariantSettings, choose
 from edge_client.inference.quantization.trial import keep_best, note_of
 from schemas.tensors.blobs import digest_of
 from schemas.values import Variant
@@ -68,11 +68,16 @@ def test_without_an_accuracy_the_export_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "others"),
-    [(EXPORT_ALONE, ()), (ALL, ("fp16", "int8")), (Wish(("int8",)), ("int8",)), (Wish(()), ())],
+    ("variants", "others"),
+    [
+        (EXPORT_ALONE, ()),
+        (ALL, ("fp16", "int8")),
+        (VariantSettings(("int8",)), ("int8",)),
+        (VariantSettings(()), ()),
+    ],
 )
-def test_the_export_itself_need_not_be_made(wish: Wish, others: tuple[str, ...]) -> None:
-    assert wish.others == others
+def test_the_export_itself_need_not_be_made(variants: VariantSettings, others: tuple[str, ...]) -> None:
+    assert variants.others == others
 
 
 # --- what they compute ---
@@ -136,7 +141,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
 ) -> None:
     # The variant is the faster one here, whatever this machine makes of it.
     monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
-    tried = keep_best(model_path, Wish((variant,), 2.0), calibration=train, held_out=held_out)
+    tried = keep_best(model_path, VariantSettings((variant,), 2.0), calibration=train, held_out=held_out)
     data = model_path.read_bytes()
     assert tried.choice.kept.variant == variant
     assert (tried.sha256, tried.parent) == (digest_of(data), digest_of(exported))
@@ -161,7 +166,7 @@ def test_weights_have_a_scale_per_channel(
     model_path: Path, train: LabelledData, held_out: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
-    keep_best(model_path, Wish(("int8",), 100.0), calibration=train, held_out=held_out)
+    keep_best(model_path, VariantSettings(("int8",), 100.0), calibration=train, held_out=held_out)
     model = onnx.load(str(model_path))
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     layers = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
@@ -192,7 +197,7 @@ def test_an_export_that_stays_is_not_touched(
 def test_without_examples_to_calibrate_on_int8_is_not_tried(
     model_path: Path, exported: bytes, train: LabelledData, held_out: LabelledData
 ) -> None:
-    tried = keep_best(model_path, Wish(("int8",)), calibration=train.subset([]), held_out=held_out)
+    tried = keep_best(model_path, VariantSettings(("int8",)), calibration=train.subset([]), held_out=held_out)
     assert tried.choice.kept.variant == "fp32"
     assert model_path.read_bytes() == exported
 
@@ -217,7 +222,7 @@ def test_a_slots_note_says_what_was_measured(
     model_path: Path, train: LabelledData, held_out: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
-    tried = keep_best(model_path, Wish(("int8",), 100.0), calibration=train, held_out=held_out)
+    tried = keep_best(model_path, VariantSettings(("int8",), 100.0), calibration=train, held_out=held_out)
     note = note_of(tried, version="run-1 round 3", data=held_out)
     assert ServedModel.model_validate_json(note.model_dump_json()) == note
     assert (note.variant, note.examples, note.latency_ms) == ("int8", len(held_out), 1.0)
