@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge_client.agent.announcer import Announcer
-from edge_client.agent.certificates import CertificateService, open_keeper
+from edge_client.agent.certificates import CertificateService, open_renewer
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.housekeeping import Housekeeping
@@ -66,13 +66,16 @@ def assemble(
         reload_if_changed=reload_if_changed,
     )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
-    worker, keeper = Worker(inbox, threads=settings.threads), open_keeper(settings)
-    presence = Presence(settings, data.train, lambda: keeper.valid_until if keeper else None)
+    worker, renewer = Worker(inbox, threads=settings.threads), open_renewer(settings)
+    presence = Presence(settings, data.train, lambda: renewer.valid_until if renewer else None)
     link = Link(
         settings.address,
         inbox,
         client_id=f"{settings.federation}-{settings.device}",
-        filters=(*device_filters(settings.federation, settings.device), *(keeper.filters if keeper else ())),
+        filters=(
+            *device_filters(settings.federation, settings.device),
+            *(renewer.filters if renewer else ()),
+        ),
         will=presence.will,
         first_session=presence.next_session(),
     )
@@ -87,7 +90,7 @@ def assemble(
         (
             announcer,
             telemetry,
-            *([CertificateService(keeper, link, messenger)] if keeper else []),
+            *([CertificateService(renewer, link, messenger)] if renewer else []),
             EligibilityService(monitor, worker, runner, announcer),
             runner,
             LazyRollout(settings, data, inbox, messenger),

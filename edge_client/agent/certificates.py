@@ -14,34 +14,34 @@ from edge_client.transport.mqtt_client import Link
 from schemas.topics import EnrolTopic
 
 if TYPE_CHECKING:
-    from edge_client.security.identity.certificate_renewer import Keeper
+    from edge_client.security.identity.certificate_renewer import CertificateRenewer
 
 
 class CertificateService(Service):
-    """Lets the keeper of the certificate ask, take the answer and reconnect."""
+    """Connects the renewer to the agent's connection and messages."""
 
-    def __init__(self, keeper: Keeper, link: Link, messenger: Messenger) -> None:
-        self._keeper, self._link, self._messenger = keeper, link, messenger
+    def __init__(self, renewer: CertificateRenewer, link: Link, messenger: Messenger) -> None:
+        self._renewer, self._link, self._messenger = renewer, link, messenger
 
     def connected(self, up: LinkUp, now: float) -> None:
-        self._keeper.connected()
+        self._renewer.connected()
 
     def before_wait(self, session: Session) -> None:
-        """Request a certificate when that is due; reconnect with a new one as soon as no task is at hand."""
+        """Request a certificate when that is due; reconnect with a new one once the device is idle."""
         idle = session.phase is SessionPhase.IDLE
-        self._keeper.turn(self._link, time.time(), connected=session.connected, idle=idle)
+        self._renewer.turn(self._link, time.time(), connected=session.connected, idle=idle)
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         if not isinstance(topic, EnrolTopic):
             return False
-        self._keeper.take(self._messenger.decode(arrived.payload))
+        self._renewer.take(self._messenger.decode(arrived.payload))
         return True
 
 
-def open_keeper(settings: AgentSettings) -> Keeper | None:
-    """The keeper of the device's certificate; a device without one need not import `cryptography`."""
+def open_renewer(settings: AgentSettings) -> CertificateRenewer | None:
+    """The renewer of the device's certificate; without a certificate, `cryptography` is not imported."""
     if settings.address.tls is None or settings.address.tls.certificate is None:
         return None
-    from edge_client.security.identity.certificate_renewer import keeper_of
+    from edge_client.security.identity.certificate_renewer import make_renewer
 
-    return keeper_of(settings.address.tls, federation=settings.federation, device=settings.device)
+    return make_renewer(settings.address.tls, federation=settings.federation, device=settings.device)

@@ -1,1 +1,1 @@
-"""What a device trusts and how it proves who it is."""
+"""Trusted keys, the device's identity, and masked updates."""

@@ -1,7 +1,7 @@
-"""Which tasks a device with a trusted key takes: signed by it, for this device, unaltered, none that is old.
+"""Verifies tasks: signed with the trusted key, for this device, unaltered, and not replayed.
 
-Signatures do not age, so whoever has seen a task could send it again later. The newest task that was taken is
-therefore kept in a file: within a run the attempts go up, and from run to run the server's clock does.
+A signature stays valid, so an attacker could replay an old task. The newest accepted task is therefore kept
+in a file: attempts increase within a run, and the server's clock from run to run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Newest(Frozen):
-    """The newest task that was taken: its run, its attempt there, the server's clock in seconds."""
+    """The newest accepted task: its run, attempt, and the server's time in seconds since 1970."""
 
     run: str
     attempt: int
@@ -31,7 +31,7 @@ class Newest(Frozen):
 
 
 class TaskVerifier:
-    """Lets a task in, or raises `PeerError`; `path` is the file that remembers the newest one."""
+    """Accepts or rejects tasks; `path` is the file of the newest accepted task."""
 
     def __init__(self, key: TrustedKey, federation: str, device: str, path: Path) -> None:
         self._key, self._path = key, path
@@ -39,7 +39,7 @@ class TaskVerifier:
         self._newest = _read(path)
 
     def admit(self, task: Task) -> None:
-        """Check a task and remember it; the reason against it is `untrusted`, or `stale-round`."""
+        """Verify and record a task; raises `PeerError` with reason `untrusted` or `stale-round`."""
         manifest = check_task(task, self._key, federation=self._federation, device=self._device)
         newest = Newest(run=task.run, attempt=task.attempt, issued_at=manifest.issued_at)
         check_order(newest, self._newest)
@@ -49,15 +49,13 @@ class TaskVerifier:
 
 
 def check_task(task: Task, key: TrustedKey, *, federation: str, device: str) -> Manifest:
-    """The task's manifest, if `key` has signed this very task for this device; raises `PeerError` if not."""
+    """The manifest of a task; raises `PeerError` unless `key` has signed this task for this device."""
     if task.manifest is None:
         raise untrusted("the task is not signed: the server must sign with the key that --trust names")
     manifest = key.check(task.manifest)
-    said = (manifest.what, manifest.federation, manifest.device)
-    if said != ("task", federation, device):
-        raise untrusted(
-            f"the manifest is of a {said[0]} for {said[2]} in {said[1]}, not of this device's task"
-        )
+    kind, owner, target = manifest.what, manifest.federation, manifest.device
+    if (kind, owner, target) != ("task", federation, device):
+        raise untrusted(f"the manifest is of a {kind} for {target} in {owner}, not of this device's task")
     if manifest.sha256 != content_digest(task):
         raise untrusted("the task is not the one that was signed: it was altered")
     if (manifest.run, manifest.round, manifest.attempt) != (task.run, task.round, task.attempt):
@@ -68,7 +66,7 @@ def check_task(task: Task, key: TrustedKey, *, federation: str, device: str) -> 
 
 
 def check_order(now: Newest, before: Newest | None) -> None:
-    """Refuse a task that is older than one that was taken; the same one may come again."""
+    """Raise `PeerError` for a task older than the newest accepted one; a repetition passes."""
     if before is None:
         return
     if now.run == before.run:
@@ -90,6 +88,6 @@ def _read(path: Path) -> Newest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        # Written all at once, so this is no crash of ours; without it only replays get easier.
-        log.warning("%s cannot be read, older tasks may come again: %s", path, error)
+        # Writes are atomic, so no crash has caused this; without the file only replays become easier.
+        log.warning("%s cannot be read, so older tasks are not detected: %s", path, error)
         return None

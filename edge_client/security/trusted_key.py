@@ -1,6 +1,6 @@
-"""The key that this device trusts, and what it takes to believe what is signed with it.
+"""The server's public key that a device trusts, and the check of signatures.
 
-`cryptography` is imported only here, and only when a key is named: the extra `trust` brings it.
+`cryptography`, from the extra `trust`, is imported only if a key is configured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TrustedKey:
     public: Any
 
     def check(self, signed: SignedManifest) -> Manifest:
-        """The manifest, if this key has signed it; raises `PeerError` with the reason `untrusted`."""
+        """The manifest; raises `PeerError` with reason `untrusted` unless this key has signed it."""
         from cryptography.exceptions import InvalidSignature
 
         if signed.key != self.fingerprint:
@@ -33,17 +33,16 @@ class TrustedKey:
         try:
             self.public.verify(bytes.fromhex(signed.signature), signed_bytes(signed.manifest))
         except InvalidSignature:
-            raise untrusted("the signature is not that of this manifest: one of them was altered") from None
+            raise untrusted("the signature does not match the manifest: one of them was altered") from None
         return signed.manifest
 
 
 def untrusted(detail: str) -> PeerError:
-    """The error for content that the trusted key has not signed."""
     return PeerError(detail, reason=Reason.UNTRUSTED)
 
 
 def read_trusted_key(path: Path) -> TrustedKey:
-    """The public key of a PEM file such as a run's `signing.pub`; raises `ConfigError` for anything else."""
+    """Read a public key in PEM, such as a run's `signing.pub`; raises `ConfigError` for anything else."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -66,14 +65,14 @@ def read_trusted_key(path: Path) -> TrustedKey:
 
 
 def fingerprint_of(public: Any) -> str:
-    """How manifests name a public key: the sha256 of its 32 raw bytes, in hex."""
+    """The sha256 of the key's 32 raw bytes in hex, as manifests name it."""
     return hashlib.sha256(public.public_bytes_raw()).hexdigest()
 
 
 def check_model(path: Path, data: bytes, key: TrustedKey, *, exported_by: str | None = None) -> Manifest:
-    """What the key says of the model file at `path` with the content `data`; `ConfigError` if it does not.
+    """The manifest of the model file at `path` with content `data`; `ConfigError` if it is not trusted.
 
-    `exported_by` asks for one that `server` has exported itself, or the device of that name.
+    `exported_by` is the required exporter: a device's name, or `server`.
     """
     try:
         signed = decode_manifest(manifest_path(path).read_bytes())
@@ -81,12 +80,12 @@ def check_model(path: Path, data: bytes, key: TrustedKey, *, exported_by: str | 
         _check_file(manifest, data, exported_by)
     except OSError as error:
         missing = manifest_path(path).name
-        remedy = "bring it along with the model, from the server's run folder or the device's state folder"
+        remedy = "copy it together with the model from the server's run folder or the device's state folder"
         raise ConfigError(
-            f"{path}: no signed manifest {missing} beside it: {error.strerror}; {remedy}"
+            f"{path}: no signed manifest {missing} in its folder: {error.strerror}; {remedy}"
         ) from error
     except PeerError as error:
-        remedy = "fetch the model and its manifest again, or name the key of the server that they are from"
+        remedy = "copy the model and its manifest again, or trust the key of the server that made them"
         raise ConfigError(f"{path} is not trusted: {error}; {remedy}") from error
     return manifest
 
@@ -99,11 +98,11 @@ def _check_file(manifest: Manifest, data: bytes, exported_by: str | None) -> Non
         raise untrusted(f"its sha256 is {digest[:16]}..., the manifest's {manifest.sha256[:16]}...")
     if exported_by is not None and not _is_export_of(manifest, exported_by):
         by = "the server" if manifest.what == "tier-export" else f"device {manifest.device}"
-        raise untrusted(f"it was exported by {by}, asked for is {exported_by}")
+        raise untrusted(f"it was exported by {by}, required is {exported_by}")
 
 
 def _is_export_of(manifest: Manifest, name: str) -> bool:
-    """Whether `name` has made the file; a device that calls itself `server` is not the server."""
+    """Whether `name` has exported the file; a device named `server` is not the server."""
     if name == "server":
         return manifest.what == "tier-export"
     return manifest.what == "device-export" and manifest.device == name

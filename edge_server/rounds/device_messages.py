@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client.security.identity.validity import written
+from edge_client.security.identity.validity import format_utc
 from edge_server.rounds import admission, name_conflicts, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
@@ -115,7 +115,7 @@ def _renewed(known: Device | None, birth: Birth) -> list[Command]:
     before = None if known is None else known.certificate_until
     if before is None or birth.certificate_until is None or birth.certificate_until <= before:
         return []
-    what, detail = "certificate renewed", f"valid to {written(birth.certificate_until)}"
+    what, detail = "certificate renewed", f"valid to {format_utc(birth.certificate_until)}"
     return [Note(what, birth.device, detail=detail, kind=EventKind.RENEWAL, routine=True)]
 
 

@@ -79,10 +79,10 @@ def receive(participation: SecureParticipation, message: AggregationMessage) -> 
 def _next_step(membership: Membership, message: AggregationMessage) -> tuple[Membership, Message | None]:
     match message:
         case MaskCohort():
-            met = protocol.meet(membership, message)
+            met = protocol.join_cohort(membership, message)
             return met, met.shares
         case EntrustedShares():
-            return protocol.entrust(membership, message), None
+            return protocol.accept_shares(membership, message), None
         case UnmaskRequest():
             helped = protocol.unmask(membership, message)
             return helped, helped.answer[1] if helped.answer is not None else None

@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
     """Redeem the code and leave a folder that `edge-client run` can use."""
     from edge_client.security.identity.enrolment import check_code, redeem
     from edge_client.security.identity.enrolment_bundle import CERTIFICATE, CONFIG
-    from edge_client.security.identity.validity import written
+    from edge_client.security.identity.validity import format_utc
     from schemas.security.enrolment import decode_code
 
     code = decode_code(_text(args.code))
@@ -55,11 +55,11 @@ def execute(args: argparse.Namespace) -> int:
     out = args.out or Path(code.device)
     if (out / CERTIFICATE).exists():
         raise ConfigError(f"{out} holds a certificate already: name another folder with --out, or remove it")
-    validity = redeem(code, out, door=args.broker, deadline_s=args.deadline_s, say=_say, data=args.data)
+    validity = redeem(code, out, broker=args.broker, deadline_s=args.deadline_s, report=_say, data=args.data)
     if args.format == "json":
         print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
     else:
-        print(f"{code.device} is enrolled, with a certificate until {written(validity.not_after)}")
+        print(f"{code.device} is enrolled, with a certificate until {format_utc(validity.not_after)}")
         if args.data is None:
             print(f"set `data` in {out / CONFIG}: what this device learns from")
         print(f"next: edge-client run --config {out / CONFIG}")

@@ -247,10 +247,10 @@ def _check_certificate(address: BrokerAddress, device: str) -> None:
     if address.tls is None or address.tls.certificate is None:
         return
     from edge_client.security.identity.certificate_check import check_files
-    from edge_client.security.identity.key_pair import Pair
+    from edge_client.security.identity.key_pair import CertificateFiles
 
     if address.tls.key is not None:
-        Pair(address.tls.certificate, address.tls.key).complete()
+        CertificateFiles(address.tls.certificate, address.tls.key).complete()
     check_files(address.tls, device, time.time())
 
 

@@ -1,1 +1,1 @@
-"""This device's identity: its key and certificate, how it gets them and how it replaces them in time."""
+"""The device's key and certificate: enrolment, checks and renewal."""

@@ -1,4 +1,4 @@
-"""Look at this device's certificate before it is used: a broker would only say no."""
+"""Checks the device's certificate before a connection: a broker would reject it without a reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cryptography import x509
 
 from edge_client.security.identity.certificates import common_name, validity_of
 from edge_client.security.identity.private_files import is_open_to_others
-from edge_client.security.identity.validity import Validity, written
+from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.transport.broker_address import TlsFiles
 from schemas.errors import ConfigError
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def check_files(files: TlsFiles, device: str, now: float) -> None:
-    """Warn of a key that others may read; raise `ConfigError` for a certificate that cannot work."""
+    """Warn of a key that others may read; raise `ConfigError` for an invalid certificate."""
     if files.key is not None and is_open_to_others(files.key):
         log.warning("others may read the private key %s: chmod 600 %s", files.key, files.key)
     if files.certificate is None:
@@ -29,20 +29,20 @@ def check_files(files: TlsFiles, device: str, now: float) -> None:
     name = common_name(certificate)
     if name != device:
         raise ConfigError(
-            f"--cert {files.certificate} is of '{name}', and the device is '{device}': the broker would"
+            f"--cert {files.certificate} is for '{name}', but the device is '{device}': the broker would"
             f" let it use the topics of '{name}' only (--device-id {name})"
         )
 
 
 def check_validity(validity: Validity, path: str, device: str, now: float) -> None:
-    """Raise `ConfigError` with the remedy unless `now` is within."""
+    """Raise `ConfigError` unless `now`, in seconds since 1970, is within the validity."""
     if now >= validity.not_after:
         raise ConfigError(
-            f"--cert {path} expired on {written(validity.not_after)}; on the server,"
+            f"--cert {path} expired on {format_utc(validity.not_after)}; on the server,"
             f" `edge-server enroll {device} --renew --out DIR` makes a new one"
         )
     if now < validity.not_before:
         raise ConfigError(
-            f"--cert {path} is valid from {written(validity.not_before)} on, and this machine's clock says"
-            f" {written(now)}: set the clock"
+            f"--cert {path} is valid from {format_utc(validity.not_before)} on, and this machine's clock says"
+            f" {format_utc(now)}: set the clock"
         )

@@ -1,4 +1,4 @@
-"""Keys and requests as this project makes them (library `cryptography`): EC P-256, PEM, PKCS #8 and #10."""
+"""Private keys (EC P-256, PKCS #8), certificate requests (PKCS #10) and certificates, in PEM."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from schemas.errors import PeerError
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A private key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as it is kept: not encrypted, for whoever reads it runs as the device."""
+    """The private key in PEM, unencrypted: the device needs it without a password."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """Read a private key; raises `ValueError` for anything but one on an elliptic curve."""
+    """Parse a private key; raises `ValueError` unless it is on an elliptic curve."""
     key = serialization.load_pem_private_key(pem, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("not a key on an elliptic curve")
@@ -33,20 +32,20 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def request_pem(key: ec.EllipticCurvePrivateKey, name: str) -> str:
-    """A request for a certificate of this key under that name (CN)."""
+    """A certificate request for this key with `name` as common name (CN)."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def common_name(certificate: x509.Certificate) -> str:
-    """The name that the broker takes for the user's; empty where there is none."""
+    """The common name (CN), which is the user name at the broker; empty without one."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""
 
 
 def read_issued(pem: str, *, authorities: bytes) -> x509.Certificate:
-    """Read a certificate that was sent here; raises `PeerError` unless one of these authorities signed it."""
+    """Parse an issued certificate; raises `PeerError` unless one of these authorities signed it."""
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         known = x509.load_pem_x509_certificates(authorities)
@@ -55,22 +54,20 @@ def read_issued(pem: str, *, authorities: bytes) -> x509.Certificate:
     except (ValueError, TypeError, OverflowError, UnsupportedAlgorithm) as error:
         raise PeerError(f"no certificate: {str(error)[:80]}") from error
     if not any(is_issued_by(certificate, authority) for authority in known):
-        raise PeerError("the certificate is not signed by the authority that is trusted here")
+        raise PeerError("the certificate is not signed by a trusted authority")
     return certificate
 
 
 def validity_of(certificate: x509.Certificate) -> Validity:
-    """From when until when a certificate is good."""
     return Validity(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
 
 
-def belongs(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
-    """Whether a certificate is of this key."""
+def has_key(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
+    """Whether the certificate's public key is that of `key`."""
     return certificate.public_key() == key.public_key()
 
 
 def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether the authority has signed this certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
@@ -79,5 +76,5 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """Its sha256 in hex, as `openssl x509 -fingerprint -sha256` prints it without colons."""
+    """The certificate's sha256 in hex: `openssl x509 -fingerprint -sha256` without colons."""
     return certificate.fingerprint(hashes.SHA256()).hex()

@@ -1,4 +1,4 @@
-"""Redeem an enrolment code: the key is made here, its certificate comes over the broker."""
+"""Redeems an enrolment code: makes a key and requests its certificate over the broker."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from edge_client.security.identity.enrolment_bundle import (
     board_files,
     write_board_files,
 )
-from edge_client.security.identity.key_pair import Pair
+from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.private_files import private_folder, write_private
-from edge_client.security.identity.validity import Validity, written
+from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.transport.broker_address import TlsFiles, parse_address
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
@@ -33,37 +33,37 @@ from schemas.topics import EnrolTopic
 
 log = logging.getLogger(__name__)
 
-ASK_AGAIN_S = 10.0
-NOBODY = "nobody answers: does `edge-server enroll --serve` run on the server?"
+RETRY_S = 10.0
+NO_ANSWER = "nobody answers: does `edge-server enroll --serve` run on the server?"
 
 
 def check_code(code: EnrolmentCode, now: float, *, trusted: str | None = None) -> None:
-    """Raise `ConfigError` for a code that is over, or not of the authority with that fingerprint."""
+    """Raise `ConfigError` for an expired code, or one of an authority without the `trusted` fingerprint."""
     if now >= code.expires:
         remedy = f"`edge-server enroll {code.device} --code` on the server gives a new one"
-        raise ConfigError(f"the code has expired on {written(code.expires)}; {remedy}")
+        raise ConfigError(f"the code has expired on {format_utc(code.expires)}; {remedy}")
     authority = fingerprint(x509.load_pem_x509_certificate(code.authority.encode()))
     if trusted is not None and trusted.replace(":", "").lower() != authority:
-        raise ConfigError(f"the code is of an authority with fingerprint {authority}, not {trusted}")
+        raise ConfigError(f"the code's authority has the fingerprint {authority}, not {trusted}")
 
 
 def redeem(
     code: EnrolmentCode,
     out: Path,
     *,
-    door: str | None = None,
+    broker: str | None = None,
     deadline_s: float = 60.0,
-    say: Callable[[str], None] = log.info,
+    report: Callable[[str], None] = log.info,
     data: str | None = None,
 ) -> Validity:
-    """Get the certificate and leave `out` ready for `edge-client run`; raises `EdgeError` where it cannot.
+    """Get the certificate and write the files for `edge-client run` to `out`; raises `EdgeError` on failure.
 
-    `say` is called with what is waited for, each time that this changes, and with what is in the way. `data`
-    is the source that its `client.toml` names; without it the device's owner must.
+    `broker` replaces the address in the code; `report` receives progress messages. `data` is the data source
+    in `client.toml`; without it the device's owner must set it.
     """
-    pair = Pair(private_folder(out) / CERTIFICATE, out / KEY)
+    pair = CertificateFiles(private_folder(out) / CERTIFICATE, out / KEY)
     request = _request(code, pair)
-    issued = _exchange(code, request, door or code.door, deadline_s, say)
+    issued = _exchange(code, request, broker or code.door, deadline_s, report)
     check_answer(code, request, issued)
     write_private(out / CA, code.authority.encode())
     if code.trust:
@@ -79,7 +79,7 @@ def redeem(
     return pair.replace(issued.certificate, name=code.device, authorities=code.authority.encode())
 
 
-def _request(code: EnrolmentCode, pair: Pair) -> CertificateRequest:
+def _request(code: EnrolmentCode, pair: CertificateFiles) -> CertificateRequest:
     csr = request_pem(pair.next_key(), code.device)
     key = proof_key(code.secret, code.id)
     proof = request_proof(key, federation=code.federation, device=code.device, csr=csr)
@@ -87,7 +87,7 @@ def _request(code: EnrolmentCode, pair: Pair) -> CertificateRequest:
 
 
 def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: IssuedCertificate) -> None:
-    """Raise `PeerError` unless the one who answers knows the code, and names the authority that it names."""
+    """Raise `PeerError` unless the answer proves knowledge of the code and names its authority."""
     expected = answer_proof(
         proof_key(code.secret, code.id),
         federation=code.federation,
@@ -96,31 +96,31 @@ def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: Issue
         authority=issued.authority,
     )
     if not proves(expected, issued.proof) or issued.authority != code.authority:
-        raise PeerError("the answer is not of the one who gave out the code")
+        raise PeerError("the answer is not from the server that issued the code")
 
 
 def _exchange(
     code: EnrolmentCode,
     request: CertificateRequest,
-    door: str,
+    broker: str,
     deadline_s: float,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> IssuedCertificate:
     inbox: Inbox = queue.SimpleQueue()
-    say(f"connecting to {door}, for {deadline_s:.0f} s at most")
+    report(f"connecting to {broker}, for {deadline_s:.0f} s at most")
     with tempfile.TemporaryDirectory(prefix="edge-enrol-") as folder:
-        address = parse_address(door, _opener(code, Path(folder)))
+        address = parse_address(broker, _write_tls_files(code, Path(folder)))
         answers = EnrolTopic(code.federation, code.id, "answer").within
         link = Link(address, inbox, client_id=code.id, filters=(answers,))
         link.open()
         try:
-            return _ask(link, inbox, code, request, deadline_s, say)
+            return _ask(link, inbox, code, request, deadline_s, report)
         finally:
             link.close()
 
 
-def _opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
-    """The code's own certificate, as files for as long as the exchange lasts."""
+def _write_tls_files(code: EnrolmentCode, folder: Path) -> TlsFiles:
+    """Write the certificate and key of the code itself to `folder`."""
     files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
     write_private(folder / "ca", code.authority.encode())
     write_private(folder / "certificate", code.certificate.encode())
@@ -134,26 +134,26 @@ def _ask(
     code: EnrolmentCode,
     request: CertificateRequest,
     deadline_s: float,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> IssuedCertificate:
-    """Ask, at each connection and now and then, until there is an answer."""
+    """Publish the request at each connection and every `RETRY_S` seconds until an answer arrives."""
     topic, payload = EnrolTopic(code.federation, code.id, "request").within, encode_message(request)
-    until, problem = time.monotonic() + deadline_s, NOBODY
+    until, problem = time.monotonic() + deadline_s, NO_ANSWER
     while (left := until - time.monotonic()) > 0:
         try:
-            event = inbox.get(timeout=min(left, ASK_AGAIN_S))
+            event = inbox.get(timeout=min(left, RETRY_S))
         except queue.Empty:
-            say(f"{problem}; waiting for another {left:.0f} s at most")
+            report(f"{problem}; waiting for another {left:.0f} s at most")
             link.publish(topic, payload)
             continue
         match event:
             case LinkUp():
-                problem = NOBODY
-                say("connected, waiting for the certificate")
+                problem = NO_ANSWER
+                report("connected, waiting for the certificate")
                 link.publish(topic, payload)
             case LinkDown(reason):
                 if reason != problem:
-                    say(f"{reason}; trying again")
+                    report(f"{reason}; trying again")
                 problem = reason
             case Arrived(_, answer):
                 return _read(answer, code)

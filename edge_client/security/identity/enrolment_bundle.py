@@ -1,4 +1,4 @@
-"""The files of an enrolled board: `client.toml`, what it trusts, a systemd unit, an install script."""
+"""The files of an enrolled board: `client.toml`, certificates, a systemd unit, an install script."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ WantedBy=multi-user.target
 
 _INSTALL = """\
 #!/bin/sh
-# Installs this device's service; run it as root, as often as you like:
+# Installs this device's service; run it as root, also repeatedly:
 #
 #     sudo ./install.sh [PACKAGE]
 #
-# PACKAGE is what pip shall install: a wheel, a folder or a URL. Without it a wheel that lies beside this
-# script is taken, or the edge-client that is installed already.
+# PACKAGE is what pip installs: a wheel, a folder or a URL. Without it this is a wheel in the folder of this
+# script, or else the edge-client that is already installed.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -109,7 +109,7 @@ say() { echo "install.sh: $*"; }
 fail() { echo "install.sh: $*" >&2; exit 1; }
 
 [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "this must run as root: sudo $0"
-[ -f "$here/client.toml" ] || fail "there is no client.toml beside this script: unpack the whole archive"
+[ -f "$here/client.toml" ] || fail "client.toml is not in the folder of this script: unpack the whole archive"
 
 package=${1:-}
 if [ -z "$package" ]; then
@@ -143,7 +143,7 @@ fi
 umask 077
 mkdir -p "$config"
 put() {
-    # A certificate that is there may be a newer one of this device's own: it stays, unless FORCE says so.
+    # An installed certificate may be a renewed one: keep it unless FORCE is set.
     if [ -f "$config/$1" ] && [ -z "${FORCE:-}" ] && ! cmp -s "$here/$1" "$config/$1"; then
         say "keeping $config/$1, which differs (FORCE=1 replaces it)"
         return
@@ -179,7 +179,7 @@ fi
 def board_files(
     *, broker: str, federation: str, device: str, trusts: bool = False, data: str | None = None
 ) -> dict[str, str]:
-    """The texts by name; paths in `client.toml` are beside it. Without `data` its owner must still set it."""
+    """The files' contents by name; `client.toml` has relative paths. Without `data` its owner must set it."""
     lines = {
         "broker": broker,
         "federation": federation,
@@ -189,10 +189,10 @@ def board_files(
         "key": KEY,
         **({"trust": TRUST} if trusts else {}),
     }
-    learnt = _UNSET if data is None else f"data = {json.dumps(data)}\n"
+    source = _UNSET if data is None else f"data = {json.dumps(data)}\n"
     stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
     return {
-        CONFIG: f"{_HEAD}{stated}\n{learnt}{_YOURS}",
+        CONFIG: f"{_HEAD}{stated}\n{source}{_OPTIONAL}",
         UNIT: _UNIT,
         INSTALL: _INSTALL,
     }
@@ -200,17 +200,17 @@ def board_files(
 
 _HEAD = "# edge-client run --config client.toml. Keys are the options of `edge-client run --help`.\n"
 _UNSET = """\
-# What this device learns from. It must be set: without it `edge-client run` ends with exit code 2.
+# The data source of this device. It must be set: without it `edge-client run` ends with exit code 2.
 #data = "folder:/srv/photos"
 """
-_YOURS = """\
+_OPTIONAL = """\
 #tier = 2
 #threads = 2
 """
 
 
 def write_board_files(folder: Path, texts: dict[str, str]) -> None:
-    """Put them into a folder for the owner alone; the install script can be run."""
+    """Write the files, readable by their owner only; the install script is executable."""
     private_folder(folder)
     for name, text in texts.items():
         write_private(folder / name, text.encode())

@@ -1,7 +1,7 @@
-"""A device's certificate and key on disk: replaced together, whole at any time, 0600.
+"""A device's certificate and key on disk (mode 0600), replaced together.
 
-The next key is made beside the one in use. Its certificate is first written aside too: from then on the
-change counts, and whoever comes next completes what a crash has cut short.
+The next key and its certificate are first written to `.next` files. From the moment that the certificate's
+`.next` file exists, `complete` finishes a replacement that a crash has interrupted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from edge_client.security.identity.certificates import (
-    belongs,
     common_name,
+    has_key,
     key_pem,
     load_key,
     new_key,
@@ -28,8 +28,8 @@ from schemas.errors import PeerError
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Where the certificate and its key lie."""
+class CertificateFiles:
+    """The paths of a certificate and its private key."""
 
     certificate: Path
     key: Path
@@ -43,11 +43,10 @@ class Pair:
         return self.key.with_name(self.key.name + ".next")
 
     def validity(self) -> Validity:
-        """Of the certificate in use."""
         return validity_of(x509.load_pem_x509_certificate(self.certificate.read_bytes()))
 
     def next_key(self) -> ec.EllipticCurvePrivateKey:
-        """The key to ask a certificate for: the same until there is one, also after a restart."""
+        """The key to request a certificate for: the same, also after a restart, until one is issued."""
         try:
             return load_key(self._next_key.read_bytes())
         except (OSError, ValueError):
@@ -56,20 +55,19 @@ class Pair:
             return key
 
     def replace(self, certificate: str, *, name: str, authorities: bytes) -> Validity:
-        """Use this certificate and its key from now on.
+        """Install the certificate of the next key.
 
-        Raises `PeerError` if it is not of the next key, not of that name, or of none of these authorities
-        (PEM).
+        Raises `PeerError` for another key, another name, or if none of `authorities` (PEM) has signed it.
         """
         loaded = read_issued(certificate, authorities=authorities)
-        if not belongs(loaded, self.next_key()) or common_name(loaded) != name:
-            raise PeerError(f"a certificate of another key, or not of {name}")
+        if not has_key(loaded, self.next_key()) or common_name(loaded) != name:
+            raise PeerError(f"the certificate is for another key, or not for {name}")
         write_private(self._next_certificate, certificate.encode())
         self.complete()
         return validity_of(loaded)
 
     def complete(self) -> None:
-        """Finish a replacement that was cut short; without one nothing changes."""
+        """Finish an interrupted replacement, if there is one."""
         if self._next_certificate.exists():
             if self._next_key.exists():
                 put_in_place(self._next_key, self.key)

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, whole at any time."""
+"""Files that only their owner may read, written atomically."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder, and those above it that are missing, for the owner alone."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode=OWNER_FOLDER)
+    """Create a folder and its missing parents with mode 0700."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=OWNER_FOLDER)
     return path
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put `data` at `path` all at once, 0600 from its first byte on."""
+    """Write `data` to `path` atomically; the file has mode 0600 from its creation on."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_FILE)

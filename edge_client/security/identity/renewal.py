@@ -1,4 +1,4 @@
-"""When to ask for the next certificate, and when to begin to use it: decisions only, any clock."""
+"""When to request the next certificate and when to start using it: pure decisions, any clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRIES_PER_LIFETIME = 100
 
 
 class Due(StrEnum):
-    """What is to be done now."""
+    """The next action."""
 
     NOTHING = "nothing"
     ASK = "ask"
@@ -21,7 +21,7 @@ class Due(StrEnum):
 
 @dataclass(frozen=True)
 class Renewal:
-    """The certificate on disk; `waiting`: the connection still runs with the one before."""
+    """The certificate on disk; `waiting`: the connection still uses the previous one."""
 
     validity: Validity
     asked_at: float | None = None
@@ -29,11 +29,11 @@ class Renewal:
 
     @property
     def retry_s(self) -> float:
-        """How long an unanswered request is left alone."""
+        """Seconds before an unanswered request is repeated."""
         return min(max(self.validity.lifetime / RETRIES_PER_LIFETIME, SHORTEST_RETRY_S), LONGEST_RETRY_S)
 
     def due(self, now: float, *, connected: bool, idle: bool) -> Due:
-        """A connection is given up only in idle time: a task under way is worth more than a day's delay."""
+        """The next action. Reconnecting waits for idle time: a task matters more than a day's delay."""
         if not connected:
             return Due.NOTHING
         if self.waiting and idle:
@@ -42,13 +42,10 @@ class Renewal:
         return Due.ASK if needs_renewal(self.validity, now) and not unanswered else Due.NOTHING
 
     def asked(self, now: float) -> Renewal:
-        """A request is on its way."""
         return replace(self, asked_at=now)
 
     def renewed(self, validity: Validity) -> Renewal:
-        """A new certificate lies on disk."""
         return Renewal(validity, waiting=True)
 
     def connected(self) -> Renewal:
-        """A connection was made, with what lies on disk."""
         return replace(self, waiting=False)

@@ -1,1 +1,1 @@
-"""Secure aggregation on the device: what it sends is masked, and only sums over many can be unmasked."""
+"""Secure aggregation on the device: its updates are masked, and only sums over many can be unmasked."""

@@ -1,8 +1,8 @@
-"""The keys of one attempt, all made by `cryptography`: X25519, HKDF-SHA256, ChaCha20 and its AEAD.
+"""The keys of an attempt: X25519, HKDF-SHA256, ChaCha20 and ChaCha20-Poly1305 of `cryptography`.
 
-Everything comes from 32 bytes of entropy that the caller draws once per attempt and never uses again, so the
-machines above stay pure. ChaCha20 rather than AES: small boards have no instructions for AES.
-`cryptography` is imported late: most devices never mask anything, and all of them wait for imports.
+All keys are derived from 32 bytes of entropy that the caller draws once per attempt, so that state machines
+stay pure. ChaCha20 rather than AES: small boards have no AES instructions. `cryptography` is imported late:
+most devices never mask.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from schemas.errors import PeerError
 ENTROPY_BYTES = 32
 _LABEL = b"edge-federation secure aggregation 1: "
 _ONE_MESSAGE = bytes(12)
-"""A key that seals one message only needs no nonce of its own."""
+"""A key that encrypts a single message needs no other nonce."""
 
 
 def derive(secret: bytes, purpose: str, context: bytes = b"") -> bytes:
-    """A key of 32 bytes for one purpose in one context."""
+    """A key of 32 bytes for a purpose and context."""
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -38,7 +38,7 @@ def public_key(private: bytes) -> bytes:
 
 
 def agree(private: bytes, public: bytes) -> bytes:
-    """The secret that two devices share; `PeerError` for a public key that would give it away."""
+    """The shared secret of two devices; `PeerError` for a public key that would reveal it."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
     try:
@@ -46,22 +46,22 @@ def agree(private: bytes, public: bytes) -> bytes:
             X25519PublicKey.from_public_bytes(public)
         )
     except ValueError as error:
-        raise PeerError(f"not a sound public key: {error}") from error
+        raise PeerError(f"invalid public key: {error}") from error
 
 
 def seal(key: bytes, data: bytes) -> bytes:
-    """Encrypt and authenticate the one message that `key` is for."""
+    """Encrypt and authenticate the only message for which `key` is used."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).encrypt(_ONE_MESSAGE, data, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
-    """Read a sealed message; raises `PeerError` when it was not sealed with `key`."""
+    """Decrypt a message; raises `PeerError` if it was not encrypted with `key`."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     try:
         return ChaCha20Poly1305(key).decrypt(_ONE_MESSAGE, sealed, None)
     except InvalidTag as error:
-        raise PeerError("a sealed message cannot be read: another cohort, or damaged") from error
+        raise PeerError("a message cannot be decrypted: it is of another cohort or damaged") from error

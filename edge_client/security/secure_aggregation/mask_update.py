@@ -1,4 +1,4 @@
-"""Masking a trained update: the bare one is read from the store, and gone from there when this is done."""
+"""Masks a trained update: replaces the unmasked blob in the store by the masked one."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import CHUNK_BYTES, FileGroups, Groups
 
 GROUP = "masked"
-"""The group of a masked update: one vector of whole numbers per segment, named by its index."""
+"""The group of a masked update: a vector of integers per segment, named by its index."""
 
 
 def mask_update(
     update: Update, membership: Membership, store: BlobStore, *, chunk_bytes: int = CHUNK_BYTES
 ) -> Update:
-    """The same update with a blob that nobody can read alone.
+    """The update with a masked blob.
 
-    Raises `PeerError` for numbers that are not finite, and for segments that the server has made up.
+    Raises `PeerError` for numbers that are not finite, and for segments other than those of the sub-models.
     """
-    bare = store.path(update.blob.digest)
+    unmasked = store.path(update.blob.digest)
     described = store.path(membership.task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
-    groups = masked_groups(FileGroups(bare), update.metrics.examples, membership, channel_map)
+    groups = masked_groups(FileGroups(unmasked), update.metrics.examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
-    bare.unlink(missing_ok=True)
+    unmasked.unlink(missing_ok=True)
     return update.model_copy(update={"blob": blob})
 
 
 def masked_groups(groups: Groups, examples: int, membership: Membership, channel_map: ChannelMap) -> Groups:
-    """The group `masked` of an update that was trained on `examples`; raises what `mask_update` does."""
+    """The group `masked` of an update trained on `examples` examples; raises as `mask_update`."""
     labels = checked_labels(membership.terms, channel_map)
     vectors = split(groups["model"], membership.task.spec, labels, channel_map)
     chosen, scale = protocol.masks(membership)
     whole = {index: quantise(vectors[index], examples, scale) for index in chosen.segments}
-    masked: dict[str, Any] = {str(index): one for index, one in masks.apply(whole, chosen).items()}
+    masked: dict[str, Any] = {str(index): vector for index, vector in masks.apply(whole, chosen).items()}
     return {GROUP: masked}

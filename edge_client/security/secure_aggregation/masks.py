@@ -1,4 +1,4 @@
-"""The masks of one device: one of its own per segment, and one with every other holder of the segment.
+"""The masks of a device: its own one per segment, and one with every other holder of the segment.
 
 Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning", section 4.2:
 y_u = x_u + PRG(b_u) + sum over v > u of PRG(s_uv) - sum over v < u of PRG(s_uv), here per segment.
@@ -17,40 +17,40 @@ from edge_client.security.secure_aggregation.quantization import Ring
 
 @dataclass(frozen=True)
 class Masks:
-    """Keys of the streams to add, and of those to take away, per segment that is sent."""
+    """The keys of the streams to add and to subtract, per segment that is sent."""
 
     added: Mapping[int, tuple[bytes, ...]]
-    taken: Mapping[int, tuple[bytes, ...]]
+    subtracted: Mapping[int, tuple[bytes, ...]]
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """Which segments are sent."""
+        """The segments that are sent."""
         return tuple(sorted(self.added))
 
 
 def stream(key: bytes, size: int) -> Ring:
-    """`size` even numbers modulo 2^32, the same on every machine."""
+    """`size` uniform numbers modulo 2^32, the same on every machine."""
     return np.frombuffer(keys.keystream(key, 4 * size), "<u4").astype(np.uint32, copy=False)
 
 
 def pair_key(secret: bytes, segment: int, context: bytes) -> bytes:
-    """The stream that two devices share for one segment."""
+    """The key of the stream that two devices share for a segment."""
     return keys.derive(secret, f"mask of segment {segment}", context)
 
 
 def apply(vectors: Mapping[int, Ring], masks: Masks) -> dict[int, Ring]:
-    """Mask what is to be sent; segments without masks are left out, never sent bare."""
+    """Mask the vectors; segments without masks are left out, never sent unmasked."""
     return {
-        index: shifted(vectors[index], added=masks.added[index], taken=masks.taken[index])
+        index: shifted(vectors[index], added=masks.added[index], subtracted=masks.subtracted[index])
         for index in masks.segments
     }
 
 
-def shifted(vector: Ring, *, added: tuple[bytes, ...], taken: tuple[bytes, ...]) -> Ring:
-    """The vector plus the streams of some keys, less those of others, modulo 2^32."""
+def shifted(vector: Ring, *, added: tuple[bytes, ...], subtracted: tuple[bytes, ...]) -> Ring:
+    """The vector plus the streams of keys `added`, minus those of `subtracted`, modulo 2^32."""
     total = vector.copy()
     for key in added:
         total += stream(key, total.size)
-    for key in taken:
+    for key in subtracted:
         total -= stream(key, total.size)
     return total

@@ -1,29 +1,29 @@
 """One device in a cohort that masks its updates, as a pure state machine.
 
-    begin -> (advertise keys) -> meet -> (send shares) -> entrusted -> (send the masked update) -> unmask
+    begin -> (send public keys) -> join_cohort -> (send shares) -> accept_shares -> (send the masked update)
+    -> unmask
 
-Bonawitz et al. 2017 (see `masks`), figure 4, against a server that follows the protocol but looks at all it
-sees. Why nothing but sums over at least `min_holders` devices is ever readable:
+Bonawitz et al. 2017 (see `masks`), figure 4, against a server that follows the protocol but is curious. The
+server can read nothing but sums over at least `min_holders` devices:
 
-- Before any help, x_u of a segment lies under a stream of u's own seed for that segment, which the server
-  can only have from `needed` shares, each sealed for another device.
-- A device gives, of each member, EITHER the shares of its seeds (it survived: the stream of its own is taken
-  off, those it has in common with others cancel in the sum, and in nothing smaller) OR that of its mask key
-  (it dropped: what others masked with it is taken off, its own seeds stay hidden, so that an update of it
-  which comes late stays masked). It answers one set of survivors per attempt, ever. As `needed` is more
-  than half, two halves of a cohort that are told different survivors cannot both give enough; at 2/3, the
-  default, that holds with up to a third of the cohort in league with the server.
-- A segment with fewer than `min_holders` holders in the cohort is left out of what is sent. One that falls
-  below by dropouts has been sent: its seeds are shared apart from those of all other segments, and no
-  device gives a share of these. A mask key that is revealed opens what its owner, who dropped, had in
-  common with others in every segment, but what survivors send stays under their seeds there.
-- A device helps to open one sum per round, also where the round is tried again (see `session`): from two
-  sums over nearly the same devices, trained from the same model, one device's part could be told.
-- Coordinates of different segments are never added, so the sum over a tier's holders, taken from that over
-  a larger set, says nothing of a coordinate. The sums of weights do: they are of numbers that devices state
-  in the open anyway.
+- A segment's x_u is masked with the stream of u's own seed for that segment. The server can reconstruct the
+  seed only from `needed` shares, each encrypted for another device.
+- A device reveals, of each member, EITHER the shares of its seeds (it survived: its own stream is removed,
+  and the pairwise streams cancel in the sum, but in no smaller one) OR that of its mask key (it dropped: the
+  pairwise streams with it are removed; its seeds stay hidden, so that its late update stays masked). It
+  answers a single set of survivors per attempt. As `needed` is more than half, two halves of a cohort that
+  receive different survivors cannot both give enough shares; at 2/3, the default, that holds with up to a
+  third of the cohort colluding with the server.
+- A segment with fewer than `min_holders` holders in the cohort is not sent. A segment that falls below by
+  dropouts has been sent, but its seeds are shared separately, and no device reveals a share of them. A
+  revealed mask key removes the pairwise streams of its owner in every segment, but the survivors' values
+  stay masked with their own seeds.
+- A device helps to unmask one sum per round, also if the round is repeated (see `session`): the difference
+  of two sums over nearly the same devices might be a single device's update.
+- Coordinates of different segments are never added, so the difference of sums over nested sets of holders
+  reveals no coordinate. It does reveal sums of weights, which devices state in clear text anyway.
 
-Randomness (`entropy`) is the caller's: 32 bytes, fresh for each attempt.
+The caller supplies the randomness (`entropy`): 32 new bytes for each attempt.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from typing import TYPE_CHECKING
 from edge_client.security.secure_aggregation import keys, shamir
 from edge_client.security.secure_aggregation.cohort import (
     Membership,
-    parcels,
+    open_parcel,
     private_key,
-    sealed,
-    seed,
-    unsealed,
+    seal_parcel,
+    segment_seed,
+    split_secrets,
 )
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import (
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def begin(device: str, task: TrainTask, entropy: bytes) -> Membership:
-    """A device that was offered a task to mask; raises `PeerError` where the terms leave it out."""
+    """The membership for a masked task; raises `PeerError` if the terms lack the task's sub-model."""
     if task.masking is None or task.spec not in task.masking.specs:
         raise PeerError("the task's sub-model is not among those to mask", reason=Reason.WRONG_SHAPE)
     if len(entropy) != keys.ENTROPY_BYTES:
@@ -69,50 +69,52 @@ def begin(device: str, task: TrainTask, entropy: bytes) -> Membership:
 
 
 def advertisement(membership: Membership) -> KeyAdvertisement:
-    """The device's public keys; the same however often it is asked."""
+    """The device's public keys; the same at every call."""
     mask_key, share_key = (keys.public_key(private_key(membership, use)).hex() for use in ("mask", "share"))
-    return KeyAdvertisement(**membership.about, mask_key=mask_key, share_key=share_key)
+    return KeyAdvertisement(**membership.header, mask_key=mask_key, share_key=share_key)
 
 
-def meet(membership: Membership, cohort: MaskCohort) -> Membership:
-    """Share the device's secrets among the cohort; raises `PeerError` for a cohort it will not be part of.
+def join_cohort(membership: Membership, cohort: MaskCohort) -> Membership:
+    """Share the device's secrets among the cohort; raises `PeerError` for an unacceptable cohort.
 
-    What is said twice changes nothing. Another cohort for the same attempt is refused.
+    A repeated message changes nothing; another cohort for the same attempt is refused.
     """
     if membership.cohort is not None:
         if membership.cohort != cohort:
             raise PeerError("a second cohort for one attempt", reason=Reason.STALE_ROUND)
         return membership
     _check_cohort(membership, cohort)
-    met = replace(membership, cohort=cohort)
-    others = [name for name in met.members if name != met.device]
-    shares = {name: sealed(met, name, parcel) for name, parcel in parcels(met, others).items()}
-    return replace(met, shares=KeyShares(**met.about, shares=shares))
+    joined = replace(membership, cohort=cohort)
+    others = [name for name in joined.members if name != joined.device]
+    shares = {
+        name: seal_parcel(joined, name, parcel) for name, parcel in split_secrets(joined, others).items()
+    }
+    return replace(joined, shares=KeyShares(**joined.header, shares=shares))
 
 
 def _check_cohort(membership: Membership, cohort: MaskCohort) -> None:
-    """A device's own conditions, whatever the server says."""
-    terms, said = membership.terms, advertisement(membership)
+    """Check the device's own conditions, which do not rely on the server."""
+    terms, keys_sent = membership.terms, advertisement(membership)
     itself = Member(
         name=membership.device,
         sub_model=terms.specs.index(membership.task.spec),
-        mask_key=said.mask_key,
-        share_key=said.share_key,
+        mask_key=keys_sent.mask_key,
+        share_key=keys_sent.share_key,
     )
     if itself not in cohort.members:
         raise PeerError("the cohort does not list this device as it is", reason=Reason.NOT_SELECTED)
-    if len({one.name for one in cohort.members}) != len(cohort.members):
+    if len({member.name for member in cohort.members}) != len(cohort.members):
         raise PeerError("the cohort names a device twice")
-    if any(one.sub_model >= len(terms.specs) for one in cohort.members):
+    if any(member.sub_model >= len(terms.specs) for member in cohort.members):
         raise PeerError("the cohort names a sub-model that is not there")
     if len(cohort.members) < terms.min_holders:
         raise PeerError(f"a cohort of {len(cohort.members)} is below {terms.min_holders} holders")
 
 
-def entrust(membership: Membership, message: EntrustedShares) -> Membership:
-    """Take what the others entrust to this device; from now on the masks are agreed with exactly these.
+def accept_shares(membership: Membership, message: EntrustedShares) -> Membership:
+    """Take the shares of the other members; from now on the masks are agreed with exactly these members.
 
-    Raises `PeerError` for parcels that cannot be read: these were sealed in another cohort.
+    Raises `PeerError` for parcels that cannot be decrypted, because they are of another cohort.
     """
     if membership.cohort is None:
         raise PeerError("shares before the cohort", reason=Reason.STALE_ROUND)
@@ -124,54 +126,58 @@ def entrust(membership: Membership, message: EntrustedShares) -> Membership:
     if not senders <= membership.members.keys() - {membership.device}:
         raise PeerError("shares of a device outside the cohort")
     if len(senders) + 1 < membership.needed:
-        raise PeerError(f"masks agreed with {len(senders)} others could never be undone")
-    taken = {sender: unsealed(membership, sender, text) for sender, text in message.shares.items()}
+        raise PeerError(f"masks agreed with {len(senders)} others could not be unmasked")
+    taken = {sender: open_parcel(membership, sender, text) for sender, text in message.shares.items()}
     for sender, parcel in taken.items():
         if len(parcel) != 1 + len(membership.terms.held(membership.members[sender].sub_model)):
             raise PeerError(f"{sender} shares {len(parcel)} secrets")
-    own = parcels(membership, [membership.device])
+    own = split_secrets(membership, [membership.device])
     return replace(membership, entrusted={**taken, **own})
 
 
 def masks(membership: Membership) -> tuple[Masks, Scale]:
-    """The keys of this device's masks, for every segment with holders enough, and how to write numbers."""
+    """The keys of this device's masks for every segment with enough holders, and the scale of numbers."""
     from edge_client.security.secure_aggregation.masks import Masks, pair_key
     from edge_client.security.secure_aggregation.quantization import Scale
 
     partners, me = membership.partners, membership.device
     private = private_key(membership, "mask")
     secrets = {
-        name: keys.agree(private, bytes.fromhex(one.mask_key)) for name, one in partners.items() if name != me
+        name: keys.agree(private, bytes.fromhex(partner.mask_key))
+        for name, partner in partners.items()
+        if name != me
     }
     added: dict[int, tuple[bytes, ...]] = {}
-    taken: dict[int, tuple[bytes, ...]] = {}
-    for segment in set(membership.held) & set(revealed(membership.terms, partners)):
+    subtracted: dict[int, tuple[bytes, ...]] = {}
+    for segment in set(membership.held) & set(revealed_segments(membership.terms, partners)):
         holders = membership.terms.segments[segment].holders
         pairs = {
             name: pair_key(secret, segment, membership.context)
             for name, secret in secrets.items()
             if partners[name].sub_model in holders
         }
-        added[segment] = (seed(membership, segment), *(key for name, key in pairs.items() if name > me))
-        taken[segment] = tuple(key for name, key in pairs.items() if name < me)
+        added[segment] = (
+            segment_seed(membership, segment),
+            *(key for name, key in pairs.items() if name > me),
+        )
+        subtracted[segment] = tuple(key for name, key in pairs.items() if name < me)
     terms = membership.terms
-    return Masks(added, taken), Scale(terms.value_range, terms.max_weight, len(membership.members))
+    return Masks(added, subtracted), Scale(terms.value_range, terms.max_weight, len(membership.members))
 
 
-def revealed(terms: MaskingTerms, members: Mapping[str, Member]) -> tuple[int, ...]:
+def revealed_segments(terms: MaskingTerms, members: Mapping[str, Member]) -> tuple[int, ...]:
     """The segments with at least `min_holders` holders among these members."""
     return tuple(
         index
         for index, segment in enumerate(terms.segments)
-        if sum(one.sub_model in segment.holders for one in members.values()) >= terms.min_holders
+        if sum(member.sub_model in segment.holders for member in members.values()) >= terms.min_holders
     )
 
 
 def unmask(membership: Membership, request: UnmaskRequest) -> Membership:
-    """Help to unmask the sum over these survivors: once, and never any part of it.
+    """Help to unmask the sum over these survivors, once; the answer is in the membership returned.
 
-    The answer is in the membership that is returned. Raises `PeerError` for another set of survivors than
-    before, and for one that is too small.
+    Raises `PeerError` for another set of survivors than before, and for too small a set.
     """
     survivors = frozenset(request.survivors)
     if membership.entrusted is None:
@@ -188,10 +194,10 @@ def unmask(membership: Membership, request: UnmaskRequest) -> Membership:
 
 
 def _answer(membership: Membership, survivors: frozenset[str]) -> UnmaskAnswer:
-    """Shares of seeds of those who survived, of the mask key of those who did not."""
+    """The shares of survivors' seeds and of dropped devices' mask keys."""
     assert membership.entrusted is not None
     terms, partners = membership.terms, membership.partners
-    shown = revealed(terms, {name: partners[name] for name in survivors})
+    shown = revealed_segments(terms, {name: partners[name] for name in survivors})
     seeds, lost = {}, {}
     for name, parcel in membership.entrusted.items():
         if name in survivors:
@@ -199,7 +205,7 @@ def _answer(membership: Membership, survivors: frozenset[str]) -> UnmaskAnswer:
             seeds[name] = tuple(_written(held[index]) for index in shown if index in held)
         else:
             lost[name] = _written(parcel[0])
-    return UnmaskAnswer(**membership.about, seeds=seeds, keys=lost)
+    return UnmaskAnswer(**membership.header, seeds=seeds, keys=lost)
 
 
 def _written(share: int) -> str:

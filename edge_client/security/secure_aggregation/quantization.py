@@ -1,4 +1,4 @@
-"""Numbers as whole ones modulo 2^32, so that masks cancel to the bit and no sum overflows.
+"""Quantisation to integers modulo 2^32, so that masks cancel exactly and no sum overflows.
 
 A device sends q = round(x / range * w / max_weight * L), where x is clipped to +-range and L is
 floor((2^31 - 1) / n): n of them add up to less than 2^31 in size, so the sum modulo 2^32 is the sum. Each q
@@ -18,12 +18,12 @@ from schemas.values import Reason
 
 Ring = NDArray[np.uint32]
 WEIGHT_LIMIT = 2**32 - 1
-"""The weights of a cohort are added as they are: together at most this."""
+"""The maximum sum of the weights of a cohort."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How numbers of a cohort of `members` devices are written."""
+    """The quantisation in a cohort of `members` devices."""
 
     value_range: float
     max_weight: int
@@ -31,22 +31,22 @@ class Scale:
 
     @property
     def levels(self) -> int:
-        """L: a device's largest number."""
+        """L: the largest magnitude of a device's integers."""
         return (2**31 - 1) // self.members
 
     @property
     def step(self) -> float:
-        """What a sum differs by when one of its whole numbers differs by 1."""
+        """The change of a weighted sum when an integer changes by 1."""
         return self.value_range * self.max_weight / self.levels
 
 
 def most_weight(examples: int, members: int) -> int:
-    """The largest weight that a cohort may give one device: `examples`, where that many can be added."""
+    """The largest weight of a device: `examples`, unless the weights of the cohort could overflow."""
     return max(1, min(examples, WEIGHT_LIMIT // members, 2**31 - 1))
 
 
 def quantise(values: NDArray[np.float32], weight: int, scale: Scale) -> Ring:
-    """Values [N], weighted, and the weight itself as one more number [N + 1]; `PeerError` if not finite."""
+    """The weighted values [N] and the weight itself, as integers [N + 1]; `PeerError` if not finite."""
     if not np.isfinite(values).all():
         raise PeerError("the update has numbers that are not finite", reason=Reason.NOT_FINITE)
     counted = min(max(weight, 0), scale.max_weight)
@@ -56,7 +56,7 @@ def quantise(values: NDArray[np.float32], weight: int, scale: Scale) -> Ring:
 
 
 def weighted_mean(total: Ring, scale: Scale) -> tuple[NDArray[np.float64], int]:
-    """The mean [N] that a sum [N + 1] stands for, and the sum of weights; 0 where nobody has any weight."""
+    """The mean [N] of a sum [N + 1] and the sum of weights; 0 without any weight."""
     weight = int(total[-1])
     signed = total[:-1].view(np.int32).astype(np.float64)
     return (signed * (scale.step / weight) if weight else np.zeros_like(signed)), weight

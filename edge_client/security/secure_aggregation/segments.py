@@ -1,8 +1,8 @@
-"""The segments of nested sub-models: coordinates of the global model that the same sub-models hold.
+"""The segments of nested sub-models: a segment is the coordinates that the same sub-models hold.
 
-Where tiers nest, each is what one tier adds to the next smaller one; where two tiers cut different layers
-more (ResNet56 of ATTENDING), it is what a set of them has in common. Masks are agreed per segment, so
-that they cancel among exactly the devices that hold it.
+In nested tiers a segment is the increment of a tier over the next smaller one; where tiers cut different
+layers (ResNet56 of ATTENDING), it is what a set of tiers shares. Masks are agreed per segment, so that they
+cancel among exactly its holders.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
 Labels = Mapping[str, NDArray[np.int16]]
-"""Per parameter, of its full shape P: the segment of each coordinate; -1 where nobody holds it."""
+"""Per parameter, in its full shape: the segment of each coordinate; -1 where no sub-model holds it."""
 
 
 def distinct(specs: Sequence[SubModelSpec]) -> tuple[SubModelSpec, ...]:
-    """The different ones, in an order of their own; `ConfigError` for one that is no prefix."""
+    """The distinct sub-models in a canonical order; `ConfigError` for one that is not a prefix."""
     for spec in specs:
-        listed = [group for group, kept in spec.kept.items() if not isinstance(kept, int)]
-        if listed:
+        chosen = [group for group, kept in spec.kept.items() if not isinstance(kept, int)]
+        if chosen:
             raise ConfigError(
-                f"secure aggregation needs nested sub-models: of group '{listed[0]}' single channels are "
+                f"secure aggregation needs nested sub-models: of group '{chosen[0]}' single channels are "
                 'chosen. Set [strategy] pruner = "index"'
             )
     written = {spec.model_dump_json(): spec for spec in specs}
@@ -40,11 +40,11 @@ def distinct(specs: Sequence[SubModelSpec]) -> tuple[SubModelSpec, ...]:
 def partition(
     specs: Sequence[SubModelSpec], channel_map: ChannelMap
 ) -> tuple[tuple[MaskedSegment, ...], Labels]:
-    """The segments of these sub-models, and which coordinate belongs to which."""
+    """The segments of these sub-models, and the segment of each coordinate."""
     for spec in specs:
         check(spec, channel_map)
     held = {name: _holders(layout, specs) for name, layout in channel_map.parameters.items()}
-    patterns = sorted({int(one) for bits in held.values() for one in np.unique(bits)} - {0})
+    patterns = sorted({int(pattern) for bits in held.values() for pattern in np.unique(bits)} - {0})
     sizes = [sum(int((bits == pattern).sum()) for bits in held.values()) for pattern in patterns]
     segments = tuple(
         MaskedSegment(holders=tuple(i for i in range(len(specs)) if pattern >> i & 1), size=size)
@@ -56,7 +56,7 @@ def partition(
 
 
 def _holders(layout: ParameterLayout, specs: Sequence[SubModelSpec]) -> NDArray[np.uint64]:
-    """Bit i of each coordinate: whether sub-model i holds it."""
+    """Bit i of each coordinate is 1 if sub-model i holds it."""
     bits = np.zeros(layout.shape, np.uint64)
     for index, spec in enumerate(specs):
         cut = cut_axes(layout, spec)
@@ -66,7 +66,7 @@ def _holders(layout: ParameterLayout, specs: Sequence[SubModelSpec]) -> NDArray[
 
 
 def checked_labels(terms: MaskingTerms, channel_map: ChannelMap) -> Labels:
-    """The coordinates of the terms' segments; `PeerError` where these are not those of its sub-models."""
+    """The segment of each coordinate; `PeerError` unless the terms' segments are those of its sub-models."""
     segments, labels = partition(terms.specs, channel_map)
     if segments != terms.segments:
         raise PeerError("the segments to mask are not those of the sub-models", reason=Reason.WRONG_SHAPE)
@@ -79,12 +79,12 @@ def split(
     """A sub-model's arrays as one vector [size] per segment that it holds."""
     own = extract(labels, spec, channel_map)
     names = sorted(channel_map.parameters)
-    held = sorted({int(one) for name in names for one in np.unique(own[name])})
+    held = sorted({int(segment) for name in names for segment in np.unique(own[name])})
     return {index: np.concatenate([arrays[name][own[name] == index] for name in names]) for index in held}
 
 
 def join(vectors: Mapping[int, NDArray[Any]], labels: Labels) -> dict[str, NDArray[Any]]:
-    """The full arrays of these segments; 0 in every other."""
+    """The full arrays with the values of these segments, 0 elsewhere."""
     full = {name: np.zeros(label.shape) for name, label in labels.items()}
     for index, vector in vectors.items():
         start = 0

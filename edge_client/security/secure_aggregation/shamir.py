@@ -1,7 +1,7 @@
-"""Secret sharing: any `needed` shares give the secret back, fewer say nothing (Shamir 1979).
+"""Secret sharing: any `needed` shares restore the secret, fewer reveal nothing (Shamir 1979).
 
-Written here, since it is thirty lines over Python's integers: `cryptography` has none, PyCryptodome's takes
-secrets of 16 bytes only and draws its own randomness, and no other package of the kind is kept up.
+Implemented here because `cryptography` lacks it, PyCryptodome's accepts only secrets of 16 bytes and draws
+its own randomness, and no other package is maintained.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 PRIME = 2**256 + 297
-"""The smallest prime above 2^256: a secret of 32 bytes is a number below it."""
+"""The smallest prime above 2^256, so that any secret of 32 bytes is a number below it."""
 SHARE_BYTES = 33
 SECRET_BYTES = 32
 COEFFICIENT_BYTES = 48
-"""Of randomness per coefficient: reduced to the field it is uneven by less than 2^-127."""
+"""Random bytes per coefficient; reduced to the field, they deviate from uniform by less than 2^-127."""
 
 
 def random_bytes_needed(needed: int) -> int:
-    """How much randomness `split` takes."""
+    """The number of random bytes that `split` needs."""
     return (needed - 1) * COEFFICIENT_BYTES
 
 
 def split(secret: bytes, needed: int, points: Sequence[int], randomness: bytes) -> dict[int, int]:
-    """Share `secret` (32 bytes) among `points` (from 1 on), any `needed` of which give it back.
+    """Split `secret` (32 bytes) into shares for `points` (from 1 on); any `needed` shares restore it.
 
     The shares are values of a polynomial of degree `needed - 1` whose value at 0 is the secret.
     """
     if len(secret) != SECRET_BYTES or len(randomness) != random_bytes_needed(needed):
         raise ValueError(f"a secret of {len(secret)} bytes, {len(randomness)} bytes of randomness")
     if needed < 1 or 0 in points or len(set(points)) != len(points):
-        raise ValueError("points are distinct and never 0, where the secret itself lies")
+        raise ValueError("points must be distinct and not 0, which is the point of the secret")
     drawn = [randomness[at : at + COEFFICIENT_BYTES] for at in range(0, len(randomness), COEFFICIENT_BYTES)]
-    polynomial = [int.from_bytes(secret, "big"), *(int.from_bytes(one, "big") % PRIME for one in drawn)]
+    polynomial = [int.from_bytes(secret, "big"), *(int.from_bytes(part, "big") % PRIME for part in drawn)]
     return {point: _value(polynomial, point) for point in points}
 
 
@@ -43,7 +43,7 @@ def _value(polynomial: Sequence[int], point: int) -> int:
 
 
 def weights_at_zero(points: Sequence[int]) -> dict[int, int]:
-    """What each point's share counts for in the secret (Lagrange); the same for every secret."""
+    """The Lagrange weight of each point's share at 0; the same for every secret."""
     weights = {}
     for point in points:
         above, below = 1, 1
@@ -55,7 +55,7 @@ def weights_at_zero(points: Sequence[int]) -> dict[int, int]:
 
 
 def combine(shares: Mapping[int, int], weights: Mapping[int, int]) -> bytes:
-    """The secret from shares at the very points of `weights`; `ValueError` where they fit no secret."""
+    """The secret from the shares at the points of `weights`; `ValueError` if they yield no secret."""
     secret = sum(weights[point] * shares[point] for point in weights) % PRIME
     if secret >= 2**256:
         raise ValueError("the shares do not fit together")

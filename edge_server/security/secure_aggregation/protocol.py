@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from edge_client.security.secure_aggregation.protocol import revealed
+from edge_client.security.secure_aggregation.protocol import revealed_segments
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, open_secrets
 from schemas.errors import PeerError
 from schemas.messages import (
@@ -84,7 +84,7 @@ class MaskAgreement:
     @property
     def sent_segments(self) -> tuple[int, ...]:
         """The segments that devices send: those with enough holders among the partners."""
-        return revealed(self.terms, self.partners)
+        return revealed_segments(self.terms, self.partners)
 
 
 Step = tuple[MaskAgreement, list[Message]]

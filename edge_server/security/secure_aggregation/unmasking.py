@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge_client.security.secure_aggregation import keys, shamir
-from edge_client.security.secure_aggregation.cohort import cohort_context, points_of
+from edge_client.security.secure_aggregation.cohort import cohort_context, share_points
 from edge_client.security.secure_aggregation.masks import pair_key, shifted
-from edge_client.security.secure_aggregation.protocol import revealed
+from edge_client.security.secure_aggregation.protocol import revealed_segments
 from edge_client.security.secure_aggregation.quantization import Ring, Scale, weighted_mean
 from edge_client.security.secure_aggregation.segments import Labels, join
 from schemas.errors import PeerError
@@ -39,7 +39,7 @@ class OpenedSecrets:
     @property
     def segments(self) -> tuple[int, ...]:
         """The segments with enough survivors."""
-        return revealed(self.terms, self.survivors)
+        return revealed_segments(self.terms, self.survivors)
 
     @property
     def scale(self) -> Scale:
@@ -55,11 +55,11 @@ def open_secrets(
     answers: Mapping[str, UnmaskAnswer],
 ) -> OpenedSecrets:
     """Combine the secrets from the members' answers; raises `PeerError` for shares that do not fit."""
-    points = points_of([member.name for member in cohort.members])
+    points = share_points([member.name for member in cohort.members])
     helpers = sorted(answers)[: terms.needed(len(cohort.members))]
     weights = shamir.weights_at_zero([points[name] for name in helpers])
     alive = {name: partners[name] for name in sorted(survivors)}
-    shown = revealed(terms, alive)
+    shown = revealed_segments(terms, alive)
     seeds: dict[str, dict[int, bytes]] = {}
     for name, member in alive.items():
         held = [index for index in shown if index in terms.held(member.sub_model)]
@@ -106,7 +106,7 @@ def unmasked_sum(opened: OpenedSecrets, segment: int, vectors: Iterable[Ring]) -
     alive = [name for name, member in opened.survivors.items() if member.sub_model in holders]
     added, taken = _shared_with_lost(opened, segment, alive)
     own = tuple(opened.seeds[name][segment] for name in alive)
-    return shifted(total, added=taken, taken=(*own, *added))
+    return shifted(total, added=taken, subtracted=(*own, *added))
 
 
 def _shared_with_lost(

@@ -174,11 +174,11 @@ def test_no_single_byte_of_a_model_may_be_another(tmp_path_factory: Any, positio
 def test_one_may_ask_for_the_servers_own_export(model: Path):
     data = model.read_bytes()
     check_model(model, data, TRUSTED, exported_by="server")
-    with pytest.raises(ConfigError, match="exported by the server, asked for is pi"):
+    with pytest.raises(ConfigError, match="exported by the server, required is pi"):
         check_model(model, data, TRUSTED, exported_by="pi")
     # A device may call itself so, but cannot pass for it.
     sign_file(model, what="device-export", device="server")
-    with pytest.raises(ConfigError, match="exported by device server, asked for is server"):
+    with pytest.raises(ConfigError, match="exported by device server, required is server"):
         check_model(model, data, TRUSTED, exported_by="server")
     sign_file(model, what="device-export", device="pi")
     assert check_model(model, data, TRUSTED, exported_by="pi").device == "pi"
@@ -231,7 +231,7 @@ def test_infer_and_bench_with_a_key_refuse_with_exit_code_2(model: Path, tmp_pat
         done = run_bare(*command, "--trust", key)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert f"signed with key {SERVER.fingerprint[:16]}" in done.stderr
-        assert "name the key of the server" in done.stderr
+        assert "trust the key of the server" in done.stderr
 
 
 def test_cryptography_is_needed_only_with_a_key_and_then_asked_for(model: Path, tmp_path: Path):

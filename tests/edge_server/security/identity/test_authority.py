@@ -290,7 +290,10 @@ def test_the_install_script_installs_twice_and_keeps_what_is_the_boards_own(enro
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("client.toml", "there is no client.toml beside this script"), ("", "give this script the wheel")],
+    [
+        ("client.toml", "client.toml is not in the folder of this script"),
+        ("", "give this script the wheel"),
+    ],
 )
 def test_the_install_script_says_what_is_missing(enroll, tmp_path, missing, said):
     enroll("pi")

@@ -163,7 +163,7 @@ def test_a_clock_that_is_wrong_is_told_from_a_certificate_that_is(files):
 
 def test_a_certificate_of_another_device_is_told_before_the_broker_keeps_silent(authority, files, capsys):
     assert main(words(authority, files, **{"device-id": "other"})) == 2
-    assert "is of 'pi', and the device is 'other'" in capsys.readouterr().err
+    assert "is for 'pi', but the device is 'other'" in capsys.readouterr().err
 
 
 def test_a_key_that_others_may_read_is_warned_of(files, caplog):

@@ -83,7 +83,7 @@ def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authorit
 
 
 def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monkeypatch):
-    monkeypatch.setattr("edge_client.security.identity.enrolment.ASK_AGAIN_S", 0.2)
+    monkeypatch.setattr("edge_client.security.identity.enrolment.RETRY_S", 0.2)
     code = issue_code(authority, "early", lifetime_s=HOUR_S)
     waiting = threading.Thread(target=redeem, args=(code, tmp_path / "early"), daemon=True)
     waiting.start()
@@ -155,7 +155,7 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
 
 
 def test_what_is_waited_for_is_said_while_nobody_answers(authority, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("edge_client.security.identity.enrolment.ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("edge_client.security.identity.enrolment.RETRY_S", 0.1)
     code = encode_code(issue_code(authority, "patient", lifetime_s=HOUR_S))
     words = ["enroll", "--code", code, "--out", str(tmp_path / "patient"), "--deadline-s", "1"]
     assert main(words) == 1

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.security.identity.certificate_renewer import keeper_of
-from edge_client.security.identity.key_pair import Pair
+from edge_client.security.identity.certificate_renewer import make_renewer
+from edge_client.security.identity.key_pair import CertificateFiles
 from edge_client.security.identity.renewal import Due, Renewal
 from edge_client.security.identity.validity import Validity, needs_renewal
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
@@ -89,7 +89,7 @@ def files(authority, tmp_path):
 
 @pytest.fixture
 def pair(files):
-    return Pair(files.certificate, files.key)
+    return CertificateFiles(files.certificate, files.key)
 
 
 def issued(authority, pair):
@@ -108,7 +108,7 @@ def test_key_and_certificate_are_replaced_together_and_for_the_owner_alone(autho
     replace_pair(authority, pair, certificate)
     assert files.certificate.read_text() == certificate
     assert files.key.read_bytes() != before
-    assert keeper_of(files, federation=FEDERATION, device="pi") is not None
+    assert make_renewer(files, federation=FEDERATION, device="pi") is not None
     assert {path.name for path in files.key.parent.iterdir()} == {"ca.pem", "device.pem", "device.key"}
     for path in (files.certificate, files.key):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -136,7 +136,7 @@ def test_a_replacement_that_is_cut_short_is_completed_at_the_next_start(
     else:
         replace_pair(authority, pair, certificate)
     monkeypatch.undo()
-    keeper_of(files, federation=FEDERATION, device="pi")
+    make_renewer(files, federation=FEDERATION, device="pi")
     assert files.certificate.read_text() == certificate
     Link(address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
 
@@ -164,8 +164,8 @@ def test_a_certificate_that_is_not_the_one_asked_for_changes_nothing(authority, 
 
 
 def test_a_refusal_is_logged(files, caplog):
-    keeper = keeper_of(files, federation=FEDERATION, device="pi")
-    keeper.take(
+    renewer = make_renewer(files, federation=FEDERATION, device="pi")
+    renewer.take(
         Refusal(federation=FEDERATION, device="pi", reason=Reason.NOT_ENTITLED, detail="pi is revoked")
     )
     assert "no new certificate (not-entitled): pi is revoked" in caplog.text
@@ -180,16 +180,16 @@ def test_a_new_certificate_comes_over_the_devices_own_topic_and_carries_the_next
     """The old one is revoked before the device connects again: only the new one can have let it in."""
     aged = replace(authority, clock=lambda: time.time() - 0.7 * 365 * DAY)
     files = identity(aged, "old", tmp_path / "old")
-    keeper, inbox = keeper_of(files, federation=FEDERATION, device="old"), queue.SimpleQueue()
-    link = Link(address_of(authority, files), inbox, client_id="old", filters=keeper.filters)
+    renewer, inbox = make_renewer(files, federation=FEDERATION, device="old"), queue.SimpleQueue()
+    link = Link(address_of(authority, files), inbox, client_id="old", filters=renewer.filters)
     link.open()
     try:
         with serving(authority):
             assert isinstance(inbox.get(timeout=DEADLINE_S), LinkUp)
-            assert keeper.due(time.time(), connected=True, idle=True) is Due.ASK
-            answer = ask(link, keeper, inbox)
-        keeper.take(decode_message(answer.payload))
-        assert keeper.due(time.time(), connected=True, idle=True) is Due.RECONNECT
+            assert renewer.due(time.time(), connected=True, idle=True) is Due.ASK
+            answer = ask(link, renewer, inbox)
+        renewer.take(decode_message(answer.payload))
+        assert renewer.due(time.time(), connected=True, idle=True) is Due.RECONNECT
         forget_all_but_the_newest(authority, "old")
         reload_broker(mosquitto.pid)
         link.reconnect()
@@ -198,17 +198,17 @@ def test_a_new_certificate_comes_over_the_devices_own_topic_and_carries_the_next
             ends += [event] if isinstance(event, LinkDown) else []
         assert len(ends) == 1
         assert event.session == 2
-        keeper.connected()
-        assert keeper.due(time.time(), connected=True, idle=True) is Due.NOTHING
+        renewer.connected()
+        assert renewer.due(time.time(), connected=True, idle=True) is Due.NOTHING
     finally:
         link.close()
 
 
-def ask(link, keeper, inbox):
+def ask(link, renewer, inbox):
     """Ask until the service, which may have to connect first, answers."""
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
-        link.publish(keeper.topic, encode_message(keeper.request(time.time())))
+        link.publish(renewer.topic, encode_message(renewer.request(time.time())))
         try:
             while not isinstance(event := inbox.get(timeout=0.5), Arrived):
                 pass

@@ -110,7 +110,7 @@ class Cohort:
         self.server, introductions = machine.form_cohort(self.server)
         for message in introductions:
             if message.device not in self.gone:
-                device = protocol.meet(self.devices[message.device], carried(message))
+                device = protocol.join_cohort(self.devices[message.device], carried(message))
                 self.devices[message.device] = device
                 self.server, _ = machine.take_part(self.server, carried(device.shares))
 
@@ -118,7 +118,7 @@ class Cohort:
         self.server, parcels = machine.fix_masks(self.server)
         for message in parcels:
             if message.device not in self.gone:
-                self.devices[message.device] = protocol.entrust(
+                self.devices[message.device] = protocol.accept_shares(
                     self.devices[message.device], carried(message)
                 )
         for message in parcels:

@@ -109,12 +109,12 @@ def test_an_update_is_bare_only_without_its_own_mask_and_without_all_it_shares()
     for index, sent in cohort.sent["d04"].items():
         bare = quantization.quantise(vectors[index], 5, scale)
         own, *shared = chosen.added[index]
-        without_shared = masks.shifted(sent, added=chosen.taken[index], taken=tuple(shared))
-        without_own = masks.shifted(sent, added=(), taken=(own,))
+        without_shared = masks.shifted(sent, added=chosen.subtracted[index], subtracted=tuple(shared))
+        without_own = masks.shifted(sent, added=(), subtracted=(own,))
         # Each mask is even over 2^32 and hits a number by chance once in four billion.
         assert not (without_shared == bare).any()
         assert not (without_own == bare).any()
-        assert (masks.shifted(without_shared, added=(), taken=(own,)) == bare).all()
+        assert (masks.shifted(without_shared, added=(), subtracted=(own,)) == bare).all()
 
 
 def test_fewer_answers_than_the_threshold_open_nothing():
@@ -149,7 +149,7 @@ def test_a_device_does_not_help_with_too_few_survivors():
     cohort.key()
     cohort.share()
     cohort.mask()
-    said = cohort.devices["d00"].about
+    said = cohort.devices["d00"].header
     with pytest.raises(PeerError, match="5 survivors are too few"):
         protocol.unmask(cohort.devices["d00"], UnmaskRequest(**said, survivors=tuple(cohort.names[:5])))
 
@@ -161,7 +161,7 @@ def test_a_device_takes_part_in_one_cohort_per_attempt():
     device = cohort.devices["d00"]
     smaller = device.cohort.model_copy(update={"members": device.cohort.members[:-1]})
     with pytest.raises(PeerError, match="second cohort"):
-        protocol.meet(device, smaller)
+        protocol.join_cohort(device, smaller)
 
 
 def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
@@ -173,7 +173,7 @@ def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
         update={"members": (own.model_copy(update={"mask_key": others[0].mask_key}), *others)}
     )
     with pytest.raises(PeerError, match="does not list this device as it is"):
-        protocol.meet(cohort.devices["d00"], forged)
+        protocol.join_cohort(cohort.devices["d00"], forged)
 
 
 def test_devices_that_were_told_of_different_cohorts_cannot_read_each_other():
@@ -182,12 +182,12 @@ def test_devices_that_were_told_of_different_cohorts_cannot_read_each_other():
     _, introductions = machine.form_cohort(one.server)
     whole = introductions[0]
     smaller = introductions[1].model_copy(update={"members": whole.members[:-1]})
-    first = protocol.meet(one.devices["d00"], whole)
-    second = protocol.meet(one.devices["d01"], smaller)
+    first = protocol.join_cohort(one.devices["d00"], whole)
+    second = protocol.join_cohort(one.devices["d01"], smaller)
     parcels = dict.fromkeys(one.names[1:], second.shares.shares["d00"])
-    message = EntrustedShares(**first.about, shares=parcels)
+    message = EntrustedShares(**first.header, shares=parcels)
     with pytest.raises(PeerError, match="another cohort"):
-        protocol.entrust(first, message)
+        protocol.accept_shares(first, message)
 
 
 def test_the_same_entropy_gives_the_same_messages():
@@ -212,7 +212,7 @@ def test_what_is_said_twice_is_answered_as_the_first_time():
     cohort.mask()
     server, again = machine.take_part(cohort.server, device.shares)
     assert server == cohort.server
-    assert protocol.entrust(cohort.devices["d03"], again[0]) == cohort.devices["d03"]
+    assert protocol.accept_shares(cohort.devices["d03"], again[0]) == cohort.devices["d03"]
 
 
 def test_a_hundred_devices_of_five_segments_fit_their_messages():
@@ -221,10 +221,10 @@ def test_a_hundred_devices_of_five_segments_fit_their_messages():
     cohort.key()
     _, introductions = machine.form_cohort(cohort.server)
     most = introductions[4]  # of the largest sub-model, which holds every segment
-    device = protocol.meet(cohort.devices["d04"], carried(most))
+    device = protocol.join_cohort(cohort.devices["d04"], carried(most))
     parcels = {name: shares for name, shares in device.shares.shares.items() if name != "d00"}
-    relayed = EntrustedShares(**cohort.devices["d00"].about, shares=parcels)
-    answer = UnmaskAnswer(**device.about, seeds=dict.fromkeys(cohort.names, ("0" * 66,) * 5))
+    relayed = EntrustedShares(**cohort.devices["d00"].header, shares=parcels)
+    answer = UnmaskAnswer(**device.header, seeds=dict.fromkeys(cohort.names, ("0" * 66,) * 5))
     sizes = [len(encode_message(one)) for one in (most, device.shares, relayed, answer)]
     # A parcel is 6 shares of 33 bytes and a tag of 16, twice that in hex: 99 of 428 digits and a few more.
     assert sizes[1] == pytest.approx(99 * (2 * (6 * 33 + 16) + len('"d00":"",')), rel=0.01)
