@@ -19,7 +19,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport.connection_attempts import Reaching
+from edge_client.transport.connection_attempts import ConnectionAttempts
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
@@ -56,7 +56,7 @@ class Agent:
         self._link, self._runner, self._services = assemble(
             settings, data, self.inbox, root=root, reload_if_changed=reload_if_changed
         )
-        self._attempts = Reaching(settings.address, settings.keep_trying)
+        self._attempts = ConnectionAttempts(settings.address, settings.keep_trying)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
 

@@ -16,7 +16,7 @@ from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
-from edge_client.transport.connection_attempts import same_name
+from edge_client.transport.connection_attempts import device_name_conflict
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from schemas.messages import Birth, Refusal
 from schemas.topics import Channel
@@ -93,7 +93,7 @@ class Announcer(Service):
             self._name_conflicts += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)
             if self._name_conflicts >= MAX_NAME_CONFLICTS:
-                raise same_name(self._settings.device, refusal.detail)
+                raise device_name_conflict(self._settings.device, refusal.detail)
 
     def stop(self) -> None:
         """Publish the death, which a clean disconnect does not, unless another device has the name."""

@@ -45,9 +45,9 @@ from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
 from edge_client.system.logging.context import about
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
-from edge_client.transport.object_store.http import web_of
+from edge_client.transport.object_store.http import http_client
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
-from edge_client.transport.object_store.transfer_threads import Carrier
+from edge_client.transport.object_store.transfer_threads import TransferThreads
 from schemas.messages import Task
 from schemas.topics import Channel
 
@@ -81,7 +81,7 @@ class SessionRunner(Service):
         self.outcome: str | None = None
         self._state_store, self._messenger = state_store, messenger
         self._worker, self._telemetry = worker, telemetry
-        self._carrier = Carrier(inbox, state_store.blobs, web_of(settings.address.tls))
+        self._transfers = TransferThreads(inbox, state_store.blobs, http_client(settings.address.tls))
         self._restored = False
         self._warned_of_little_data = False
 
@@ -109,7 +109,7 @@ class SessionRunner(Service):
                 self.step(event)
 
     def stop(self) -> None:
-        self._carrier.stop()
+        self._transfers.stop()
         self._worker.stop(wait_s=2.0)
         self._state_store.close()
 
@@ -161,7 +161,7 @@ class SessionRunner(Service):
             case MaskUpdate(update, membership):
                 self._worker.mask(update, membership, self.context)
             case Fetch() | Put() | StopTransfers():
-                self._carrier.do(command)
+                self._transfers.do(command)
             case StopWork():
                 log.info("the task is no longer wanted")
                 self._worker.stop()

@@ -1,4 +1,4 @@
-"""How fast an exported network is on this machine: latency, throughput and memory, without torch."""
+"""Latency, throughput and memory of an exported network on this machine, without torch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from edge_client.security.trusted_key import TrustedKey
 from edge_client.system.process_memory import resident_bytes
 
 BATCH = 32
-"""Images at once when measuring throughput."""
+"""Images per run when measuring throughput."""
 _WARM_UP_RUNS = 3
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Measured with `threads` threads: milliseconds for one image alone, images per second in batches of 32.
+    """Milliseconds for single images, of which there were `runs`, and images per second in batches of 32.
 
-    `rss_bytes` is the memory of the whole process with the model loaded; `runs` counts single images.
+    `rss_bytes` is the memory of the whole process with the model loaded.
     """
 
     threads: int
@@ -38,9 +38,9 @@ class BenchResult:
 def bench(
     path: Path, *, max_threads: int = 1, seconds: float = 1.0, trust: TrustedKey | None = None
 ) -> tuple[BenchResult, ...]:
-    """Measure the model at `path` with 1, 2, 4... up to `max_threads` threads, `seconds` for each of them.
+    """Measure the model at `path` with 1, 2, 4... `max_threads` threads, `seconds` each.
 
-    With `trust` it must be one that this key vouches for.
+    With `trust` the model must be signed by that key.
     """
     return tuple(
         bench_model(load_model(path, threads=threads, trust=trust), threads=threads, seconds=seconds)
@@ -49,7 +49,7 @@ def bench(
 
 
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:
-    """Measure a loaded model; half of `seconds` goes to latency and half to throughput."""
+    """Measure a loaded model: latency for half of `seconds`, throughput for the other half."""
     inputs = _noise(model, BATCH)
     (single,) = _durations([lambda: model.run(inputs[:1])], seconds / 2)
     (batched,) = _durations([lambda: model.run(inputs)], seconds / 2)
@@ -69,17 +69,14 @@ def thread_counts(most: int) -> tuple[int, ...]:
 
 
 def latencies_ms(models: Sequence[LoadedModel], *, seconds: float) -> list[float]:
-    """Median milliseconds for one image alone, per model, within `seconds` for all of them.
-
-    They take turns, so that whatever else the machine does slows all of them alike.
-    """
+    """Median milliseconds per single image of each model, measured in turns within `seconds` in total."""
     return medians_ms([partial(model.run, _noise(model, 1)) for model in models], seconds=seconds)
 
 
 def medians_ms(
     runs: Sequence[Callable[[], object]], *, seconds: float, least: int = 1, most: int | None = None
 ) -> list[float]:
-    """Median milliseconds of each of `runs`, which take `least` to `most` turns within `seconds`."""
+    """Median milliseconds of each function, called in `least` to `most` turns within `seconds`."""
     taken = _durations(runs, seconds, least=least, most=most)
     return [float(np.median(times)) * 1e3 for times in taken]
 
@@ -91,7 +88,7 @@ def _noise(model: LoadedModel, count: int) -> Inputs:
 def _durations(
     runs: Sequence[Callable[[], object]], seconds: float, *, least: int = 1, most: int | None = None
 ) -> list[list[float]]:
-    """Seconds of each turn of each within a time budget; first ones, which allocate, do not count."""
+    """Seconds of each call of each function, in turns; the first calls, which allocate, do not count."""
     for _ in range(_WARM_UP_RUNS):
         for run in runs:
             run()

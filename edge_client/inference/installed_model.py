@@ -1,12 +1,12 @@
-"""From a finished export to the model in use: one file, in a slot, with the server's signature beside it.
+"""Brings a finished export into use: one file in a slot, with the server's signature.
 
-    models/waiting/model.onnx, model.json      the next model and its note, until it is put in use or dropped
-    serving/a|b/...                            the slots, of which one is in use (see `slots`)
+    models/waiting/model.onnx, model.json      the next model and its note, until it is used or dropped
+    serving/a|b/...                            the slots, one of which is in use (see `model_slots`)
     models/model.onnx, model.json, ...         links to the slot in use (see `model_link`)
 
-A device that trusts a key lets a model wait for the server's signature, so that what it serves is signed at
-any time; a crash in between is repaired at the next start. Any other device puts a model in use at once, and
-its signature beside it when that comes.
+On a device that trusts a key, a model waits for the server's signature, so that the served model is always
+signed; the next start repairs the state after a crash. Any other device uses a model at once and stores the
+signature when it arrives.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ log = logging.getLogger(__name__)
 
 
 class Superseded(EdgeError):
-    """Another model has come into use than the one that the waiting model was compared with."""
+    """The model that the waiting model was compared with is no longer in use."""
 
 
 def served(models: Path) -> Path:
-    """The model that this board serves."""
+    """Path of the served model."""
     return models / "model.onnx"
 
 
 def waiting(models: Path) -> Path:
-    """The model that is not in use yet."""
+    """Path of the model that is not in use yet."""
     return models / "waiting" / "model.onnx"
 
 
 def begin(models: Path) -> Path:
-    """Where to export the next model to."""
+    """Drop the waiting model and return the path to export the next one to."""
     drop(models)
     path = waiting(models)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,26 +49,26 @@ def begin(models: Path) -> Path:
 
 
 def drop(models: Path) -> None:
-    """Remove the waiting model and all that lies beside it."""
+    """Remove the waiting model with its note and manifest."""
     for path in waiting(models).parent.glob("*"):
         path.unlink(missing_ok=True)
 
 
 def note(models: Path, model: ServedModel) -> None:
-    """Write down what was measured of the waiting model."""
+    """Write the note on the waiting model."""
     write_synced(_note_path(models), model.model_dump_json().encode())
 
 
 def slots(models: Path) -> Slots:
-    """The slots of the device whose models lie in this folder."""
+    """The slots that belong to this folder of models."""
     return Slots(models.parent / "serving")
 
 
 def put_in_use(models: Path, signed: SignedManifest | None = None) -> None:
-    """Move the waiting model into a slot and use it; done again after a crash it comes to the same.
+    """Move the waiting model into a slot and use it; may be repeated after a crash.
 
-    Raises `OSError`, `Superseded`, and `EdgeError` where its note is of another file: then the model before
-    is in use.
+    Raises `OSError`, `Superseded`, and `EdgeError` if the note belongs to another file; the previous model
+    then stays in use.
     """
     data, home = waiting(models).read_bytes(), slots(models)
     model = _read_note(_note_path(models)) or _plain_note(data, signed)
@@ -80,7 +80,7 @@ def put_in_use(models: Path, signed: SignedManifest | None = None) -> None:
 
 
 def take_signature(models: Path, signed: SignedManifest) -> bool:
-    """Put the manifest beside its model, and use a model that waits for it; False: there is no such model."""
+    """Store a model's manifest, and use the model if it waits for it; False if there is no such model."""
     if _fits(waiting(models), signed):
         write_synced(manifest_path(waiting(models)), encode_manifest(signed))
         _put_signed_in_use(models)
@@ -89,14 +89,14 @@ def take_signature(models: Path, signed: SignedManifest) -> bool:
 
 
 def repair(models: Path) -> None:
-    """At a start: finish what was cut off, and let `models/` show the model in use."""
+    """At a start: finish interrupted work, and link `models/` to the model in use."""
     _put_signed_in_use(models)
     _move_in(models)
     slots(models).show()
 
 
 def _put_signed_in_use(models: Path) -> None:
-    """Use the waiting model if its manifest lies beside it; a manifest that is none is removed."""
+    """Use the waiting model if it has its manifest; remove an invalid manifest."""
     path = manifest_path(waiting(models))
     try:
         signed = decode_manifest(path.read_bytes())
@@ -124,7 +124,7 @@ def _check_compared(model: ServedModel, home: Slots) -> None:
 
 
 def _move_in(models: Path) -> None:
-    """Move a model that an earlier version left in `models/` alone into a slot: there shall be a way back."""
+    """Move a model that an earlier version left in `models/` into a slot, which allows a rollback."""
     path, home = served(models), slots(models)
     if path.is_symlink() or not path.is_file() or home.current() is not None:
         return
@@ -150,7 +150,7 @@ def _read_note(path: Path) -> ServedModel | None:
 
 
 def _plain_note(data: bytes, signed: SignedManifest | None) -> ServedModel:
-    """A note on a file of which no more is known than what is signed."""
+    """A note on a file without measurements."""
     version = served(Path()).name if signed is None else signed.manifest.run
     return ServedModel(version=version, digest=digest_of(data), why="of an earlier run")
 

@@ -1,11 +1,11 @@
-"""The served model under a name that stays: `models/model.onnx` is the file in the slot that is in use.
+"""Links the served model to a fixed path: `models/model.onnx` is the file in the slot in use.
 
     serving/current                  -> a, or b: replaced in one rename
     models/model.onnx                -> ../serving/current/model.onnx
     models/model.onnx.manifest.json  -> ../serving/current/model.onnx.manifest.json
     models/model.json                -> ../serving/current/model.json
 
-Where a file system has no symbolic links (FAT), `models/` gets copies, made anew after every switch.
+On a file system without symbolic links (FAT), `models/` holds copies, renewed after every switch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ MANIFEST = manifest_path(Path(MODEL)).name
 
 
 def point_at(slot: Path) -> None:
-    """Let `models/`, beside the slots' folder, show what lies in this slot; done again it changes nothing.
-
-    The slot is in use by now: what fails here is logged, and done by the next start.
-    """
+    """Link `models/`, next to the slots' folder, to this slot; failures are logged and retried at a start."""
     serving, models = slot.parent, slot.parent.parent / "models"
     try:
         _link(slot, serving, models)
@@ -49,7 +46,7 @@ def _link(slot: Path, serving: Path, models: Path) -> None:
 
 
 def _copy(slot: Path, models: Path) -> None:
-    """Copy the slot's files; a model never lies beside the manifest of another."""
+    """Copy the slot's files; a model never has the manifest of another."""
     if not _same(slot / MODEL, models / MODEL):
         (models / MANIFEST).unlink(missing_ok=True)
         write_synced(models / MODEL, (slot / MODEL).read_bytes())
@@ -62,7 +59,7 @@ def _copy(slot: Path, models: Path) -> None:
             (models / name).unlink(missing_ok=True)
 
 
-def _same(one: Path, other: Path) -> bool:
-    if other.is_symlink() or not (one.exists() and other.exists()):
+def _same(first: Path, other: Path) -> bool:
+    if other.is_symlink() or not (first.exists() and other.exists()):
         return False
-    return one.read_bytes() == other.read_bytes()
+    return first.read_bytes() == other.read_bytes()

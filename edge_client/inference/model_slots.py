@@ -1,14 +1,14 @@
-"""Two places for a device's served model, of which one is in use: A/B slots, as boards update their systems.
+"""Two slots for a device's served model, one of which is in use (A/B updates).
 
-    serving/current.json        which slot is in use, the digest of its model and that of the one before
-    serving/current             a link to that slot, by which `models/` shows its model (see `model_link`)
-    serving/a/model.onnx        a model, with model.onnx.manifest.json beside it where the server has signed
-    serving/a/model.json        what it is; written last, so that it says of a whole file what it must be
+    serving/current.json        the slot in use, the digests of its model and of the previous one
+    serving/current             a link to that slot, to which `models/` links (see `model_link`)
+    serving/a/model.onnx        a model, with model.onnx.manifest.json if the server has signed it
+    serving/a/model.json        the model's note, written last, so that it describes a complete file
     serving/b/...
 
-Only the slot that is not in use is ever written, and `current.json` is replaced in one rename: wherever the
-power goes, one whole model is in use. A slot whose file is not what its note says counts as empty.
-One process writes, whose threads take turns (`changing`); any number may read at the same time.
+Only the slot that is not in use is written, and `current.json` is replaced in one rename: a complete model
+is in use after any power cut. A slot whose file does not match its note counts as empty. One process writes,
+one thread at a time (`changing`); any number of processes may read.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ log = logging.getLogger(__name__)
 Slot = Literal["a", "b"]
 _OTHER: dict[Slot, Slot] = {"a": "b", "b": "a"}
 _TRIES = 3
-"""A reader may meet a switch half way, and then looks again."""
+"""Number of reads, since a switch may happen between the reads of two files."""
 _TURNS = threading.RLock()
 
 
 class SlotIsEmpty(EdgeError):
-    """There is no whole model to switch to."""
+    """There is no complete model to switch to."""
 
 
 class ServedModel(Frozen):
-    """What `model.json` says of the file beside it: `digest` is its sha256, the rest was measured here.
+    """`model.json`, the note on a model; `digest` is the sha256 of its file.
 
-    `accuracy` is on `examples` local ones, `latency_ms` of one image with one thread, `parent` the sha256 of
-    the file that a smaller variant was made of, `why` the reason for serving this one. Of a delivered model,
-    `verdict` is what its trial came to and `instead_of` the model that it was compared with.
+    `accuracy` is measured on `examples` local examples, `latency_ms` per image with one thread. `parent` is
+    the sha256 of the export that a variant was made from, `why` the reason for serving this variant. Of a
+    delivered model, `verdict` is the result of its trial and `instead_of` the model it was compared with.
     """
 
     version: Text
@@ -66,12 +66,12 @@ class ServedModel(Frozen):
 
     @property
     def exported(self) -> str:
-        """The sha256 of the exported file, which this one is or was made of."""
+        """The sha256 of the exported file, which this one is or was made from."""
         return self.parent or self.digest
 
 
 class Current(Frozen):
-    """`current.json`: the slot in use, its model, and the model in the other slot that one may go back to."""
+    """`current.json`: the slot in use, its model, and the previous model in the other slot."""
 
     slot: Slot
     digest: Digest
@@ -80,7 +80,7 @@ class Current(Frozen):
 
 @dataclass(frozen=True)
 class Served:
-    """A whole model in a slot."""
+    """A complete model in a slot."""
 
     slot: Slot
     folder: Path
@@ -88,11 +88,11 @@ class Served:
 
     @property
     def path(self) -> Path:
-        """The ONNX file; it may be replaced once its slot is not in use any more."""
+        """The ONNX file, which may be replaced once its slot is no longer in use."""
         return self.folder / "model.onnx"
 
     def read(self) -> bytes | None:
-        """The file's bytes; None where they are no longer what the note says."""
+        """The file's bytes; None if they no longer match the note."""
         try:
             data = self.path.read_bytes()
         except OSError:
@@ -108,17 +108,17 @@ class Slots:
 
     @staticmethod
     def changing() -> AbstractContextManager[object]:
-        """Hold other threads of this process off while a model is filled in and switched to."""
+        """A lock that keeps other threads out while a model is written and switched to."""
         return _TURNS
 
     def show(self) -> None:
-        """Let `models/` show the model in use, should a power cut have come in between."""
+        """Link `models/` to the model in use, as after a power cut."""
         now = self.current()
         if now is not None:
             point_at(now.folder)
 
     def current(self) -> Served | None:
-        """The model in use; the one before it where that is damaged; None where there is neither."""
+        """The model in use, or the previous one if that is damaged; None if both are missing."""
         named = self._read_current()
         for _ in range(_TRIES):
             if named is None:
@@ -136,14 +136,14 @@ class Slots:
         return self.folder / self._spare()
 
     def waiting(self) -> Served | None:
-        """The whole model in the slot that is not in use, if there is one."""
+        """The complete model in the slot that is not in use, if any."""
         return self._whole(self._spare())
 
     def fill(self, data: bytes, model: ServedModel, *, signed: SignedManifest | None = None) -> Served:
-        """Write a model, and the server's word for it, into the slot that is not in use; all of it synced.
+        """Write a model and its manifest into the slot that is not in use, and sync all files.
 
-        The model that is in use already is not written again: the other slot keeps the one before it.
-        Raises `SlotIsEmpty` where the bytes are not the note's, and then leaves the slot as it was.
+        A model that is already in use is not written again, and the other slot keeps the previous one.
+        Raises `SlotIsEmpty` if the bytes do not match the note; the slot is then unchanged.
         """
         if hashlib.sha256(data).hexdigest() != model.digest:
             raise SlotIsEmpty(f"the bytes of model {model.version} are not those of {model.digest[:16]}")
@@ -164,10 +164,7 @@ class Slots:
         return served
 
     def switch(self, digest: str) -> Served:
-        """Use the model of that digest, which one has filled in; done again it changes nothing.
-
-        Raises `SlotIsEmpty` where no slot holds it whole.
-        """
+        """Use the filled-in model of that digest; raises `SlotIsEmpty` if no slot holds it completely."""
         now = self.current()
         if now is not None and now.model.digest == digest:
             return now
@@ -179,7 +176,7 @@ class Slots:
         return served
 
     def back(self) -> Served | None:
-        """Use the model before the one in use, if it is still whole; None, and no change, where it is not."""
+        """Return to the previous model; None, without a change, if it is not complete."""
         named = self._read_current()
         served = None if named is None else self._former(named)
         if served is not None:
@@ -187,7 +184,7 @@ class Slots:
         return served
 
     def sign(self, signed: SignedManifest) -> bool:
-        """Put the server's word beside the model in use that it is for; False where it is for another."""
+        """Store the manifest of the model in use; False if it belongs to another model."""
         now = self.current()
         if now is None or now.model.digest != signed.manifest.sha256:
             return False
@@ -209,7 +206,7 @@ class Slots:
         return None if named.former is None else self._whole(_OTHER[named.slot], named.former)
 
     def _whole(self, slot: Slot, digest: str | None = None) -> Served | None:
-        """What is in a slot, if it is whole, and of that digest where one is named."""
+        """The model in a slot if it is complete and has the digest, if one is given."""
         folder = self.folder / slot
         try:
             model = ServedModel.model_validate_json((folder / "model.json").read_bytes())
@@ -232,7 +229,7 @@ class Slots:
         point_at(served.folder)
 
     def _make(self, folder: Path) -> None:
-        """Make a slot's folder; what lies in a folder is on disk only once its own name is."""
+        """Make a slot's folder and sync its parents, without which its files may be lost."""
         folder.mkdir(parents=True, exist_ok=True)
         sync(self.folder)
         sync(self.folder.parent)

@@ -1,4 +1,4 @@
-"""Serve an exported network with onnxruntime, numpy and Pillow: what a board that only infers installs."""
+"""Runs an exported network with onnxruntime, numpy and Pillow alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_PIXELS = 40_000_000
 
 @dataclass(frozen=True)
 class Ranked:
-    """One answer: class index, its name, its probability."""
+    """One class of an answer, with its index, name and probability."""
 
     index: int
     name: str
@@ -38,7 +38,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class ReadImage:
-    """Raw pixels [C, H, W] of an image file, and what had to be done to it, if anything."""
+    """Raw pixels [C, H, W] of an image file, and a note if it was resized."""
 
     pixels: Pixels
     note: str = ""
@@ -46,11 +46,7 @@ class ReadImage:
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A network ready to serve; everything about its use comes from the file's own metadata.
-
-    `metadata` is all that the file says of itself, `signed` what the trusted key says of it, where one was
-    named.
-    """
+    """A network ready to serve, described by the file's `metadata`; `signed` is its verified manifest."""
 
     path: Path
     session: Any
@@ -61,7 +57,7 @@ class LoadedModel:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Where the file comes from: its metadata under the prefix `fl.`."""
+        """The origin of the file: its metadata under the prefix `fl.`."""
         return {key[3:]: value for key, value in sorted(self.metadata.items()) if key.startswith("fl.")}
 
     def logits(self, images: Pixels) -> Inputs:
@@ -75,7 +71,7 @@ class LoadedModel:
         return self.run(preprocess(taken, self.preprocessing))
 
     def run(self, inputs: Inputs) -> Inputs:
-        """Outputs [N, classes] for inputs [N, C, H, W] that are preprocessed already."""
+        """Outputs [N, classes] for preprocessed inputs [N, C, H, W]."""
         outputs: Inputs = self.session.run(None, {self.session.get_inputs()[0].name: inputs})[0]
         return outputs
 
@@ -99,12 +95,12 @@ class LoadedModel:
         )
 
     def class_name(self, index: int) -> str:
-        """The name of a class, or its number where the file names none."""
+        """The name of a class, or its number if the file names none."""
         names = self.preprocessing.class_names
         return names[index] if index < len(names) else str(index)
 
     def accuracy(self, images: Pixels, labels: Labels) -> float | None:
-        """Share of raw images [N, C, H, W] whose most probable class is their label [N]; None for none."""
+        """Share of raw images [N, C, H, W] with the right class by labels [N]; None without images."""
         if len(images) == 0:
             return None
         return float((self.predict(images).argmax(axis=1) == labels).mean())
@@ -120,9 +116,9 @@ def load_model(
 ) -> LoadedModel:
     """Load an ONNX classifier, using at most `threads` threads; raises `ConfigError` for any other file.
 
-    With `trust` it must be one that this key vouches for, and with `exported_by` one of that maker (see
-    `edge_client.security.trusted_key.check_model`): the very bytes that are checked are those that are run.
-    `data` are the file's bytes, where they have been read already.
+    With `trust` the model must be signed by that key, and with `exported_by` be from that exporter (see
+    `edge_client.security.trusted_key.check_model`); the verified bytes are those that run. `data` are the
+    file's bytes if the caller has read them.
     """
     if data is None:
         try:
@@ -148,7 +144,7 @@ def load_model(
 def _options(threads: int | None) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # An arena keeps what the largest batch took, and is no faster for networks of this size.
+    # An arena keeps the memory of the largest batch and is no faster for networks of this size.
     options.enable_cpu_mem_arena = False
     if threads is not None:
         options.intra_op_num_threads = threads
@@ -158,7 +154,7 @@ def _options(threads: int | None) -> Any:
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str | bytes]:
-    """The very bytes for onnxruntime to read as a file, since it keeps a copy of bytes; else the bytes."""
+    """The bytes as a file in memory if the system has those: of bytes, onnxruntime keeps a copy."""
     if not hasattr(os, "memfd_create"):
         yield data
         return
@@ -188,10 +184,7 @@ def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
 
 
 def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0) -> ReadImage:
-    """Read an image file as the model's raw pixels: grey or colour as it wants, resized if need be.
-
-    `input_shape` is [C, H, W]; pixels run from 0 to `scale`, the preprocessing's. `ConfigError` otherwise.
-    """
+    """Read an image file as raw pixels of `input_shape` [C, H, W], from 0 to `scale`; `ConfigError`."""
     try:
         with path.open("rb") as file:
             return decode_image(file.read(), input_shape, scale=scale, source=f"image {path}")
@@ -202,7 +195,7 @@ def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0
 def decode_image(
     data: bytes, input_shape: tuple[int, ...], *, scale: float = 255.0, source: str = "the image"
 ) -> ReadImage:
-    """As `read_image`, of an image file's bytes; `source` is what messages call it."""
+    """As `read_image`, for an image file's bytes; `source` names it in messages."""
     if len(input_shape) != 3 or input_shape[0] not in MODES:
         raise ConfigError(f"{source}: the model takes {in_words(input_shape)}, which is no image")
     channels, height, width = input_shape
@@ -223,13 +216,13 @@ def decode_image(
 
 
 def _check_pixels(size: tuple[int, int]) -> None:
-    """A few bytes can be an image that does not fit into a board's memory."""
+    """Refuse an image that may not fit into a board's memory."""
     if size[0] * size[1] > MAX_PIXELS:
         raise ValueError(f"{size[0]}x{size[1]} pixels are more than {MAX_PIXELS // 10**6} million")
 
 
 def _of_image(error: Exception) -> str:
-    """What is wrong, without the memory address that Pillow has in its message."""
+    """The error in words, without the memory address in Pillow's message."""
     return "it is no image" if isinstance(error, UnidentifiedImageError) else _reason(error)
 
 

@@ -1,4 +1,4 @@
-"""What `edge-client infer` is asked about: image files, folders of them, arrays, and the shipped digits."""
+"""Reads the input of `edge-client infer`: image files, folders of them, arrays, and the shipped digits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemas.errors import ConfigError
 
 @dataclass(frozen=True, eq=False)
 class NamedExamples:
-    """Raw examples [N, ...] of one input, a name for each, labels [N] if there are any, notes for people."""
+    """Raw examples [N, ...] of one input, a name for each, labels [N] if known, and notes for the user."""
 
     names: tuple[str, ...]
     images: Pixels
@@ -30,7 +30,7 @@ class NamedExamples:
 
 
 def read_input(given: Path, model: LoadedModel) -> NamedExamples:
-    """Read what a word of the command line names; raises `ConfigError` for what the model cannot be asked."""
+    """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
         return _of_data(str(given), read_digits("test"), model)
@@ -49,26 +49,26 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
 def _of_files(paths: Sequence[Path], model: LoadedModel, labels: Labels | None = None) -> NamedExamples:
     read = [read_image(path, model.input_shape, scale=model.preprocessing.scale) for path in paths]
     notes = Counter(image.note for image in read if image.note)
-    # A folder has one note per size, a file its own.
-    told = (
+    # One note per size of a folder's images.
+    texts = (
         note if len(read) == 1 else f"{count} of {len(read)} pictures {note}" for note, count in notes.items()
     )
     place = paths[0] if len(paths) == 1 else Path(*_common(paths))
     names = tuple(str(path) for path in paths)
     return NamedExamples(
-        names, np.stack([image.pixels for image in read]), labels, tuple(f"{place}: {note}" for note in told)
+        names, np.stack([image.pixels for image in read]), labels, tuple(f"{place}: {note}" for note in texts)
     )
 
 
 def _common(paths: Sequence[Path]) -> Sequence[str]:
-    """The folder that all are in, part by part."""
+    """The parts of the common folder of all paths."""
     first, last = min(paths).parts, max(paths).parts
-    shared = [one for one, other in zip(first, last, strict=False) if one == other]
+    shared = [part for part, other in zip(first, last, strict=False) if part == other]
     return shared or ["."]
 
 
 def _of_folder(root: Path, model: LoadedModel) -> NamedExamples:
-    """A folder of classes with what is right; of any other folder the files."""
+    """The images of a folder, with labels if its subfolders are the model's classes."""
     below = root / "test" if has_parts(root) else root
     classes = {name: paths for name, paths in pictures_of_classes(below).items() if paths}
     known = model.preprocessing.class_names

@@ -1,4 +1,4 @@
-"""Where the broker is: `mqtt://host:1883`, or `mqtts://host:8883` with certificates."""
+"""Addresses of brokers: `mqtt://host:1883`, or `mqtts://host:8883` with certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files: the authority that signed the broker's certificate, and this client's own pair."""
+    """PEM files: the authority of the broker's certificate, and this client's certificate and key."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -22,7 +22,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """A broker and how to introduce oneself to it."""
+    """A broker, and how this client authenticates to it."""
 
     host: str
     port: int

@@ -1,8 +1,7 @@
 """Receiving one blob in pulled, resumable chunks: a pure state machine, the same in both directions.
 
-Whoever wants a blob asks for windows of missing chunks and asks again when nothing comes; whoever holds it
-only answers. So a lost, doubled or reordered chunk costs one request and never more, and a cut connection
-resumes with the chunks that are missing.
+The receiver requests windows of missing chunks and repeats a request that gets no answer; the sender only
+answers. A lost, doubled or reordered chunk therefore costs at most one request.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from schemas.messages.blobs import BlobRequest
 from schemas.tensors.chunks import BlobRef, Chunk
 
 WINDOW = 16
-"""Most chunks asked for and not yet received: 4 MB of 256 kB chunks."""
+"""Largest number of chunks requested and not yet received: 4 MB of 256 kB chunks."""
 PATIENCE_S = 2.0
 MAX_PATIENCE_S = 30.0
 BROADCAST_PATIENCE_S = 6.0
-"""How long a blob that is to be published for several is waited for without hearing any of it."""
-
-PUT_DOWN_S = 0.5
+"""Longest silence in seconds before a blob that is published to several receivers is requested."""
+NOTE_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Ask:
     count: int
 
     def request(self, federation: str, device: str) -> BlobRequest:
-        """The same as a message, of or to this device."""
+        """The message for this command, from or to this device."""
         return BlobRequest(
             federation=federation, device=device, digest=self.ref.digest, first=self.first, count=self.count
         )
@@ -40,7 +38,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class WriteChunk:
-    """Command: put these bytes in their place in the blob's part file."""
+    """Command: write these bytes to their place in the blob's part file."""
 
     ref: BlobRef
     index: int
@@ -50,7 +48,7 @@ class WriteChunk:
 
 @dataclass(frozen=True)
 class VerifyBlob:
-    """Command: all chunks are there; check size and sha256, and keep the blob for good."""
+    """Command: all chunks have arrived; check size and sha256, then store the blob."""
 
     ref: BlobRef
 
@@ -60,9 +58,9 @@ TransferCommand = Ask | WriteChunk | VerifyBlob
 
 @dataclass(frozen=True)
 class Receiving:
-    """A blob on its way. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds.
+    """A blob in transfer. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds.
 
-    One that is `expected` is being published for several receivers: nothing of it is asked for yet.
+    An `expected` blob is being published to several receivers and is not requested yet.
     """
 
     ref: BlobRef
@@ -78,7 +76,7 @@ class Receiving:
         return self.have == _bits(self.ref.chunks)
 
     def silent(self, now: float) -> bool:
-        """Whether the longest patience has run out without a single chunk."""
+        """Whether the longest patience has run out without a chunk."""
         return not self.complete and self.patience >= MAX_PATIENCE_S and now >= self.retry_at
 
 
@@ -88,21 +86,21 @@ Step = tuple[Receiving, list[TransferCommand]]
 def start(
     ref: BlobRef, now: float, have: int = 0, *, pushed: bool | None = None, expected: bool = False
 ) -> Step:
-    """Begin to receive `ref`, of which the chunks `have` are there: only the others are asked for.
+    """Begin to receive `ref` and request the chunks that are not in `have`.
 
-    A blob that is `pushed` (unless stated, an inline one) is on its way already, and one that is `expected`
-    will be published: they are asked for only when they are late.
+    A `pushed` blob (by default an inline one) is sent without a request, and an `expected` one will be
+    published: both are requested only when they are late.
     """
-    there = have & _bits(ref.chunks)
+    present = have & _bits(ref.chunks)
     comes = (ref.inline if pushed is None else pushed) and not expected
-    asked = _bits(1) & ~there if comes else 0
+    asked = _bits(1) & ~present if comes else 0
     late_at = now + (BROADCAST_PATIENCE_S if expected else PATIENCE_S)
-    receiving = Receiving(ref, have=there, asked=asked, retry_at=late_at, expected=expected)
+    receiving = Receiving(ref, have=present, asked=asked, retry_at=late_at, expected=expected)
     return (receiving, [VerifyBlob(ref)]) if receiving.complete else _ask(receiving, now)
 
 
 def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
-    """Take one chunk; raises `PeerError` when it does not belong to the blob."""
+    """Accept one chunk; raises `PeerError` if it does not belong to the blob."""
     ref = receiving.ref
     if not ref.digest.startswith(chunk.prefix) or chunk.index >= ref.chunks:
         raise PeerError(f"chunk {chunk.index} of {chunk.prefix} does not belong to blob {ref.digest[:16]}")
@@ -110,7 +108,7 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
         raise PeerError(f"chunk {chunk.index} of {chunk.prefix} has {len(chunk.data)} bytes")
     bit = 1 << chunk.index
     if receiving.expected:
-        # Chunks of a publication come in order: after the last one nothing more will.
+        # Published chunks arrive in order, so the last one ends the publication.
         over = chunk.index == ref.chunks - 1
         receiving = replace(still_coming(receiving, now), expected=not over)
     if receiving.have & bit:
@@ -130,20 +128,20 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
 
 
 def still_coming(receiving: Receiving, now: float) -> Receiving:
-    """Something was heard on a shared topic: an expected blob may be waited for again.
+    """Extend the wait for an expected blob, since the shared topic is active.
 
-    That is put down twice a second and not for every chunk that several blobs wait behind.
+    The time is updated twice a second at most, because every chunk concerns all blobs that wait.
     """
     late_at = now + BROADCAST_PATIENCE_S
-    if not receiving.expected or late_at < receiving.retry_at + PUT_DOWN_S:
+    if not receiving.expected or late_at < receiving.retry_at + NOTE_EVERY_S:
         return receiving
     return replace(receiving, retry_at=late_at)
 
 
 def lost(receiving: Receiving, index: int, now: float) -> Receiving:
-    """A chunk that came could not be kept, as on a full disk: ask for it again after the longest patience.
+    """Request a chunk that could not be stored (disk full) again after the longest patience.
 
-    Until then it counts as asked for, so that the window does not go round and round for nothing.
+    Until then it counts as requested, so that the window does not move on.
     """
     bit = 1 << index
     return replace(
@@ -156,7 +154,7 @@ def lost(receiving: Receiving, index: int, now: float) -> Receiving:
 
 
 def tick(receiving: Receiving, now: float) -> Step:
-    """Ask again for what is missing once patience has run out; patience doubles up to `MAX_PATIENCE_S`."""
+    """Request missing chunks again once patience has run out; patience doubles up to `MAX_PATIENCE_S`."""
     if receiving.complete or now < receiving.retry_at:
         return receiving, []
     patience = min(receiving.patience * 2, MAX_PATIENCE_S)
@@ -165,13 +163,13 @@ def tick(receiving: Receiving, now: float) -> Step:
 
 
 def resume(receiving: Receiving, now: float) -> Step:
-    """Ask at once for what is missing: the connection was cut and is back, or nothing more is published."""
+    """Request missing chunks at once, after a reconnect or at the end of a publication."""
     again = replace(receiving, asked=0, patience=PATIENCE_S, retry_at=now + PATIENCE_S, expected=False)
     return _ask(again, now)
 
 
 def _ask(receiving: Receiving, now: float) -> Step:
-    """Refill the window once half of it has come, one run of adjacent chunks at a time."""
+    """Refill the window once half of it has arrived, with one request per run of adjacent chunks."""
     outstanding = receiving.asked.bit_count()
     if receiving.complete or receiving.expected or outstanding > WINDOW // 2:
         return receiving, []

@@ -1,4 +1,4 @@
-"""Tries to reach the broker: what is said of them, and which failures no further try will mend."""
+"""Attempts to connect to the broker: their messages, and failures that a retry cannot mend."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES
 
 ADVISE_AT = (3, 10, 30, 100, 300, 1000)
-"""After so many failures in a row it is said what to check."""
+"""Numbers of consecutive failures at which the message says what to check."""
 
 
 @dataclass(frozen=True)
-class Reaching:
-    """How often in a row no connection came about; one that is to `keep_trying` never gives up."""
+class ConnectionAttempts:
+    """Counts consecutive failed attempts; with `keep_trying` no failure is final."""
 
     address: BrokerAddress
     keep_trying: bool = False
     failures: int = 0
 
-    def succeeded(self) -> Reaching:
-        """There is a connection."""
+    def succeeded(self) -> ConnectionAttempts:
+        """Reset the count after a connection."""
         return replace(self, failures=0)
 
-    def failed(self, down: LinkDown) -> tuple[Reaching, str]:
-        """A try has failed: what to tell the user; `ConfigError` for what does not heal by itself."""
+    def failed(self, down: LinkDown) -> tuple[ConnectionAttempts, str]:
+        """Count a failure and return the message for the user; `ConfigError` if no retry can succeed."""
         counted = replace(self, failures=self.failures + 1)
-        said = f"no connection to {self.address}: {down.reason}"
+        message = f"no connection to {self.address}: {down.reason}"
         if down.lasting and not self.keep_trying:
             raise ConfigError(
-                f"{said}\nwaiting does not mend this: {self._doctor()}; --keep-trying goes on all the same"
+                f"{message}\nwaiting does not mend this: {self._doctor()}; --keep-trying goes on all the same"
             )
         if counted.failures not in ADVISE_AT:
-            return counted, f"{said}; trying again"
-        return counted, f"{said}; {counted.failures} tries have failed: {self._doctor()}; trying again"
+            return counted, f"{message}; trying again"
+        return counted, f"{message}; {counted.failures} tries have failed: {self._doctor()}; trying again"
 
     def chunk_bytes(self, max_packet: int | None) -> int:
-        """The largest chunks that fit a broker's largest packet, in bytes; `ConfigError` where none do."""
+        """The largest chunk size in bytes that fits the broker's packets; `ConfigError` if none does."""
         try:
             return fitting(max_packet)[0]
         except ConfigError:
@@ -52,9 +52,9 @@ class Reaching:
         return f"`edge-client doctor {options}` looks at name, port, certificates and access one by one"
 
 
-def same_name(device: str, detail: str) -> ConfigError:
-    """Another device has this one's name, and had it first."""
+def device_name_conflict(device: str, detail: str) -> ConfigError:
+    """The error of a device whose name another device uses already."""
     return ConfigError(
-        f"another device is called {device}, and the two throw each other off the broker: {detail};"
+        f"another device is called {device}, and the broker keeps only one of the two connected: {detail};"
         " give this one a name of its own (--device-id, with a state folder and a certificate of its own)"
     )

@@ -1,4 +1,4 @@
-"""The edge of `packet_size`: publishes what it asks for on its owner's topic, and hears what comes back."""
+"""Runs the state machine of `packet_size` on a connection: publishes its payloads and receives the echoes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edge_client.transport.link_events import LinkUp
 from edge_client.transport.packet_size import Sizing
 
 Publish = Callable[[bytes], None]
-"""At QoS 0: what the broker closes the connection for must not be sent again on the next one."""
+"""At QoS 0: a packet for which the broker closes the connection must not be sent again on the next one."""
 _NAME_BYTES = 8
 
 
-class Echo:
-    """Finds out, once per process, how large packets may be; raises `ConfigError` where all are too small."""
+class EchoTest:
+    """Measures once per process how large packets may be; raises `ConfigError` if no chunk size fits."""
 
     def __init__(self, topic: str, publish: Publish) -> None:
         self.topic, self._publish = topic, publish
@@ -24,7 +24,7 @@ class Echo:
 
     @property
     def found(self) -> int | None:
-        """The size of chunks that works, in bytes; None while that is not known."""
+        """The chunk size that works, in bytes; None while unknown."""
         return None if self._sizing is None else self._sizing.found
 
     @property
@@ -33,34 +33,34 @@ class Echo:
         return self._sizing is not None and self._sizing.measured
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """A connection is up: begin, or go on; a size that was found is kept while it fits."""
+        """Begin or continue on a new connection; a size already found is kept if it fits."""
         before = self._sizing
         if before is None:
-            self._now_at(packet_size.begin(up.max_packet, now))
+            self._advance(packet_size.begin(up.max_packet, now))
         elif before.found is None:
-            self._now_at(packet_size.again(before, up.max_packet, now))
+            self._advance(packet_size.again(before, up.max_packet, now))
         elif before.found not in packet_size.fitting(up.max_packet):
-            self._now_at(packet_size.begin(up.max_packet, now))
+            self._advance(packet_size.begin(up.max_packet, now))
 
     def cut(self) -> None:
         """The connection has ended."""
         if self._sizing is not None:
             self._sizing = packet_size.cut(self._sizing)
 
-    def hears(self, topic: str, payload: bytes, now: float) -> bool:
-        """Take what came on the topic; returns whether it did, whoever sent it."""
+    def receive(self, topic: str, payload: bytes, now: float) -> bool:
+        """Process a message; returns whether it came on the test's topic."""
         if topic != self.topic:
             return False
         if self._sizing is not None and payload.startswith(self._name):
-            self._now_at(packet_size.echoed(self._sizing, len(payload), now))
+            self._advance(packet_size.echoed(self._sizing, len(payload), now))
         return True
 
     def tick(self, now: float) -> None:
         """Time has passed."""
         if self._sizing is not None:
-            self._now_at(packet_size.overdue(self._sizing, now))
+            self._advance(packet_size.overdue(self._sizing, now))
 
-    def _now_at(self, sizing: Sizing) -> None:
+    def _advance(self, sizing: Sizing) -> None:
         before, self._sizing = self._sizing, sizing
         asked = None if before is None else (before.asks, before.until)
         if sizing.asks is not None and (sizing.asks, sizing.until) != asked:

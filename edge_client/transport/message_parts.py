@@ -1,6 +1,6 @@
-"""Messages that do not fit one packet of the broker, cut into parts and put together again.
+"""Splits messages that exceed one packet of the broker into parts, and joins the parts.
 
-A part is no JSON and no chunk: it begins with a mark of its own. Blobs never come in parts, they have chunks.
+A part begins with a magic number that neither JSON nor a chunk begins with. Blobs have chunks instead.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ _MAGIC, _VERSION = b"EP", 1
 PART_HEADER_BYTES = _HEADER.size
 MAX_PARTS = 64
 MAX_OPEN = 64
-"""So many messages are put together at a time, each of one topic; the oldest is dropped for another."""
+"""Largest number of incomplete messages, one per topic; another one replaces the oldest."""
 
 
 def split(payload: bytes, most: int | None) -> list[bytes]:
-    """The payload as it is where it has at most `most` bytes, else its parts, each of that size at most."""
+    """The payload, or its parts of at most `most` bytes if it is larger."""
     if most is None or len(payload) <= most:
         return [payload]
     room = most - PART_HEADER_BYTES
-    pieces = [payload[at : at + room] for at in range(0, len(payload), room)]
+    parts = [payload[at : at + room] for at in range(0, len(payload), room)]
     name = hashlib.sha256(payload).digest()[:8]
     return [
-        _HEADER.pack(_MAGIC, _VERSION, index, len(pieces), name) + piece for index, piece in enumerate(pieces)
+        _HEADER.pack(_MAGIC, _VERSION, index, len(parts), name) + part for index, part in enumerate(parts)
     ]
 
 
 @dataclass
 class _Open:
-    """A message of which some parts are here."""
+    """An incomplete message."""
 
     name: bytes
     count: int
-    pieces: dict[int, bytes] = field(default_factory=dict)
+    parts: dict[int, bytes] = field(default_factory=dict)
     size: int = 0
 
 
 class Parts:
-    """Puts messages together, by topic; another message on a topic ends the one before."""
+    """Joins parts by topic; a new message on a topic replaces an incomplete one."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
@@ -51,7 +51,7 @@ class Parts:
         return len(self._open)
 
     def take(self, topic: str, payload: bytes) -> bytes | None:
-        """The whole message, once its last part is here; what is no part is whole already."""
+        """The whole message once its last part has arrived; a payload that is no part is already whole."""
         if not payload.startswith(_MAGIC + bytes([_VERSION])) or len(payload) < PART_HEADER_BYTES:
             return payload
         _, _, index, count, name = _HEADER.unpack_from(payload)
@@ -69,14 +69,14 @@ class Parts:
         begun = self._open[topic] = _Open(name, count)
         return begun
 
-    def _with(self, topic: str, begun: _Open, index: int, piece: bytes) -> bytes | None:
-        begun.size += len(piece) if index not in begun.pieces else 0
-        begun.pieces[index] = begun.pieces.get(index, piece)
+    def _with(self, topic: str, begun: _Open, index: int, part: bytes) -> bytes | None:
+        begun.size += len(part) if index not in begun.parts else 0
+        begun.parts[index] = begun.parts.get(index, part)
         if begun.size > MAX_MESSAGE_BYTES:
             del self._open[topic]
             return None
-        if len(begun.pieces) < begun.count:
+        if len(begun.parts) < begun.count:
             return None
         del self._open[topic]
-        whole = b"".join(begun.pieces[number] for number in range(begun.count))
+        whole = b"".join(begun.parts[number] for number in range(begun.count))
         return whole if hashlib.sha256(whole).digest()[:8] == begun.name else None

@@ -1,9 +1,9 @@
-"""How large the packets are that the broker really passes on: a pure state machine that a connection feeds.
+"""Finds the largest packets that the broker passes on: a pure state machine, fed by a connection.
 
-A broker may announce its largest packet, close the connection on a larger one, or take it with thanks and
-throw it away (Mosquitto's `message_size_limit`). So messages of the sizes that there are, the largest first,
-are published on a topic of one's own: the first that comes back is what works. A small one goes before them;
-where not even that comes back this client may not read what it writes, and what was announced is believed.
+A broker may announce its largest packet, close the connection on a larger one, or accept it and drop it
+(Mosquitto's `message_size_limit`). The client therefore publishes messages of each chunk size, the largest
+first, on its own topic: the first that returns is used. A small message precedes them; if even that does not
+return, the client may not read its own topic, and the announced size is used.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LEAST_PACKET = CHUNK_SIZES[-1] + FRAME_BYTES
 SMALL_BYTES = 64
 SMALL_PATIENCE_S, PATIENCE_S = 5.0, 6.0
 MARGIN = FRAME_BYTES // 2
-"""What a packet has beside an echo's payload, at most; the rest of `FRAME_BYTES` is in the payload."""
+"""Most bytes of a packet around an echo's payload; the rest of `FRAME_BYTES` is in the payload."""
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """Chunk sizes that are still to be tried, in bytes, the largest first; `found` is the one that works.
+    """Chunk sizes that are left to try, in bytes, the largest first; `found` is the one that works.
 
-    `answers`: the small message has come back. `measured`: so has the one of the size that was found.
+    `answers`: the small message has returned. `measured`: so has the message of the size `found`.
     """
 
     left: tuple[int, ...]
@@ -35,14 +35,14 @@ class Sizing:
 
     @property
     def asks(self) -> int | None:
-        """How many bytes the payload has that is to be published next; None where nothing is."""
+        """Bytes of the payload to publish next; None when the size is found."""
         if self.found is not None:
             return None
         return self.left[0] + MARGIN if self.answers else SMALL_BYTES
 
 
 def fitting(max_packet: int | None) -> tuple[int, ...]:
-    """The chunk sizes that fit the largest packet that was announced, if any; `ConfigError` for none."""
+    """The chunk sizes that fit the announced largest packet, if any; `ConfigError` if none does."""
     fits = tuple(size for size in CHUNK_SIZES if max_packet is None or size + FRAME_BYTES <= max_packet)
     if not fits:
         raise too_small(f"of {max_packet} bytes at most")
@@ -50,7 +50,7 @@ def fitting(max_packet: int | None) -> tuple[int, ...]:
 
 
 def too_small(what: str) -> ConfigError:
-    """No chunk fits: nothing can be done here."""
+    """The error of a broker whose packets hold no chunk."""
     return ConfigError(
         f"the broker takes packets {what}, and at least {LEAST_PACKET} are needed:"
         f" max_packet_size {4 * CHUNK_SIZES[0]} in its configuration (and no message_size_limit)"
@@ -58,19 +58,19 @@ def too_small(what: str) -> ConfigError:
 
 
 def begin(max_packet: int | None, now: float) -> Sizing:
-    """Find out on a new connection."""
+    """Begin on a new connection."""
     return Sizing(fitting(max_packet), until=now + SMALL_PATIENCE_S)
 
 
 def again(sizing: Sizing, max_packet: int | None, now: float) -> Sizing:
-    """Go on with the connection after one that has ended."""
+    """Continue on the next connection."""
     fits = set(fitting(max_packet))
     left = tuple(size for size in sizing.left if size in fits)
     return replace(_narrowed(sizing, left), until=now + SMALL_PATIENCE_S, answers=False)
 
 
 def echoed(sizing: Sizing, size: int, now: float) -> Sizing:
-    """A payload of that size has come back."""
+    """Note that a payload of that size has returned."""
     if sizing.found is None and size == SMALL_BYTES:
         return replace(sizing, answers=True, until=now + PATIENCE_S)
     if sizing.found is None and size - MARGIN in CHUNK_SIZES:
@@ -79,13 +79,13 @@ def echoed(sizing: Sizing, size: int, now: float) -> Sizing:
 
 
 def cut(sizing: Sizing) -> Sizing:
-    """The connection has ended: while a size was on trial, that size is too much."""
+    """Drop the size on trial, if any, because the connection has ended."""
     on_trial = sizing.found is None and sizing.answers
     return replace(_narrowed(sizing, sizing.left[1:]), answers=False) if on_trial else sizing
 
 
 def overdue(sizing: Sizing, now: float) -> Sizing:
-    """What has not come back in time is too large; where nothing comes back, the largest is believed in."""
+    """Drop a size whose echo is late; if no echo returns at all, use the largest size that fits."""
     if sizing.found is not None or now < sizing.until:
         return sizing
     if not sizing.answers:

@@ -1,4 +1,4 @@
-"""TLS with certificates: the context of a connection, and what is wrong in the user's words."""
+"""TLS with certificates: the context of a connection, and explanations of its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_THE_BROKER = {
     64: "the broker's certificate is not for the address '{host}': `edge-server enroll DEVICE --host {host}`"
     " on the server makes one that is",
 }
-"""By the number that OpenSSL gives to what it found wrong."""
+"""Messages by OpenSSL's verification error code."""
 _UNKNOWN_SIGNER = (
     "the broker's certificate is not signed by the authority in {ca}: that is the wrong file (--ca), or the"
     " wrong broker"
@@ -28,19 +28,19 @@ _REMEDY = "ask for a new one: `edge-server enroll DEVICE --renew` on the server"
 _OF_THE_CLIENT = {
     "certificate expired": "the broker says that this certificate ({cert}) has expired: " + _REMEDY,
     "certificate revoked": "the broker says that this certificate ({cert}) is revoked: " + _REMEDY,
-    "unknown ca": "the broker does not know the authority that signed {cert}: is it of another federation?",
-    "certificate required": "the broker wants a certificate: name one with --cert and --key",
-    "bad certificate": "the broker does not take the certificate {cert}: " + _REMEDY,
-    "eof occurred": "the broker ended the connection while certificates were exchanged: does it take {cert}?",
+    "unknown ca": "the broker does not know the authority that signed {cert}: is it from another federation?",
+    "certificate required": "the broker requires a certificate: name one with --cert and --key",
+    "bad certificate": "the broker rejects the certificate {cert}: " + _REMEDY,
+    "eof occurred": "the broker ended the TLS handshake: does it accept {cert}?",
     "wrong version number": "the broker does not speak TLS at this port: mqtt:// instead of mqtts://, or"
     " another port",
 }
-"""By words of the alert that the broker sent."""
+"""Messages by words of the broker's TLS alert."""
 
 
-_FOR_GOOD = _UNKNOWN_SIGNERS | {62, 64}
-"""Of what is wrong with the broker's certificate: who signed it, and for whom it is."""
-_SAID_FOR_GOOD = (
+_LASTING_CODES = _UNKNOWN_SIGNERS | {62, 64}
+"""Verification errors that last: an unknown signer, or another host."""
+_LASTING_ALERTS = (
     "certificate revoked",
     "unknown ca",
     "certificate required",
@@ -50,7 +50,7 @@ _SAID_FOR_GOOD = (
 
 
 def make_context(files: TlsFiles) -> ssl.SSLContext:
-    """Trust this authority (the system's where there is none) and show this pair; `ConfigError`."""
+    """Trust this authority (the system's if None) and present this certificate; `ConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -65,7 +65,7 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Show the pair that lies in the files now; `ConfigError` where it is none."""
+    """Present the certificate and key that the files hold now; `ConfigError` if they do not match."""
     if files.certificate is None:
         return
     try:
@@ -76,7 +76,7 @@ def load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def explain(trouble: BaseException | str | None, address: BrokerAddress) -> str:
-    """Why a connection failed, and what to do about it; empty where nothing is known."""
+    """Why a connection failed, and the remedy; empty if unknown."""
     files = address.tls or TlsFiles()
     names = {"host": address.host, "ca": files.ca, "cert": files.certificate}
     if isinstance(trouble, ssl.SSLCertVerificationError):
@@ -93,8 +93,8 @@ def explain(trouble: BaseException | str | None, address: BrokerAddress) -> str:
 
 
 def is_lasting(trouble: BaseException | str | None) -> bool:
-    """Whether no further try will mend it; a clock that is set later, or a renewed certificate, may."""
+    """Whether retries cannot succeed; a corrected clock or a renewed certificate may mend the others."""
     if isinstance(trouble, ssl.SSLCertVerificationError):
-        return trouble.verify_code in _FOR_GOOD
+        return trouble.verify_code in _LASTING_CODES
     plain = str(trouble or "").lower().replace("_", " ")
-    return any(words in plain for words in _SAID_FOR_GOOD)
+    return any(words in plain for words in _LASTING_ALERTS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from edge_client.transport.object_store.http import Web
+from edge_client.transport.object_store.http import HttpClient
 from edge_server.config.object_store import EMBEDDED, ObjectStoreSettings
 from edge_server.transport.object_store.http_service import serve_objects
 from edge_server.transport.object_store.signed_urls import (
@@ -40,7 +40,7 @@ def open_object_store(settings: ObjectStoreSettings, folder: Path) -> Iterator[O
 
 
 def _object_store(settings: ObjectStoreSettings, signer: UrlSigner) -> ObjectStore:
-    web = Web(ca=settings.ca, timeout_s=PATIENCE_S)
+    web = HttpClient(ca=settings.ca, timeout_s=PATIENCE_S)
     above = int(settings.threshold_mb * 10**6)
     return ObjectStore(signer, web, above=above, seconds=settings.url_minutes * 60)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.echo_test import Echo
+from edge_client.transport.echo_test import EchoTest
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link
 from schemas.errors import PeerError
@@ -39,7 +39,7 @@ class BrokerConnection:
             filters=(*filters, echo),
             longest_delay_s=LONGEST_DELAY_S,
         )
-        self.echo = Echo(echo, lambda payload: self.link.echo(echo, payload))
+        self.echo = EchoTest(echo, lambda payload: self.link.echo(echo, payload))
 
     @property
     def chunk_bytes(self) -> int | None:
@@ -53,7 +53,7 @@ class BrokerConnection:
         """
         match event:
             case Arrived(topic, payload):
-                return None if self.echo.hears(topic, payload, now) else (_device_topic(topic), payload)
+                return None if self.echo.receive(topic, payload, now) else (_device_topic(topic), payload)
             case LinkUp(session):
                 self.trouble, self.session = "", session
                 self.link.handle(event)

@@ -27,7 +27,7 @@ def begin(
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     transfers, fetches = http_transfers.fetch(
-        http_transfers.readdressed(ObjectStoreTransfers(), task), task, missing.values()
+        http_transfers.with_new_addresses(ObjectStoreTransfers(), task), task, missing.values()
     )
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():

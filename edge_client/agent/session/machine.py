@@ -174,12 +174,14 @@ def _remembered(session: Session, snapshot: SessionSnapshot, present: Mapping[st
         known, task=task, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S
     )
     # The server is about to offer the task again, with a fresh address for the upload.
-    return reporting, [] if http_transfers.belongs_there(task, result) else results.result_messages(result)
+    return reporting, [] if http_transfers.goes_to_object_store(result, task) else results.result_messages(
+        result
+    )
 
 
 def _repeat(session: Session, task: Task, now: float) -> Step:
     """Answer a repeated offer of the task at hand: accept it again, or send its result again."""
-    session = replace(session, transfers=http_transfers.readdressed(session.transfers, task))
+    session = replace(session, transfers=http_transfers.with_new_addresses(session.transfers, task))
     if session.transfers.putting is not None:
         return session, [_reply(session, task)]
     if session.result is None:

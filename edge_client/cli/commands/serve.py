@@ -26,7 +26,7 @@ from edge_client.system.malloc import share_one_heap
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.inference.service.health_writer import ServiceNotes
+    from edge_client.inference.service.health_writer import HealthWriter
     from edge_client.inference.service.model_source import Source
     from edge_client.inference.service.mqtt import MqttChannel
     from edge_client.inference.service.predictor import Predictor
@@ -97,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     share_one_heap()
     _import_http()
-    from edge_client.inference.service.http import Web
+    from edge_client.inference.service.http import PredictionServer
     from edge_client.inference.service.lifecycle import PredictionService
     from edge_client.inference.service.metrics import RequestMetrics
     from edge_client.inference.service.predictor import Predictor
@@ -106,18 +106,18 @@ def execute(args: argparse.Namespace) -> int:
     named = {"federation": args.federation, "device": args.device_id} if args.broker else {}
     begin_log(args, level=level, **named)
     source = _source(args)
-    notes = _notes(source)
-    predictor = Predictor(source, RequestMetrics(), notes)
+    health = _health(source)
+    predictor = Predictor(source, RequestMetrics(), health)
     predictor.refresh()
     if predictor.model is None and args.model is not None:
         raise ConfigError(predictor.trouble)
     other = _mqtt_door(args, predictor)
     try:
-        web = Web((args.host, args.port), predictor, max_body=args.max_body)
+        web = PredictionServer((args.host, args.port), predictor, max_body=args.max_body)
     except OSError as error:
         remedy = "name another with --host and --port"
         raise ConfigError(f"cannot listen at {args.host}:{args.port}: {error.strerror}; {remedy}") from error
-    serving = PredictionService(predictor, web, other=other, poll_s=args.poll_s, notes=notes)
+    serving = PredictionService(predictor, web, other=other, poll_s=args.poll_s, health=health)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: serving.stop())
     signal.signal(signal.SIGHUP, lambda *_: serving.look_now())
@@ -154,12 +154,12 @@ def _source(args: argparse.Namespace) -> Source:
     return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust)
 
 
-def _notes(source: Source) -> ServiceNotes | None:
+def _health(source: Source) -> HealthWriter | None:
     """Who watches a model after a rollout reads how serving it goes, beside it in its slot."""
-    from edge_client.inference.service.health_writer import ServiceNotes
+    from edge_client.inference.service.health_writer import HealthWriter
     from edge_client.inference.service.model_source import SlotSource
 
-    return ServiceNotes(source.slots) if isinstance(source, SlotSource) else None
+    return HealthWriter(source.slots) if isinstance(source, SlotSource) else None
 
 
 def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttChannel | None:

@@ -1,1 +1,1 @@
-"""A network as ONNX operators apart from its weights: drawn once, filled in wherever the weights are."""
+"""ONNX export in two steps: the graph without weights, drawn once, and the weights filled in anywhere."""

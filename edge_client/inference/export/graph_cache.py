@@ -1,8 +1,7 @@
-"""The graphs that were drawn on this machine, kept for the next process that exports such a network.
+"""Cache of the graphs drawn on this machine, for later exports of the same kind of network.
 
-They lie in `$EDGE_GRAPHS`, or else in `edge-federation/graphs` below `$XDG_CACHE_HOME` (`~/.cache` unless
-that is set), in a folder per kind of network. What is found there is only tried: `export` compares what it
-computes with torch.
+The cache is `$EDGE_GRAPHS`, by default `edge-federation/graphs` below `$XDG_CACHE_HOME` (`~/.cache`), with a
+folder per kind of network. A cached graph is not trusted: `onnx` compares its outputs with torch.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from torch import nn
@@ -22,19 +22,18 @@ from edge_client.system.hardware.versions import release
 log = logging.getLogger(__name__)
 
 TRIED = 8
-"""Graphs of one kind that are looked at, the newest first: each costs a comparison."""
+"""Number of graphs of one kind that are tried, the newest first: each costs a comparison."""
 
 
-def known_graphs(module: nn.Module, input_shape: tuple[int, ...]) -> list[bytes]:
-    """The graphs that may be this network's."""
+def known_graphs(module: nn.Module, input_shape: tuple[int, ...]) -> Iterator[bytes]:
+    """Yield the cached graphs that may fit this network."""
     with contextlib.suppress(OSError, RuntimeError):
         paths = sorted(_folder(module, input_shape).glob("*.onnx"), key=_age, reverse=True)
-        return [path.read_bytes() for path in paths[:TRIED] if path.stat().st_size <= MAX_GRAPH_BYTES]
-    return []
+        yield from [path.read_bytes() for path in paths[:TRIED] if path.stat().st_size <= MAX_GRAPH_BYTES]
 
 
 def keep_graph(module: nn.Module, input_shape: tuple[int, ...], graph: bytes) -> None:
-    """Keep a graph; where there is no place for it, it is drawn again another time."""
+    """Store a graph; a failure is only logged, since the graph can be drawn again."""
     if len(graph) > MAX_GRAPH_BYTES:
         return
     try:
@@ -49,10 +48,9 @@ def _age(path: Path) -> float:
 
 
 def _folder(module: nn.Module, input_shape: tuple[int, ...]) -> Path:
-    """Networks are of a kind where their classes and the names of their weights are the same.
+    """The folder of networks with the same class and weight names, drawn by the same code and libraries.
 
-    What was drawn by other libraries, or by other code than this, is of another kind. Raises `RuntimeError`
-    where there is no home.
+    Raises `RuntimeError` if there is no home directory.
     """
     code = hashlib.sha256(Path(__file__).with_name("graph_export.py").read_bytes()).hexdigest()
     versions = [release(name) or "none" for name in ("torch", "onnx", "onnxscript")]

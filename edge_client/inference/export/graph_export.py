@@ -1,8 +1,7 @@
-"""Drawing a network's graph: what torch's exporter makes of it, with the weights left open.
+"""Draws a network's graph with torch's exporter: an ONNX model whose weights are inputs of any shape.
 
-A graph is an ONNX model whose weights are inputs, named as in the module's state and of any shape. So it
-serves every sub-model in which the same operators do the same, and nothing of a weight is folded into it.
-This takes 5 to 20 seconds of processor time, nearly all of it torch's: `graph_cache` keeps finished graphs.
+The inputs are named as in the module's state, and no weight is folded into the graph, so that it fits every
+sub-model with the same operators. Drawing takes 5 to 20 seconds of processor time, nearly all of it in torch.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from edge_client.inference.export.weights import (
 from edge_client.models.modes import evaluating
 
 INFERRED = "inferred"
-"""The shape that flattens whatever comes: the batch as it is, and one axis for all the rest."""
+"""Name of the shape that flattens any input: the batch axis, and one axis for all others."""
 
 
 def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
-    """The graph of `module`, which takes [N, *input_shape]; raises `ExportRefused` where torch cannot."""
+    """The graph of `module` for inputs [N, *input_shape]; raises `ExportRefused` if torch cannot export."""
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     try:
         with evaluating(module), _quiet():
-            # Two examples, since torch.export takes an axis of one for a constant.
+            # Two examples, since torch.export treats an axis of size one as a constant.
             program = torch.onnx.export(
                 module,
                 (torch.zeros(2, *input_shape, device=device),),
@@ -58,7 +57,7 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
     except ExportRefused:
         raise
     except Exception as error:
-        # The exporter raises whatever the user's own module raises, besides many classes of its own.
+        # The exporter raises the errors of the user's module, and many classes of its own.
         raise ExportRefused(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
     model: onnx.ModelProto = program.model_proto
     _infer_flattening(model.graph)
@@ -71,7 +70,7 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
 
 
 def _open_weights(program: torch.onnx.ONNXProgram, module: nn.Module) -> None:
-    """Make inputs of the weights, before anything is folded."""
+    """Turn the weights into inputs before anything is folded."""
     graph, weights = program.model.graph, weights_of(module)
     for name in [name for name in graph.initializers if name in weights]:
         value = graph.initializers.pop(name)
@@ -80,9 +79,9 @@ def _open_weights(program: torch.onnx.ONNXProgram, module: nn.Module) -> None:
 
 
 def _infer_flattening(graph: onnx.GraphProto) -> None:
-    """Let the size of what is flattened be inferred: it is another one in every sub-model."""
-    constants = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    shapes = {one.name: one.type.tensor_type.shape.dim for one in graph.value_info}
+    """Let the flattened size be inferred, because it differs between sub-models."""
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
     found = False
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[0] not in shapes or node.input[1] not in constants:
@@ -92,30 +91,31 @@ def _infer_flattening(graph: onnx.GraphProto) -> None:
         if batch.dim_param and features and constants[node.input[1]].tolist() == [-1, features]:
             found = True
             node.input[1] = INFERRED
-            # Its zero means the batch, not an axis of nothing.
+            # A zero in the shape means the batch axis, not an empty one.
             del node.attribute[:]
     if found:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, -1], np.int64), INFERRED))
 
 
 def _depth_wise(graph: onnx.GraphProto) -> list[str]:
-    """The weights of convolutions with a group per channel: of groups, too, a sub-model has others."""
+    """The weights of convolutions with a group per channel, whose number differs between sub-models."""
     shapes = {
-        one.name: [axis.dim_value for axis in one.type.tensor_type.shape.dim] for one in graph.input[1:]
+        weight.name: [axis.dim_value for axis in weight.type.tensor_type.shape.dim]
+        for weight in graph.input[1:]
     }
     found = set()
     for node in graph.node:
-        groups = [one.i for one in node.attribute if node.op_type == "Conv" and one.name == "group"]
+        groups = [entry.i for entry in node.attribute if node.op_type == "Conv" and entry.name == "group"]
         if groups and groups[0] > 1 and shapes.get(node.input[1], [])[:2] == [groups[0], 1]:
             found.add(node.input[1])
     return sorted(found)
 
 
 def _strip(model: onnx.ModelProto) -> None:
-    """Drop what is of one sub-model, or of this machine: shapes, what nobody uses, the exporter's notes."""
+    """Drop shapes, unused constants and the exporter's notes, which concern one sub-model or this machine."""
     graph = model.graph
-    used = {name for node in graph.node for name in node.input} | {one.name for one in graph.output}
-    constants = [one for one in graph.initializer if one.name in used]
+    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    constants = [constant for constant in graph.initializer if constant.name in used]
     del graph.initializer[:]
     graph.initializer.extend(constants)
     del graph.value_info[:]
@@ -129,7 +129,7 @@ def _strip(model: onnx.ModelProto) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's prints, warnings and log lines; what goes wrong is raised anyway."""
+    """Suppress the exporter's prints, warnings and log lines; errors are still raised."""
     loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -1,7 +1,7 @@
-"""A trained network as one ONNX file for a board to serve: checked, compared with torch, put in place.
+"""Exports a trained network as one ONNX file: checked, compared with torch, and put in place.
 
-Its graph is one that came with the task or was drawn here before, as long as it computes what torch does;
-only else is it drawn by torch's exporter, which takes a hundred times as long as all the rest.
+The graph comes from the task or the cache if it computes what torch does. Only otherwise does torch's
+exporter draw it, which takes a hundred times as long as all the rest.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -40,14 +40,14 @@ __all__ = ["MAX_GRAPH_BYTES", "OPSET", "ExportRefused", "ExportReport", "export_
 log = logging.getLogger(__name__)
 
 IR_VERSION = 8
-"""The file format that came with opset 18, so that onnxruntime 1.17 reads the file too."""
+"""The file format of opset 18, which onnxruntime 1.17 can read."""
 TOLERANCE = 1e-4
-"""Largest difference from torch: absolute up to outputs of 1, relative above, as float32 has but 7 digits."""
+"""Largest difference from torch: absolute for outputs up to 1, relative above."""
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The file as written: its sha256 in hex, its size, and how far it differs from torch at most."""
+    """The written file: its sha256 in hex, its size, and its largest difference from torch."""
 
     path: Path
     sha256: str
@@ -66,11 +66,11 @@ def export_onnx(
     sample: Pixels | None = None,
     graphs: Iterable[bytes] = (),
 ) -> ExportReport:
-    """Write `module` to `path` with a free batch axis and all it takes to use it in its metadata.
+    """Write `module` to `path`, with a free batch axis and the metadata that a runtime needs.
 
-    `input_shape` is [C, H, W], `sample` raw images [N, C, H, W] to compare on besides random ones; keys of
-    `provenance` get the prefix `fl.`. `graphs` are tried before any other. Raises `ExportRefused`, and then
-    leaves `path` as it was.
+    `input_shape` is [C, H, W]; `sample` are raw images [N, C, H, W] for the comparison, besides random ones.
+    Keys of `provenance` get the prefix `fl.`. `graphs` are tried first. Raises `ExportRefused` and then does
+    not change `path`.
     """
     describe = partial(_describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance)
     made = _first_that_computes(
@@ -82,17 +82,14 @@ def export_onnx(
 
 
 def find_graph(module: nn.Module, input_shape: tuple[int, ...], graphs: Iterable[bytes] = ()) -> bytes:
-    """The first graph that computes what `module` does: of `graphs`, of those drawn here, or a new one.
-
-    Raises `ExportRefused`.
-    """
+    """The first graph of `graphs`, the cache or the exporter that fits `module`; raises `ExportRefused`."""
     probes = _probes(input_shape, Preprocessing(), None)
     return _first_that_computes(module, input_shape, graphs, describe=lambda _: None, probes=probes).graph
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A model that computes what torch does, and the graph that it was made of."""
+    """A model that computes what torch does, and its graph."""
 
     graph: bytes
     data: bytes
@@ -108,16 +105,16 @@ def _first_that_computes(
     probes: Sequence[Inputs],
 ) -> _Made:
     expected = [logits(module, inputs) for inputs in probes]
-    if not all(np.isfinite(one).all() for one in expected):
+    if not all(np.isfinite(outputs).all() for outputs in expected):
         raise ExportRefused("the export differs from torch by nan: torch itself computes no numbers")
-    for graph in chain(graphs, _from_shelf(module, input_shape)):
+    for graph in chain(graphs, known_graphs(module, input_shape)):
         try:
             _check_size(graph)
-            # Small outputs are no excuse for a graph of something else.
+            # Without a least size of 1, so that small outputs do not hide the graph of another network.
             return _made(graph, module, input_shape, describe, probes, expected, least=0.0)
         except ExportRefused as error:
             log.info("a graph is not used: %s", error)
-    # Imported here: with a given graph the exporter is not needed, and it takes half a minute to load.
+    # Imported here: the exporter takes half a minute to load and is not needed with a given graph.
     from edge_client.inference.export.graph_export import draw
 
     log.info("drawing the graph of %s, which takes a while", type(module).__name__)
@@ -131,11 +128,6 @@ def _check_size(graph: bytes) -> None:
         raise ExportRefused(f"it has {len(graph)} bytes, at most {MAX_GRAPH_BYTES} are read")
 
 
-def _from_shelf(module: nn.Module, input_shape: tuple[int, ...]) -> Iterator[bytes]:
-    """As `known_graphs`, which are looked for only where nothing better was given."""
-    yield from known_graphs(module, input_shape)
-
-
 def _made(
     graph: bytes,
     module: nn.Module,
@@ -145,7 +137,7 @@ def _made(
     expected: Sequence[Inputs],
     least: float = 1.0,
 ) -> _Made:
-    """Raises `ExportRefused`; outputs that are smaller than `least` need only be as exact as those."""
+    """Fill and check a graph; the tolerance is relative to outputs of at least `least`."""
     model = fill(graph, module, input_shape)
     describe(model)
     data = model.SerializeToString(deterministic=True)
@@ -168,7 +160,7 @@ def _describe(
     preprocessing: Preprocessing,
     provenance: Mapping[str, str],
 ) -> None:
-    """Set the metadata; drop any that a graph has brought."""
+    """Set the metadata, and drop those of the graph."""
     model.ir_version = IR_VERSION
     model.doc_string = ""
     graph = model.graph
@@ -185,7 +177,7 @@ def _describe(
 def _probes(
     input_shape: tuple[int, ...], preprocessing: Preprocessing, sample: Pixels | None
 ) -> list[Inputs]:
-    """Inputs to compare on, at batch sizes 1 and 3: random ones, and the sample's."""
+    """Inputs for the comparison at batch sizes 1 and 3: random ones, and the sample's."""
     noise = np.random.default_rng(0).standard_normal((3, *input_shape), dtype=np.float32)
     if sample is None or len(sample) == 0:
         return [noise[:1], noise]
@@ -196,16 +188,18 @@ def _probes(
 def _compare(
     data: bytes, probes: Sequence[Inputs], expected: Sequence[Inputs], least: float
 ) -> tuple[float, float]:
-    """Largest absolute difference of outputs, NaN when ONNX computes one, and the largest allowed."""
+    """Largest absolute difference of outputs (NaN if ONNX computes one), and the largest allowed."""
     try:
         computed = _run(data, probes)
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
         raise ExportRefused(f"onnxruntime cannot run the export: {first_line(error)}") from error
-    if any(one.shape != two.shape for one, two in zip(computed, expected, strict=True)):
+    if any(ours.shape != torchs.shape for ours, torchs in zip(computed, expected, strict=True)):
         raise ExportRefused("the export gives outputs of another shape than torch")
-    difference = np.max([np.abs(one - two).max() for one, two in zip(computed, expected, strict=True)])
-    largest = np.max([np.abs(one).max() for one in expected])
+    difference = np.max(
+        [np.abs(ours - torchs).max() for ours, torchs in zip(computed, expected, strict=True)]
+    )
+    largest = np.max([np.abs(outputs).max() for outputs in expected])
     return float(difference), TOLERANCE * max(least, float(largest))
 
 

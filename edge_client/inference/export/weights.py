@@ -1,7 +1,7 @@
-"""Filling a graph with a network's weights: an ONNX model that nothing else is needed for.
+"""Fills a graph with a network's weights, which makes a complete ONNX model.
 
-A graph may have come from elsewhere. It is looked at as any other input, and onnxruntime, which folds what
-the weights make constant (batch norms into convolutions), is not given one that fails.
+A graph is untrusted input and is checked before onnxruntime folds what the weights make constant (batch
+norms into convolutions).
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ OPSET = 18
 """The exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes."""
 INPUT, OUTPUT = "input", "logits"
 DEPTH_WISE = "depth-wise"
-"""The note with which a graph names the weights of its depth-wise convolutions."""
+"""Metadata key under which a graph names the weights of its depth-wise convolutions."""
 MAX_GRAPH_BYTES = 2 * 1024 * 1024
-"""Weights are left out of a graph: one of a thousand layers is a tenth of that."""
+"""Far above the size of a graph, which has no weights: a thousand layers take a tenth of it."""
 _NUMBERS = frozenset({torch.float16, torch.float32, torch.float64})
 
 
 class ExportRefused(EdgeError):
-    """The network cannot be exported, or its ONNX form does not compute the same; no file was written."""
+    """The network cannot be exported, or its ONNX form computes something else; no file was written."""
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
-    """What of a module's state a graph leaves open."""
+    """The tensors of a module's state that are inputs of its graph."""
     return {name: tensor for name, tensor in module.state_dict().items() if tensor.dtype in _NUMBERS}
 
 
 def fill(graph: bytes, module: nn.Module, input_shape: tuple[int, ...]) -> ModelProto:
-    """The model that `graph` and the weights of `module` make; raises `ExportRefused` for what is none."""
+    """The model of `graph` with the weights of `module`; raises `ExportRefused` for an invalid graph."""
     model = _read(graph)
     _check(model, input_shape)
     weights = weights_of(module)
     inputs, opened = model.graph.input[:1], model.graph.input[1:]
-    for one in opened:
-        tensor = weights.get(one.name)
+    for weight in opened:
+        tensor = weights.get(weight.name)
         if tensor is None:
-            raise ExportRefused(f"the graph needs {one.name!r}, which is no weight of this network")
-        filled = onnx.numpy_helper.from_array(tensor.detach().cpu().numpy(), one.name)
-        if filled.data_type != one.type.tensor_type.elem_type:
-            raise ExportRefused(f"the graph has {one.name!r} of another type than this network")
+            raise ExportRefused(f"the graph needs {weight.name!r}, which is no weight of this network")
+        filled = onnx.numpy_helper.from_array(tensor.detach().cpu().numpy(), weight.name)
+        if filled.data_type != weight.type.tensor_type.elem_type:
+            raise ExportRefused(f"the graph has {weight.name!r} of another type than this network")
         model.graph.initializer.append(filled)
     del model.graph.input[:]
     model.graph.input.extend(inputs)
@@ -58,10 +58,12 @@ def fill(graph: bytes, module: nn.Module, input_shape: tuple[int, ...]) -> Model
 
 
 def _count_groups(model: ModelProto) -> None:
-    """A depth-wise convolution has a group per channel: how many there are is for the weights to say."""
-    noted = {one.key: one.value for one in model.metadata_props}
+    """Set the groups of depth-wise convolutions, one per channel, from the shapes of their weights."""
+    noted = {entry.key: entry.value for entry in model.metadata_props}
     depth_wise = noted.get(DEPTH_WISE, "").split()
-    channels = {one.name: one.dims[0] for one in model.graph.initializer if one.name in depth_wise}
+    channels = {
+        weight.name: weight.dims[0] for weight in model.graph.initializer if weight.name in depth_wise
+    }
     for node in model.graph.node:
         for attribute in node.attribute if node.op_type == "Conv" else ():
             if attribute.name == "group":
@@ -72,14 +74,14 @@ def _read(graph: bytes) -> ModelProto:
     try:
         return onnx.load_model_from_string(graph)
     except Exception as error:
-        # protobuf's exceptions are of another class in every version of it.
+        # protobuf's exception classes differ between its versions.
         raise ExportRefused(f"the graph is not valid ONNX: {first_line(error)}") from error
 
 
 def _check(model: ModelProto, input_shape: tuple[int, ...]) -> None:
-    """Only operators of ONNX itself, nothing outside the file, one input and one output."""
+    """Check for ONNX's own operators, no external data, and the expected input and output."""
     graph = model.graph
-    if [(one.domain, one.version) for one in model.opset_import] != [("", OPSET)] or model.functions:
+    if [(opset.domain, opset.version) for opset in model.opset_import] != [("", OPSET)] or model.functions:
         raise ExportRefused(f"the graph is not of opset {OPSET} alone")
     for node in nodes(graph):
         if node.domain:
@@ -88,7 +90,7 @@ def _check(model: ModelProto, input_shape: tuple[int, ...]) -> None:
         raise ExportRefused("the graph refers to data outside of it")
     if not graph.input or (graph.input[0].name, *_sizes(graph.input[0])) != (INPUT, *input_shape):
         raise ExportRefused(f"the graph does not take {list(input_shape)} as {INPUT!r}")
-    if [one.name for one in graph.output] != [OUTPUT]:
+    if [output.name for output in graph.output] != [OUTPUT]:
         raise ExportRefused(f"the graph does not give {OUTPUT!r}")
     try:
         onnx.checker.check_model(model)
@@ -97,7 +99,7 @@ def _check(model: ModelProto, input_shape: tuple[int, ...]) -> None:
 
 
 def nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Every node, those of graphs inside it as well."""
+    """Every node, including those of inner graphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -110,30 +112,30 @@ def _has_graph(attribute: AttributeProto) -> bool:
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor that the graph holds itself."""
+    """Every tensor in the graph, including those of inner graphs."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
     for node in graph.node:
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
-            for one in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (one.values, one.indices)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
             for inner in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
                 yield from _tensors(inner)
 
 
 def _sizes(value: onnx.ValueInfoProto) -> tuple[int, ...]:
-    """All axes but the batch's."""
+    """All axes except the batch axis."""
     return tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim[1:])
 
 
 def _folded(model: ModelProto) -> ModelProto:
-    """The model as onnxruntime simplifies it, in operators of ONNX itself."""
+    """The model as onnxruntime simplifies it, with ONNX's own operators."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    # Beyond that come operators that no other runtime knows.
+    # Higher levels use operators that only onnxruntime knows.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
         options.optimized_model_filepath = str(Path(folder) / "folded.onnx")
@@ -149,8 +151,8 @@ def _folded(model: ModelProto) -> ModelProto:
 
 
 def _sorted(model: ModelProto) -> ModelProto:
-    """The same bytes for the same network: onnxruntime keeps weights in no order, and names all it knows."""
-    weights = sorted(model.graph.initializer, key=lambda one: one.name)
+    """Sort weights and opsets, so that equal networks give equal bytes."""
+    weights = sorted(model.graph.initializer, key=lambda weight: weight.name)
     del model.graph.initializer[:], model.opset_import[:]
     model.graph.initializer.extend(weights)
     model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
@@ -158,5 +160,5 @@ def _sorted(model: ModelProto) -> ModelProto:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__

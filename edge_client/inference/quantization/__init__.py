@@ -1,1 +1,1 @@
-"""Smaller and faster forms of an exported network: made, measured here, and the best of them kept."""
+"""Makes smaller and faster variants of an export, measures them on the device, and keeps the best."""

@@ -1,4 +1,4 @@
-"""The variants' files: an export as 16-bit floats, and as 8-bit integers (onnxruntime's static quantisation).
+"""Makes variants of an export: 16-bit floats, and 8-bit integers (onnxruntime's static quantisation).
 
 Needs `onnx`: import it late.
 """
@@ -21,23 +21,23 @@ from edge_client.data.dataset import Inputs
 
 CALIBRATION_EXAMPLES = 128
 CALIBRATION_BATCH = 16
-"""Calibrating keeps all activations of a batch."""
+"""Examples per batch; calibration keeps all activations of a batch in memory."""
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
-"""What tells the quantiser that batch norms are folded already, as the exporter has done."""
+"""Metadata by which the quantiser knows that batch norms are folded already."""
 
 
-def half(data: bytes, said: Mapping[str, str]) -> bytes:
-    """The model in `data` with 16-bit floats inside and float32 at both ends; `said` is its metadata."""
+def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
+    """The model in `data` with 16-bit floats inside and float32 at both ends; with its metadata."""
     converted = ONNXModel(convert_float_to_float16(onnx.load_from_string(data), keep_io_types=True))
-    # The casts of inputs stand at the end otherwise, which onnxruntime alone puts up with.
+    # Without sorting, the casts of inputs stand at the end, which only onnxruntime accepts.
     converted.topological_sort()
-    return _written(converted.model, said)
+    return _written(converted.model, metadata)
 
 
-def quantised(data: bytes, inputs: Inputs, said: Mapping[str, str]) -> bytes:
+def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes:
     """The model in `data` with 8-bit weights, a scale per channel, and 8-bit activations.
 
-    `inputs` [N, C, H, W], preprocessed, are what activations' ranges are taken from; `said` is the metadata.
+    The ranges of activations are measured on `inputs` [N, C, H, W], preprocessed; with `metadata`.
     """
     model = onnx.load_from_string(data)
     onnx.helper.set_model_props(model, dict([_PREPARED]))
@@ -50,11 +50,11 @@ def quantised(data: bytes, inputs: Inputs, said: Mapping[str, str]) -> bytes:
             Batches(onnx_input(model), inputs),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
-            # Unsigned activations are the faster ones on x86, and as fast on Arm.
+            # Unsigned activations are faster on x86, and as fast on Arm.
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
         )
-        return _written(onnx.load(str(target)), said)
+        return _written(onnx.load(str(target)), metadata)
 
 
 def onnx_input(model: onnx.ModelProto) -> str:
@@ -74,17 +74,17 @@ class Batches(CalibrationDataReader):  # type: ignore[misc]
         return next(self._batches, None)
 
 
-def _written(model: onnx.ModelProto, said: Mapping[str, str]) -> bytes:
-    """The file, with the metadata of the export that it was made of and the variant's own."""
+def _written(model: onnx.ModelProto, metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a model with exactly this metadata."""
     del model.metadata_props[:]
-    onnx.helper.set_model_props(model, dict(sorted(said.items())))
+    onnx.helper.set_model_props(model, dict(sorted(metadata.items())))
     data: bytes = model.SerializeToString(deterministic=True)
     return data
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the quantiser logs in nobody's name; what goes wrong is raised anyway."""
+    """Drop what the quantiser logs on the root logger; errors are still raised."""
     root = logging.getLogger()
 
     def not_the_quantisers(record: logging.LogRecord) -> bool:

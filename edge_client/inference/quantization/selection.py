@@ -1,4 +1,4 @@
-"""Which variant of a network a device keeps, and why, in one sentence."""
+"""Chooses the variant of a network that a device keeps, with the reason."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from dataclasses import dataclass
 from schemas.values import Variant
 
 MAX_LOSS = 1.0
-"""In points of accuracy, unless stated."""
+"""Default limit in points of accuracy."""
 VARIANTS: tuple[Variant, ...] = ("fp32", "fp16", "int8")
 
 
 @dataclass(frozen=True)
 class VariantSettings:
-    """Which variants are tried, and how many points of accuracy the kept one must lose less than.
-
-    Without any beside `fp32` the export stays as it is.
-    """
+    """The variants to try, and the points of accuracy that the kept one must lose less than."""
 
     variants: tuple[Variant, ...] = ("fp32",)
     max_loss: float = MAX_LOSS
 
     @property
     def others(self) -> tuple[Variant, ...]:
-        """Those that have to be made."""
+        """The variants that must be made, which `fp32` is not."""
         return tuple(variant for variant in VARIANTS if variant in self.variants and variant != "fp32")
 
 
@@ -34,7 +31,7 @@ ALL = VariantSettings(VARIANTS)
 
 @dataclass(frozen=True)
 class Measured:
-    """One variant as measured here: accuracy from 0 to 1 on held-out data, milliseconds for one image."""
+    """One measured variant: accuracy from 0 to 1 on held-out data, milliseconds per image."""
 
     variant: Variant
     bytes: int
@@ -51,36 +48,38 @@ class VariantChoice:
 
 
 def choose(export: Measured, others: Sequence[Measured], *, max_loss: float = MAX_LOSS) -> VariantChoice:
-    """The fastest variant whose accuracy is less than `max_loss` points below the export's.
+    """The fastest variant (of equals, the smallest) that loses less than `max_loss` points of accuracy.
 
-    The export itself stays where there is no accuracy to go by. Equally fast ones: the smaller file.
+    Without an accuracy the export is kept.
     """
     if not others:
-        return VariantChoice(export, "no other was asked for")
+        return VariantChoice(export, "no other variant is configured")
     if export.accuracy is None:
         return VariantChoice(export, "no held-out examples here to measure another's accuracy on")
-    refused = [one for one in others if points_lost(export, one) >= max_loss]
-    fitting = [export, *(one for one in others if one not in refused)]
-    kept = min(fitting, key=lambda one: (one.latency_ms, one.bytes))
-    reasons = [_compared(export, one) for one in fitting if one is not export]
-    reasons += [f"{_compared(export, one)}, at most {max_loss:g} allowed" for one in refused]
+    refused = [variant for variant in others if points_lost(export, variant) >= max_loss]
+    fitting = [export, *(variant for variant in others if variant not in refused)]
+    kept = min(fitting, key=lambda variant: (variant.latency_ms, variant.bytes))
+    reasons = [_compared(export, variant) for variant in fitting if variant is not export]
+    reasons += [f"{_compared(export, variant)}, at most {max_loss:g} allowed" for variant in refused]
     return VariantChoice(kept, "; ".join([f"fastest at {kept.latency_ms:.3f} ms", *reasons]))
 
 
 def points_lost(export: Measured, other: Measured) -> float:
-    """How many points of accuracy another variant is below the export; negative where it is above."""
+    """Points of accuracy that another variant is below the export; negative if above."""
     if export.accuracy is None or other.accuracy is None:
         return float("inf")
-    # Accuracies are counts over counts: what is left of a difference beyond this is rounding.
+    # Accuracies are ratios of counts: smaller differences are rounding errors.
     return round((export.accuracy - other.accuracy) * 100, 6)
 
 
 def _compared(export: Measured, other: Measured) -> str:
     speed = export.latency_ms / other.latency_ms if other.latency_ms else float("inf")
-    return f"{other.variant} {speed:.2f} x as fast as {export.variant}, {_told(points_lost(export, other))}"
+    return (
+        f"{other.variant} {speed:.2f} x as fast as {export.variant}, {_loss_text(points_lost(export, other))}"
+    )
 
 
-def _told(lost: float) -> str:
+def _loss_text(lost: float) -> str:
     if lost == float("inf"):
         return "accuracy unknown"
     return f"{lost:.2f} points lost" if lost > 0 else "no accuracy lost"

@@ -14,7 +14,7 @@ from pathlib import Path
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.inference.benchmark import latencies_ms
 from edge_client.inference.model_slots import ServedModel
-from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.onnx_model import load_model
 from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantised
 from edge_client.inference.quantization.selection import Measured, VariantChoice, VariantSettings, choose
 from edge_client.storage.atomic_files import write_synced
@@ -23,12 +23,12 @@ from schemas.values import Variant
 log = logging.getLogger(__name__)
 
 SECONDS = 0.4
-"""For timing, all variants together."""
+"""For timing all variants together."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What is kept at the export's place now, and the accuracy of the export itself."""
+    """The variant that replaced the export, and the measured export itself."""
 
     choice: VariantChoice
     sha256: str
@@ -44,16 +44,15 @@ def keep_best(
     held_out: LabelledData,
     seconds: float = SECONDS,
 ) -> Tried:
-    """Replace the export at `path` by its best variant, if that is another one.
-
-    `calibration` are examples that may be looked at, `held_out` those that accuracy is measured on.
-    """
+    """Replace the export at `path` by its best variant; accuracies are measured on `held_out`."""
     data = path.read_bytes()
     files: dict[Variant, bytes] = {"fp32": data, **_made(data, path, variants, calibration)}
     models = {variant: load_model(path, threads=1, data=made) for variant, made in files.items()}
     times = latencies_ms(list(models.values()), seconds=seconds)
     measured = {
-        variant: Measured(variant, len(files[variant]), _accuracy(model, held_out), time)
+        variant: Measured(
+            variant, len(files[variant]), model.accuracy(held_out.images, held_out.labels), time
+        )
         for (variant, model), time in zip(models.items(), times, strict=True)
     }
     exported = measured.pop("fp32")
@@ -67,7 +66,7 @@ def keep_best(
 
 
 def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
-    """What a slot says of the file that is kept; `data` is what its accuracy was measured on."""
+    """The slot's note on the kept file, whose accuracy was measured on `data`."""
     kept = tried.choice.kept
     return ServedModel(
         version=version,
@@ -85,11 +84,11 @@ def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
 def _made(
     data: bytes, path: Path, variants: VariantSettings, calibration: LabelledData
 ) -> dict[Variant, bytes]:
-    """The other variants; one that cannot be made is left out, since the export can always be served."""
+    """The files of the other variants; a variant that cannot be made is left out."""
     metadata = load_model(path, threads=1, data=data).metadata
     makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
-        "fp16": lambda said: half(data, said),
-        "int8": lambda said: quantised(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), said),
+        "fp16": lambda noted: half(data, noted),
+        "int8": lambda noted: quantised(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), noted),
     }
     parent = hashlib.sha256(data).hexdigest()
     made: dict[Variant, bytes] = {}
@@ -100,10 +99,6 @@ def _made(
         try:
             made[variant] = makers[variant]({**metadata, "fl.variant": variant, "fl.parent": parent})
         except Exception as error:
-            # The quantiser raises whatever it meets in a network that it does not know.
+            # The quantiser raises arbitrary errors for networks that it does not support.
             log.warning("%s is not tried: %s: %s", variant, type(error).__name__, str(error)[:200])
     return made
-
-
-def _accuracy(model: LoadedModel, held_out: LabelledData) -> float | None:
-    return model.accuracy(held_out.images, held_out.labels)

@@ -1,1 +1,1 @@
-"""`edge-client serve`: the current model behind HTTP and MQTT, exchanged without dropping a request."""
+"""`edge-client serve`: the current model over HTTP and MQTT, replaced without dropping a request."""

@@ -1,7 +1,7 @@
-"""How serving a model goes: a note beside it, `health.json`. Whoever serves it writes, a watch reads.
+"""`health.json` in a slot: counts of the processes that serve its model, and of their requests.
 
-Counted are processes that began to serve it (before they load it), and those that ended well or went over to
-another model: one that began and never ended has crashed, for another begins only after it.
+A process counts a start before it loads the model, and an end when it exits or serves another model. Since
+processes start one after the other, a start without an end is a crash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FILE = "health.json"
 
 
 class Health(Frozen):
-    """Of the model with that digest: `starts` and `ends` of what serves it, requests, milliseconds in all.
+    """Counts for the model with that digest; `busy_ms` is the sum over its requests.
 
-    `refusals` are starts that ended before they served it: the file could not be loaded, or is not trusted.
+    `refusals` are starts whose model could not be loaded or is not trusted.
     """
 
     digest: Digest
@@ -38,44 +38,44 @@ class Health(Frozen):
 
     @property
     def crashes(self) -> int:
-        """How many have begun and not ended, but for the last, which may be serving now."""
+        """Number of starts without an end, except the last one, which may be serving now."""
         return max(0, self.starts - self.ends - 1)
 
     @property
     def error_rate(self) -> float:
-        """The share of requests that failed."""
+        """Share of requests that failed."""
         return self.errors / self.requests if self.requests else 0.0
 
     @property
     def mean_ms(self) -> float | None:
-        """Milliseconds for a request, in the mean."""
+        """Mean milliseconds per answered request."""
         answered = self.requests - self.errors
         return self.busy_ms / answered if answered > 0 else None
 
     def started(self) -> Health:
-        """A process begins to serve it."""
+        """Count a start."""
         return self.model_copy(update={"starts": self.starts + 1})
 
     def ended(self) -> Health:
-        """A process has ended well, or serves another model now."""
+        """Count an end."""
         return self.model_copy(update={"ends": self.ends + 1})
 
     def refused(self) -> Health:
-        """It could not be served."""
+        """Count a model that could not be served."""
         return self.model_copy(update={"refusals": self.refusals + 1})
 
     def answered(self, milliseconds: float) -> Health:
-        """A request was answered."""
+        """Count an answered request."""
         more = {"requests": self.requests + 1, "busy_ms": self.busy_ms + milliseconds}
         return self.model_copy(update=more)
 
     def failed(self) -> Health:
-        """A request that was in order was not answered."""
+        """Count a valid request without an answer."""
         return self.model_copy(update={"requests": self.requests + 1, "errors": self.errors + 1})
 
 
 def read_health(folder: Path, digest: str) -> Health:
-    """The health of the model in that slot; of another model, or a file that is none, a fresh one."""
+    """The health of the model in that slot; zeros if the file is invalid or of another model."""
     try:
         health = Health.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):
@@ -84,10 +84,7 @@ def read_health(folder: Path, digest: str) -> Health:
 
 
 def write_health(folder: Path, health: Health) -> None:
-    """Write it all at once; where the disk takes nothing the model is served all the same.
-
-    It need not survive a power cut, and is written often.
-    """
+    """Replace the file, without a sync, since it is written often; a failure is only logged."""
     try:
         write_synced(folder / FILE, health.model_dump_json().encode(), durable=False)
     except OSError as error:

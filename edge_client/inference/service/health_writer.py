@@ -1,6 +1,6 @@
-"""What whoever serves from a slot notes of it, for the watch after a rollout: see `health`.
+"""Writes the health of the served model (see `health`), which a rollout watches.
 
-A start is on disk before the model is loaded: one that takes the process down has begun and not ended.
+A start is written before the model is loaded, so that a model which crashes the process is counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edge_client.inference.service.health import Health, read_health, write_heal
 
 @dataclass
 class _Note:
-    """The health of the model in one slot, and whether it is to be written."""
+    """The health of the model in one slot; `new` if it is not written yet."""
 
     folder: Path
     health: Health
@@ -31,64 +31,64 @@ class _Note:
             write_health(self.folder, self.health)
 
 
-class ServiceNotes:
-    """Notes on the models of one device's slots; any thread may say how a request went."""
+class HealthWriter:
+    """Counts starts, ends and requests of the models in one device's slots; thread-safe."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots, self._lock = slots, threading.Lock()
-        self._serves: _Note | None = None
-        self._tried: _Note | None = None
+        self._serving: _Note | None = None
+        self._loading: _Note | None = None
 
-    def tries(self) -> None:
-        """The model in use is about to be loaded."""
+    def loading(self) -> None:
+        """Count a start of the model in use, which is about to be loaded."""
         now = self._slots.current()
-        if now is None or (self._serves is not None and self._serves.health.digest == now.model.digest):
+        if now is None or (self._serving is not None and self._serving.health.digest == now.model.digest):
             return
         health = read_health(now.folder, now.model.digest)
-        self._tried = _Note(now.folder, health.started())
-        self._tried.save()
+        self._loading = _Note(now.folder, health.started())
+        self._loading.save()
 
-    def serves(self) -> None:
-        """It was loaded, and answers from now on."""
-        if self._tried is None:
+    def loaded(self) -> None:
+        """Count requests for the loaded model from now on."""
+        if self._loading is None:
             return
         with self._lock:
             self._end()
-            self._serves, self._tried = self._tried, None
+            self._serving, self._loading = self._loading, None
 
-    def refuses(self) -> None:
-        """It cannot be served; the one before goes on."""
-        if self._tried is not None:
-            self._tried.change(self._tried.health.refused().ended())
-            self._tried.save()
-            self._tried = None
+    def load_failed(self) -> None:
+        """Count a refusal; the previous model stays in service."""
+        if self._loading is not None:
+            self._loading.change(self._loading.health.refused().ended())
+            self._loading.save()
+            self._loading = None
 
     def answered(self, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         self._count(lambda health: health.answered(seconds * 1e3))
 
     def failed(self) -> None:
-        """A request that was in order was not answered."""
+        """Count a valid request without an answer."""
         self._count(Health.failed)
 
     def save(self) -> None:
-        """Write down what is new; often enough for a watch that looks each second or so."""
+        """Write new counts; call about once a second."""
         with self._lock:
-            if self._serves is not None:
-                self._serves.save()
+            if self._serving is not None:
+                self._serving.save()
 
     def close(self) -> None:
-        """The process ends as it should."""
+        """Count the regular end of the process."""
         with self._lock:
             self._end()
-            self._serves = None
+            self._serving = None
 
     def _count(self, change: Callable[[Health], Health]) -> None:
         with self._lock:
-            if self._serves is not None:
-                self._serves.change(change(self._serves.health))
+            if self._serving is not None:
+                self._serving.change(change(self._serving.health))
 
     def _end(self) -> None:
-        if self._serves is not None:
-            self._serves.change(self._serves.health.ended())
-            self._serves.save()
+        if self._serving is not None:
+            self._serving.change(self._serving.health.ended())
+            self._serving.save()

@@ -1,6 +1,6 @@
 """The HTTP channel: `POST /predict`, `GET /healthz`, `GET /metrics`, with the standard library alone.
 
-Meant for this machine (loopback) or for behind a proxy: it asks nobody who they are.
+It is meant for loopback or behind a proxy, because it has no authentication.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from edge_client.inference.service.metrics import CONTENT_TYPE
-from edge_client.inference.service.predictor import Busy, NotReady, Predictor, refusal
+from edge_client.inference.service.predictor import Predictor, answer_or_refuse
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -25,12 +25,19 @@ log = logging.getLogger(__name__)
 MAX_BODY = 8 * 1024 * 1024
 MAX_CONNECTIONS = 64
 IDLE_S = 30.0
-"""A connection on which nothing comes for so long is closed."""
+"""Seconds after which an idle connection is closed."""
 JSON = "application/json"
+_STATUS = {
+    "ok": HTTPStatus.OK,
+    "bad": HTTPStatus.BAD_REQUEST,
+    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "unready": HTTPStatus.SERVICE_UNAVAILABLE,
+    "failed": HTTPStatus.INTERNAL_SERVER_ERROR,
+}
 
 
-class Web(ThreadingTCPServer):
-    """The server; each connection has a thread, and `close` lets requests that have begun end."""
+class PredictionServer(ThreadingTCPServer):
+    """The server, with a thread per connection; `close` waits for running requests."""
 
     allow_reuse_address = True
     request_queue_size = 64
@@ -45,23 +52,23 @@ class Web(ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port that it listens at."""
+        """The listening port."""
         return int(self.server_address[1])
 
     def close(self) -> None:
-        """Take no more requests, and return when those that have begun are answered."""
+        """Accept no more requests, and return when the running ones are answered."""
         self.closing = True
         self.shutdown()
         with self._lock:
             connections = tuple(self._open)
         for connection in connections:
-            # Whoever waits for a next request reads an end; an answer can still be written.
+            # An idle connection ends; an answer can still be written.
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread, unless there are too many."""
+        """Start a thread for the connection, unless there are too many."""
         with self._lock:
             room = len(self._open) < MAX_CONNECTIONS
             if room:
@@ -69,17 +76,17 @@ class Web(ThreadingTCPServer):
         if room:
             super().process_request(request, client_address)
         else:
-            self.predictor.tally.request("http", "busy")
+            self.predictor.metrics.request("http", "busy")
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection."""
+        """Close a connection."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke."""
+        """Log a broken connection at debug level."""
         log.debug("a connection ended", exc_info=True)
 
 
@@ -88,19 +95,19 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
-    # Head and body in one packet: in two, the second waits 40 ms for the first one's acknowledgement.
+    # Head and body in one packet: a second packet would wait 40 ms for the first one's acknowledgement.
     wbufsize = -1
     disable_nagle_algorithm = True
-    server: Web
+    server: PredictionServer
 
     def do_GET(self) -> None:
         """`/healthz` and `/metrics`."""
         predictor = self.server.predictor
         match urlsplit(self.path).path:
             case "/healthz":
-                self._tell_health(predictor)
+                self._send_health(predictor)
             case "/metrics":
-                self._send(HTTPStatus.OK, predictor.tally.text(predictor.model).encode(), CONTENT_TYPE)
+                self._send(HTTPStatus.OK, predictor.metrics.text(predictor.model).encode(), CONTENT_TYPE)
             case "/predict":
                 self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "send the image with POST", Allow="POST")
             case _:
@@ -115,38 +122,27 @@ class Handler(BaseHTTPRequestHandler):
         if body is not None:
             self._predict(body)
 
-    def _tell_health(self, predictor: Predictor) -> None:
+    def _send_health(self, predictor: Predictor) -> None:
         model = predictor.model
         document = {"ready": model is not None, "model": model, "trouble": predictor.trouble or None}
         self._send_json(HTTPStatus.SERVICE_UNAVAILABLE if model is None else HTTPStatus.OK, document)
 
     def _predict(self, body: bytes) -> None:
-        tally = self.server.predictor.tally
-        try:
-            answer = self.server.predictor.answer(body, top=self._top())
-        except ConfigError as error:
-            tally.request("http", "bad")
-            self._send_json(HTTPStatus.BAD_REQUEST, refusal(body, error))
-        except (Busy, NotReady) as error:
-            tally.request("http", "busy" if isinstance(error, Busy) else "unready")
-            self._send_json(HTTPStatus.SERVICE_UNAVAILABLE, refusal(body, error), **{"Retry-After": "1"})
-        except Exception as error:
-            # Whatever a stranger's bytes bring about costs this answer, not the service.
-            log.exception("a request failed")
-            tally.request("http", "failed")
-            self._send_json(HTTPStatus.INTERNAL_SERVER_ERROR, refusal(body, error))
-        else:
-            tally.request("http", "ok")
-            self._send_json(HTTPStatus.OK, answer)
+        predictor = self.server.predictor
+        outcome, document = answer_or_refuse(body, lambda: predictor.answer(body, top=self._top()))
+        predictor.metrics.request("http", outcome)
+        status = _STATUS[outcome]
+        retry = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+        self._send_json(status, document, **retry)
 
     def _top(self) -> int:
-        asked = parse_qs(urlsplit(self.path).query).get("top", ["1"])[-1]
-        if not (asked.isascii() and asked.isdigit() and 1 <= len(asked) <= 6 and int(asked)):
-            raise ConfigError(f"top={asked[:20]!r}: expected a whole number from 1")
-        return int(asked)
+        top = parse_qs(urlsplit(self.path).query).get("top", ["1"])[-1]
+        if not (top.isascii() and top.isdigit() and 1 <= len(top) <= 6 and int(top)):
+            raise ConfigError(f"top={top[:20]!r}: expected a whole number from 1")
+        return int(top)
 
     def _body(self) -> bytes | None:
-        """The request's body; None where it cannot be read, which has been answered then."""
+        """The request's body; None if it cannot be read, after the refusal was sent."""
         length, most = self.headers.get("Content-Length", ""), self.server.max_body
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "say the body's size in Content-Length")
@@ -161,9 +157,9 @@ class Handler(BaseHTTPRequestHandler):
         return body
 
     def _refuse(self, status: HTTPStatus, why: str, **headers: str) -> None:
-        """Answer without reading what may follow, and end the connection."""
+        """Refuse a request without reading its body, and close the connection."""
         self.close_connection = True
-        self.server.predictor.tally.request("http", "bad")
+        self.server.predictor.metrics.request("http", "bad")
         self._send_json(status, {"error": why}, **headers)
 
     def _send_json(self, status: HTTPStatus, document: Any, **headers: str) -> None:
@@ -183,8 +179,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """What the header `Server` says: not which Python this is."""
+        """The header `Server`, without the version of Python."""
         return "edge-client"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing per request: `/metrics` counts them."""
+        """Log no requests: `/metrics` counts them."""

@@ -1,4 +1,4 @@
-"""JSON lines: a request in each, as `POST /predict` takes them, and `{"file": "photo.png"}` besides."""
+"""JSON lines: one request per line, as for `POST /predict`, or `{"file": "photo.png"}`."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from edge_client.inference.service.requests import (
     PredictionRequest,
     blank_of,
     fields_of,
-    read_asked,
     read_line,
+    read_request,
 )
 from schemas.errors import ConfigError
 
 
 def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict[str, Any]:
-    """The answer to one line: its `results`, or its `error`, under its own `id` or else its number."""
+    """The answer to one line: `results` or `error`, with the line's `id` or else its number."""
     try:
-        asked = _asked(line, model, top)
-        probabilities = model.predict(asked.images)
+        request = _request(line, model, top)
+        probabilities = model.predict(request.images)
     except ConfigError as error:
         return {"id": str(number), **refusal(line.encode(), error)}
-    results = [{"top": [asdict(one) for one in model.rank(row, top=asked.top)]} for row in probabilities]
-    document: dict[str, Any] = {"id": asked.id or str(number), "results": results}
-    return {**document, "notes": list(asked.notes)} if asked.notes else document
+    results = [
+        {"top": [asdict(ranked) for ranked in model.rank(row, top=request.top)]} for row in probabilities
+    ]
+    document: dict[str, Any] = {"id": request.id or str(number), "results": results}
+    return {**document, "notes": list(request.notes)} if request.notes else document
 
 
-def _asked(line: str, model: LoadedModel, top: int) -> PredictionRequest:
+def _request(line: str, model: LoadedModel, top: int) -> PredictionRequest:
     fields = fields_of(line)
     if "file" not in fields:
         return read_line(line, model, top=top)
     blank = blank_of(fields, top)
     if fields.keys() - {"file", "top", "id"}:
-        raise ConfigError("beside 'file' there may be 'top' and 'id'")
-    # Only whoever writes to this program's own input may name files, never a stranger on the network.
+        raise ConfigError("with 'file' only 'top' and 'id' are allowed")
+    # Only this program's standard input may name files; requests over the network may not.
     path = Path(str(fields["file"]))
     try:
-        return replace(read_asked(path.read_bytes(), model), top=blank.top, id=blank.id)
+        return replace(read_request(path.read_bytes(), model), top=blank.top, id=blank.id)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The prediction service: its request channels, and a watch that replaces the model."""
+"""The prediction service: its request channels, and the loop that replaces the model."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ import threading
 import time
 from typing import Protocol
 
-from edge_client.inference.service.health_writer import ServiceNotes
-from edge_client.inference.service.http import Web
+from edge_client.inference.service.health_writer import HealthWriter
+from edge_client.inference.service.http import PredictionServer
 from edge_client.inference.service.predictor import Predictor
 from edge_client.system.process_memory import give_back
 from edge_client.system.watchdog import watchdog_of
 
 ENDS_WITHIN_S = 0.1
-"""Seconds that the HTTP server may take to notice that it must close."""
+"""Seconds within which the HTTP server notices that it must close."""
 
 
 class RequestChannel(Protocol):
-    """A way for requests to come in, beside HTTP."""
+    """A second way for requests, besides HTTP."""
 
     def open(self) -> None:
-        """Begin."""
+        """Start."""
         ...
 
     def close(self) -> None:
-        """End, with what has begun."""
+        """Stop after the running requests."""
         ...
 
 
 class PredictionService:
-    """Runs until `stop`; looks every `poll_s` seconds, and when told to, whether there is another model."""
+    """Runs until `stop`; checks for another model every `poll_s` seconds and on `look_now`."""
 
     def __init__(
         self,
         predictor: Predictor,
-        web: Web,
+        web: PredictionServer,
         *,
         other: RequestChannel | None = None,
         poll_s: float = 1.0,
-        notes: ServiceNotes | None = None,
+        health: HealthWriter | None = None,
     ) -> None:
-        self._notes, self._watchdog = notes, watchdog_of(os.environ)
+        self._health, self._watchdog = health, watchdog_of(os.environ)
         self._predictor, self._web, self._other, self._poll_s = predictor, web, other, poll_s
         self._look, self._stopped = threading.Event(), threading.Event()
 
     def run(self) -> None:
-        """Answer until stopped; requests that have begun are answered before it returns."""
+        """Answer requests until stopped, including those that are running then."""
         http = threading.Thread(target=self._web.serve_forever, args=(ENDS_WITHIN_S,), name="http")
         http.start()
         if self._other is not None:
@@ -59,10 +59,10 @@ class PredictionService:
                 self._look.clear()
                 self._watchdog.alive(time.monotonic())
                 self._predictor.refresh()
-                if self._notes is not None:
-                    self._notes.save()
-                # Only after work: to look through all objects takes a small board a while.
-                if tidied != (tidied := self._predictor.tally.answered):
+                if self._health is not None:
+                    self._health.save()
+                # Only after work, because it takes a small board long to look through all objects.
+                if tidied != (tidied := self._predictor.metrics.answered):
                     give_back()
         finally:
             self._watchdog.stopping()
@@ -70,11 +70,11 @@ class PredictionService:
             http.join()
             if self._other is not None:
                 self._other.close()
-            if self._notes is not None:
-                self._notes.close()
+            if self._health is not None:
+                self._health.close()
 
     def look_now(self) -> None:
-        """Look for another model soon; may be called from a signal handler."""
+        """Check for another model soon; may be called from a signal handler."""
         self._look.set()
 
     def stop(self) -> None:

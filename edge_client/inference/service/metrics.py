@@ -1,4 +1,4 @@
-"""What the service counts of itself, and how Prometheus reads it (text format 0.0.4)."""
+"""The service's metrics in Prometheus' text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class RequestMetrics:
-    """Counts of one service; any thread may add to them."""
+    """Counts of one service; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,16 +24,16 @@ class RequestMetrics:
 
     @property
     def answered(self) -> int:
-        """How many requests the model has answered."""
+        """Number of requests that the model has answered."""
         return self._answered
 
-    def request(self, door: str, outcome: str) -> None:
-        """A request at `door` ended with `ok`, `bad`, `busy`, `unready` or `failed`."""
+    def request(self, channel: str, outcome: str) -> None:
+        """Count a request over `channel` with its outcome: `ok`, `bad`, `busy`, `unready` or `failed`."""
         with self._lock:
-            self._requests[door, outcome] += 1
+            self._requests[channel, outcome] += 1
 
     def predicted(self, images: int, seconds: float) -> None:
-        """Count classified images and the seconds that they took."""
+        """Count a request's images and the seconds in the model."""
         with self._lock:
             self._images += images
             self._answered += 1
@@ -41,12 +41,12 @@ class RequestMetrics:
             self._buckets[next((bound for bound in BOUNDS_S if seconds <= bound), float("inf"))] += 1
 
     def reload(self, outcome: str) -> None:
-        """A model was loaded (`ok`) or refused (`failed`)."""
+        """Count a loaded (`ok`) or refused (`failed`) model."""
         with self._lock:
             self._reloads[outcome] += 1
 
     def text(self, model: Mapping[str, str] | None) -> str:
-        """Everything that was counted, and which model serves."""
+        """All metrics, with the served model."""
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines(model))
 
@@ -56,9 +56,9 @@ class RequestMetrics:
         yield from _head("edge_serve_model_info", "gauge", "The model that serves.")
         if model is not None:
             yield f"edge_serve_model_info{_labels(model)} 1"
-        yield from _head("edge_serve_requests_total", "counter", "Requests by door and outcome.")
-        for (door, outcome), count in sorted(self._requests.items()):
-            yield f"edge_serve_requests_total{_labels({'door': door, 'outcome': outcome})} {count}"
+        yield from _head("edge_serve_requests_total", "counter", "Requests by channel and outcome.")
+        for (channel, outcome), count in sorted(self._requests.items()):
+            yield f"edge_serve_requests_total{_labels({'door': channel, 'outcome': outcome})} {count}"
         yield from _head("edge_serve_images_total", "counter", "Images classified.")
         yield f"edge_serve_images_total {self._images}"
         yield from _head("edge_serve_reloads_total", "counter", "Models loaded or refused.")

@@ -1,7 +1,4 @@
-"""Where the model comes from that is served: a device's slots, or one file.
-
-A source tells cheaply whether anything has changed, and loads what is there.
-"""
+"""Sources of the served model: a device's slots, or one file."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model as it is served, and what it is called in answers and metrics."""
+    """A served model, with its names in answers and metrics."""
 
     loaded: LoadedModel
     version: str
@@ -30,57 +27,55 @@ class Model:
 
 
 class Source(Protocol):
-    """Where models come from."""
+    """Detects changes cheaply, and loads the current model."""
 
     def stamp(self) -> Stamp:
-        """Differs from an earlier one where there may be another model."""
+        """A value that changes when there may be another model."""
         ...
 
     def load(self) -> Model:
-        """The model that is there now; raises `ConfigError` where it cannot be served."""
+        """Load the current model; raises `ConfigError` if it cannot be served."""
         ...
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """An ONNX file, which must be one that the key vouches for, where one is named."""
+    """An ONNX file, which must be signed by the key `trust`, if any."""
 
     path: Path
     threads: int = 1
     trust: TrustedKey | None = None
 
     def stamp(self) -> Stamp:
-        """Of the file, and of the manifest that may come after it."""
+        """The state of the file, and of its manifest, which may arrive later."""
         return _stamp(self.path), _stamp(manifest_path(self.path))
 
     def load(self) -> Model:
         """Load the file."""
         data = _read(self.path)
         loaded = load_model(self.path, threads=self.threads, trust=self.trust, data=data)
-        told = loaded.provenance
-        version = " round ".join(told[key] for key in ("run_id", "round") if key in told) or self.path.name
-        return Model(loaded, version, hashlib.sha256(data).hexdigest(), told.get("variant", "fp32"))
+        origin = loaded.provenance
+        version = " round ".join(origin[key] for key in ("run_id", "round") if key in origin)
+        digest = hashlib.sha256(data).hexdigest()
+        return Model(loaded, version or self.path.name, digest, origin.get("variant", "fp32"))
 
 
 @dataclass(frozen=True)
 class SlotSource:
-    """The slot in use, below a device's state folder."""
+    """The slot in use of a device's state folder."""
 
     slots: Slots
     threads: int = 1
     trust: TrustedKey | None = None
 
     def stamp(self) -> Stamp:
-        """Of the file that names the slot, and of manifests, which may come after it.
-
-        The slot that is not in use is written before it is: that alone is nothing to load.
-        """
+        """The state of `current.json` and of the manifests, which may arrive after a switch."""
         manifest = manifest_path(Path("model.onnx")).name
         names = ("current.json", f"a/{manifest}", f"b/{manifest}")
         return tuple(_stamp(self.slots.folder / name) for name in names)
 
     def load(self) -> Model:
-        """Load what is in the slot."""
+        """Load the model in the slot in use."""
         served = self.slots.current()
         data = None if served is None else served.read()
         if served is None or data is None:
@@ -97,7 +92,7 @@ def _read(path: Path) -> bytes:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes whenever a file is replaced; None where there is none."""
+    """A value that changes when a file is replaced; None without a file."""
     try:
         status = path.stat()
     except OSError:

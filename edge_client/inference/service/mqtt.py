@@ -1,7 +1,7 @@
 """The MQTT channel: requests on one topic, answers on another (`schemas.topics.PredictTopic`).
 
-A request is what `POST /predict` takes; the answer is its JSON, with the request's `id`, or, where it has
-none, the first 16 digits of its sha256. Imports paho: import it late.
+Requests and answers are those of `POST /predict`; an answer has the request's `id`, or else the first 16
+digits of the request's sha256. Imports paho: import it late.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import queue
 import threading
 from typing import Any
 
-from edge_client.inference.service.predictor import Busy, NotReady, Predictor, refusal
+from edge_client.inference.service.predictor import Busy, Predictor, answer_or_refuse
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from edge_client.transport.mqtt_client import Link
@@ -23,11 +23,11 @@ from schemas.topics import PredictTopic
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 64
-"""Requests beyond this many waiting ones are refused as too many."""
+"""Largest number of waiting requests; more are refused."""
 
 
 class MqttChannel:
-    """Answers what comes on a device's topic of requests, one after the other, until it is closed."""
+    """Answers the requests on a device's topic one after the other, until it is closed."""
 
     def __init__(
         self, address: BrokerAddress, predictor: Predictor, *, federation: str, device: str, max_body: int
@@ -45,12 +45,12 @@ class MqttChannel:
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def open(self) -> None:
-        """Begin to connect; the broker may come and go."""
+        """Begin to connect, with reconnects."""
         self._link.open()
         self._thread.start()
 
     def close(self) -> None:
-        """Answer what has come, and disconnect."""
+        """Answer the waiting requests, and disconnect."""
         self._inbox.put(None)
         self._thread.join()
         self._link.close()
@@ -59,7 +59,7 @@ class MqttChannel:
         while (event := self._inbox.get()) is not None:
             match event:
                 case Arrived(_, payload):
-                    self._take(payload)
+                    self._respond(payload)
                 case LinkUp():
                     log.info("answering at %s on %s", self._address, self._answers)
                     self._link.handle(event)
@@ -67,28 +67,21 @@ class MqttChannel:
                     log.warning("no connection to %s: %s; trying again", self._address, reason)
                     self._link.handle(event)
                 case NotGranted(_, reason):
-                    log.warning("%s does not let this service hear requests: %s", self._address, reason)
+                    log.warning(
+                        "%s does not let this service subscribe to requests: %s", self._address, reason
+                    )
                 case Confirmed():
                     self._link.handle(event)
 
-    def _take(self, payload: bytes) -> None:
-        outcome, document = self._answered(payload)
-        self._predictor.tally.request("mqtt", outcome)
+    def _respond(self, payload: bytes) -> None:
+        outcome, document = answer_or_refuse(payload, lambda: self._answer(payload))
+        self._predictor.metrics.request("mqtt", outcome)
         document.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
         self._link.publish(self._answers, json.dumps(document).encode())
 
-    def _answered(self, payload: bytes) -> tuple[str, dict[str, Any]]:
-        try:
-            if len(payload) > self._max_body:
-                raise ConfigError(f"at most {self._max_body} bytes are taken")
-            if self._inbox.qsize() > MAX_WAITING:
-                raise Busy(f"{MAX_WAITING} requests wait: try again")
-            return "ok", self._predictor.answer(payload)
-        except ConfigError as error:
-            return "bad", refusal(payload, error)
-        except (Busy, NotReady) as error:
-            return ("busy" if isinstance(error, Busy) else "unready"), refusal(payload, error)
-        except Exception as error:
-            # Whatever a stranger's bytes bring about costs this answer, not the service.
-            log.exception("a request failed", extra={"reason": "failed"})
-            return "failed", refusal(payload, error)
+    def _answer(self, payload: bytes) -> dict[str, Any]:
+        if len(payload) > self._max_body:
+            raise ConfigError(f"at most {self._max_body} bytes are taken")
+        if self._inbox.qsize() > MAX_WAITING:
+            raise Busy(f"{MAX_WAITING} requests wait: try again")
+        return self._predictor.answer(payload)

@@ -1,7 +1,7 @@
-"""The model that serves, and its exchange for another one while requests go on.
+"""The served model, and its replacement during operation.
 
-A request takes the model that is current when it begins and keeps it to its end. The next one is loaded and
-tried beside it first; what cannot be loaded changes nothing.
+A request keeps the model that was current when it began. The next model is loaded and tried first; a model
+that cannot be loaded changes nothing.
 """
 
 from __future__ import annotations
@@ -9,25 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from edge_client.inference.service.health_writer import ServiceNotes
+from edge_client.inference.service.health_writer import HealthWriter
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import Model, Source
-from edge_client.inference.service.requests import mark_of, read_asked
+from edge_client.inference.service.requests import read_request, request_id
 from edge_client.system.process_memory import give_back
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 BATCH = 16
-"""Images at once: larger batches are hardly faster and take more memory."""
+"""Images per batch; larger batches are hardly faster and take more memory."""
 AT_ONCE = 4
 WAIT_S = 5.0
-"""So many requests are worked on together, and so long another one waits for its turn."""
+"""Number of concurrent requests, and longest wait of another one in seconds."""
 
 
 class Busy(Exception):
@@ -39,13 +40,10 @@ class NotReady(Exception):
 
 
 class Predictor:
-    """Answers requests with the current model of a source; any thread may ask.
+    """Answers requests with the current model of a source; thread-safe. `health` is kept for rollouts."""
 
-    `notes` are for those who watch a model after it was switched to.
-    """
-
-    def __init__(self, source: Source, tally: RequestMetrics, notes: ServiceNotes | None = None) -> None:
-        self._source, self.tally, self._notes = source, tally, notes
+    def __init__(self, source: Source, metrics: RequestMetrics, health: HealthWriter | None = None) -> None:
+        self._source, self.metrics, self._health = source, metrics, health
         self._turns = threading.BoundedSemaphore(AT_ONCE)
         self._reloading = threading.Lock()
         self._stamp: Any = None
@@ -54,12 +52,12 @@ class Predictor:
 
     @property
     def model(self) -> dict[str, str] | None:
-        """What serves, in words; None where nothing does."""
+        """Version, digest and variant of the served model; None without one."""
         model = self._model
         return None if model is None else _words(model)
 
     def refresh(self) -> bool:
-        """Serve the source's model if it is another one; returns whether one was loaded, or refused."""
+        """Serve the source's model if it changed; returns whether a model was loaded or refused."""
         with self._reloading:
             stamp = self._source.stamp()
             if stamp == self._stamp:
@@ -68,10 +66,7 @@ class Predictor:
             return self._exchange()
 
     def answer(self, body: bytes, *, top: int = 1) -> dict[str, Any]:
-        """What the model says of the images in a message (see `asked`).
-
-        Raises `ConfigError` for a message that is none, `NotReady` and `Busy`.
-        """
+        """Classify the images in a message; raises `ConfigError` if it is invalid, `NotReady` and `Busy`."""
         model = self._model
         if model is None:
             raise NotReady(self.trouble or "no model yet")
@@ -82,32 +77,32 @@ class Predictor:
         except ConfigError:
             raise
         except Exception:
-            if self._notes is not None:
-                self._notes.failed()
+            if self._health is not None:
+                self._health.failed()
             raise
         finally:
             self._turns.release()
 
     def _answer(self, model: Model, body: bytes, top: int) -> dict[str, Any]:
-        asked = read_asked(body, model.loaded, top=top)
+        request = read_request(body, model.loaded, top=top)
         begun = time.perf_counter()
-        probabilities = model.loaded.predict(asked.images, batch_size=BATCH)
+        probabilities = model.loaded.predict(request.images, batch_size=BATCH)
         seconds = time.perf_counter() - begun
-        self.tally.predicted(len(asked.images), seconds)
-        if self._notes is not None:
-            self._notes.answered(seconds)
-        ranked = [model.loaded.rank(row, top=asked.top) for row in probabilities]
-        results = [{"top": [asdict(one) for one in each]} for each in ranked]
+        self.metrics.predicted(len(request.images), seconds)
+        if self._health is not None:
+            self._health.answered(seconds)
+        ranked = [model.loaded.rank(row, top=request.top) for row in probabilities]
+        results = [{"top": [asdict(entry) for entry in classes]} for classes in ranked]
         document: dict[str, Any] = {"model": _words(model), "results": results}
-        if asked.id is not None:
-            document["id"] = asked.id
-        if asked.notes:
-            document["notes"] = list(asked.notes)
+        if request.id is not None:
+            document["id"] = request.id
+        if request.notes:
+            document["notes"] = list(request.notes)
         return document
 
     def _exchange(self) -> bool:
-        if self._notes is not None:
-            self._notes.tries()
+        if self._health is not None:
+            self._health.loading()
         try:
             model = self._source.load()
             if self._model is not None and model.digest == self._model.digest:
@@ -117,9 +112,9 @@ class Predictor:
             self._refused(str(error))
             return True
         before, self._model, self.trouble = self._model, model, ""
-        if self._notes is not None:
-            self._notes.serves()
-        self.tally.reload("ok")
+        if self._health is not None:
+            self._health.loaded()
+        self.metrics.reload("ok")
         log.info("serving %s (%s, %s)", model.version, model.variant, model.digest[:16])
         del before
         give_back()
@@ -127,24 +122,38 @@ class Predictor:
 
     def _refused(self, why: str) -> None:
         self.trouble = why
-        self.tally.reload("failed")
-        if self._notes is not None:
-            self._notes.refuses()
+        self.metrics.reload("failed")
+        if self._health is not None:
+            self._health.load_failed()
         if self._model is None:
             log.warning("nothing is served: %s", why)
         else:
             log.warning("still serving %s: %s", self._model.version, why)
 
 
+def answer_or_refuse(body: bytes, answer: Callable[[], dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """Call `answer`; returns the outcome (see `RequestMetrics.request`), and the answer or the refusal."""
+    try:
+        return "ok", answer()
+    except ConfigError as error:
+        return "bad", refusal(body, error)
+    except (Busy, NotReady) as error:
+        return ("busy" if isinstance(error, Busy) else "unready"), refusal(body, error)
+    except Exception as error:
+        # An unexpected error ends this request, not the service.
+        log.exception("a request failed", extra={"reason": "failed"})
+        return "failed", refusal(body, error)
+
+
 def refusal(body: bytes, error: Exception) -> dict[str, Any]:
-    """The answer to a message that got none: why, in one line, under the asker's own mark."""
-    mark = mark_of(body)
+    """The answer to a refused message: the error in one line, with the request's id, if any."""
+    id = request_id(body)
     document = {"error": " ".join(str(error).split())[:500]}
-    return document if mark is None else {**document, "id": mark}
+    return document if id is None else {**document, "id": id}
 
 
 def _try(model: Model) -> None:
-    """Run once before anybody waits: what loads may still fail, and the first run is the slowest."""
+    """Run once before requests do: a loaded model may still fail, and the first run is the slowest."""
     shape = model.loaded.input_shape
     try:
         model.loaded.predict(np.zeros((1, *shape), np.uint8))

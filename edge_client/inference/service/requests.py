@@ -1,11 +1,9 @@
-"""What is asked of a model in one message, over HTTP, MQTT or JSON lines: images, and how many classes.
-
-An image file's bytes, an `.npy` or `.npz` file's, or JSON:
+"""Prediction requests over HTTP, MQTT or JSON lines: the bytes of an image, `.npy` or `.npz` file, or JSON:
 
     {"image": "<base64 of an image file>", "top": 3, "id": "any text"}
     {"pixels": [[...], ...], "top": 3}           raw pixels: [H, W], [C, H, W] or [N, C, H, W]
 
-Nothing in it is trusted: what does not fit is a `ConfigError` of one line, and sizes have bounds.
+Requests are untrusted: sizes are limited, and an invalid request raises a `ConfigError` of one line.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from schemas.errors import ConfigError
 
 MAX_IMAGES = 256
 MAX_UNPACKED = 32 * 1024 * 1024
-"""Bytes of all arrays of an archive: a small one can unpack to any size."""
+"""Largest sum of an archive's unpacked arrays in bytes."""
 _FIELDS = frozenset({"image", "pixels", "top", "id"})
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionRequest:
-    """Raw images [N, C, H, W], how many classes of each, the asker's own mark, and what was done to them."""
+    """Raw images [N, C, H, W], the number of classes to return for each, the request's id, and notes."""
 
     images: Pixels
     top: int = 1
@@ -42,8 +40,8 @@ class PredictionRequest:
     notes: tuple[str, ...] = ()
 
 
-def read_asked(body: bytes, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
-    """Read a message; its own `top` goes before the one given. Raises `ConfigError` for whatever is none."""
+def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
+    """Read a message, whose own `top` has priority; raises `ConfigError` if it is invalid."""
     if not body:
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
@@ -54,7 +52,7 @@ def read_asked(body: bytes, model: LoadedModel, *, top: int = 1) -> PredictionRe
 
 
 def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
-    """Read a message in JSON; as `read_asked`."""
+    """Read a message in JSON; as `read_request`."""
     fields = fields_of(body)
     blank = blank_of(fields, top)
     unknown = sorted(set(fields) - _FIELDS)
@@ -79,14 +77,14 @@ def fields_of(body: bytes | str) -> dict[str, Any]:
 
 
 def blank_of(fields: Mapping[str, Any], top: int) -> PredictionRequest:
-    """What a message in JSON says beside its images."""
-    return PredictionRequest(np.empty(0), _top(fields.get("top", top)), _mark(fields.get("id")))
+    """`top` and `id` of a JSON message, without images."""
+    return PredictionRequest(np.empty(0), _top(fields.get("top", top)), _id(fields.get("id")))
 
 
-def mark_of(body: bytes) -> str | None:
-    """The asker's own mark of a message that cannot be read otherwise, if it has one."""
+def request_id(body: bytes) -> str | None:
+    """The id of a message that may be invalid otherwise; None without one."""
     try:
-        return _mark(fields_of(body).get("id"))
+        return _id(fields_of(body).get("id"))
     except ConfigError:
         return None
 
@@ -115,7 +113,7 @@ def _pixels(value: Any, model: LoadedModel) -> Pixels:
 
 def _array(body: bytes) -> Pixels:
     """The array of an `.npy` file, or `images` (or the only one) of an `.npz`."""
-    # Imported here: most requests are no archives, and a megabyte is much for a small board.
+    # Imported here: few requests are archives, and zipfile takes a megabyte.
     import zipfile
 
     try:
@@ -134,12 +132,12 @@ def _array(body: bytes) -> Pixels:
     except ConfigError:
         raise
     except Exception as error:
-        # A damaged archive makes zipfile, zlib and numpy raise whatever they come across.
+        # zipfile, zlib and numpy raise many kinds of errors for a damaged archive.
         raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
 
 
-def _checked(asked: PredictionRequest, model: LoadedModel) -> PredictionRequest:
-    images = asked.images
+def _checked(request: PredictionRequest, model: LoadedModel) -> PredictionRequest:
+    images = request.images
     if images.dtype.kind not in "uif":
         raise ConfigError(f"pixels are numbers, not {images.dtype}")
     if images.shape[1:] != model.input_shape:
@@ -149,7 +147,7 @@ def _checked(asked: PredictionRequest, model: LoadedModel) -> PredictionRequest:
         raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
     if not np.isfinite(images).all():
         raise ConfigError("pixels are not all finite numbers")
-    return asked
+    return request
 
 
 def _top(value: Any) -> int:
@@ -158,5 +156,5 @@ def _top(value: Any) -> int:
     return value
 
 
-def _mark(value: Any) -> str | None:
+def _id(value: Any) -> str | None:
     return None if value is None else str(value)[:200]

@@ -1,1 +1,1 @@
-"""Large blobs past the broker: fetched from a store and put there over HTTP, with chunks as the way back."""
+"""Transfers of large blobs from and to an object store over HTTP; MQTT chunks are the fallback."""

@@ -1,7 +1,7 @@
-"""Blobs over HTTP(S): fetched in ranges into the blob store, put as a stream. The standard library suffices.
+"""Blobs over HTTP(S), with the standard library: downloads in ranges, uploads as a stream.
 
-An address is asked as it is: no redirect is followed, no proxy is used, nothing is believed of what comes but
-its length; whether the bytes are right the digest says. What was cut goes on where it was.
+No redirect is followed and no proxy used. Of a response only its length is trusted; the digest verifies the
+bytes. An interrupted transfer resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
 ATTEMPTS = 3
-"""So many in a row may bring nothing; one that brings something begins the count anew."""
+"""Number of consecutive attempts without progress before a transfer ends."""
 PAUSE_S = 1.0
 BLOCK_BYTES = 256 * 1024
 DONE = frozenset({200, 201, 204})
 EXPIRED = frozenset({401, 403})
 BUSY = frozenset({408, 409, 416, 429, 500, 502, 503, 504})
-"""What may be otherwise the next time."""
+"""Statuses that a later attempt may not meet again."""
 
 Stopped = threading.Event
 
 
-class Answered(EdgeError):
-    """The store has said no."""
+class RequestRefused(EdgeError):
+    """The object store refused a request."""
 
     def __init__(self, status: int, what: str) -> None:
         super().__init__(f"the store answered {status} to {what}")
         self.status = status
 
 
-class Web:
-    """How addresses are reached: https with the system's authorities and that of `ca`.
+class HttpClient:
+    """Sends requests; https trusts the system's authorities and that of `ca`.
 
-    Where `only_tls` is, as beside a broker with TLS, nothing goes over plain HTTP.
+    With `only_tls`, used together with a broker with TLS, plain HTTP is refused.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Web:
     def ask(
         self, method: str, url: str, headers: dict[str, str] | None = None, body: Any = None
     ) -> Iterator[http.client.HTTPResponse]:
-        """One request on a connection of its own; raises `OSError` or `HTTPException` where it is cut."""
+        """Send one request on its own connection; raises `OSError` or `HTTPException` if it is cut."""
         parts = urlsplit(url)
         if parts.hostname is None or parts.scheme not in ("http", "https"):
-            raise Answered(400, shown(url))
+            raise RequestRefused(400, shown(url))
         if parts.scheme == "https":
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 parts.hostname,
@@ -86,7 +86,7 @@ class Web:
                 blocksize=BLOCK_BYTES,
             )
         elif self._only_tls:
-            raise Answered(426, f"{shown(url)}: beside a broker with TLS only https is used")
+            raise RequestRefused(426, f"{shown(url)}: only https is used together with a broker with TLS")
         else:
             connection = http.client.HTTPConnection(
                 parts.hostname, parts.port, timeout=self._timeout_s, blocksize=BLOCK_BYTES
@@ -98,16 +98,16 @@ class Web:
             connection.close()
 
 
-def web_of(tls: TlsFiles | None) -> Web:
-    """As careful as the connection to the broker is."""
-    return Web(ca=tls.ca if tls else None, only_tls=tls is not None)
+def http_client(tls: TlsFiles | None) -> HttpClient:
+    """A client with the authority of the broker's connection, and limited to TLS if that uses TLS."""
+    return HttpClient(ca=tls.ca if tls else None, only_tls=tls is not None)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a transfer; `expired`: its address was no good. `have`: the chunks of what is fetched.
+class TransferOutcome:
+    """The result of a transfer; `expired`: the store refused its address.
 
-    `moved` counts the bytes that were fetched for that.
+    Of a download, `have` is the bitmap of the present chunks and `moved` the number of bytes received.
     """
 
     done: bool
@@ -116,8 +116,8 @@ class Outcome:
     moved: int = 0
 
 
-def fetch(web: Web, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> Outcome:
-    """Write what is missing of a blob into its part file, as chunks; goes on for as long as some comes."""
+def fetch(web: HttpClient, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> TransferOutcome:
+    """Download the missing chunks of a blob into its part file, with retries."""
     have, moved = store.present(ref), 0
 
     def some() -> bool:
@@ -130,12 +130,14 @@ def fetch(web: Web, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) 
         return have == (1 << ref.chunks) - 1
 
     whole = have == (1 << ref.chunks) - 1
-    outcome = Outcome(True) if whole else _persist(some, lambda: have, stopped, url)
+    outcome = TransferOutcome(True) if whole else _persist(some, lambda: have, stopped, url)
     return replace(outcome, have=have, moved=moved)
 
 
-def put(web: Web, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, stopped: Stopped) -> Outcome:
-    """Put a blob there; where that is `resumable`, only what is missing of it."""
+def put(
+    web: HttpClient, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, stopped: Stopped
+) -> TransferOutcome:
+    """Upload a blob with retries; a `resumable` upload sends only what the store lacks."""
     there = 0
 
     def some() -> bool:
@@ -149,49 +151,53 @@ def put(web: Web, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, 
     return _persist(some, lambda: there, stopped, url)
 
 
-def _persist(some: Callable[[], bool], progress: Callable[[], int], stopped: Stopped, url: str) -> Outcome:
-    """Call `some` until it is done, or until it brings nothing again and again, or is told no."""
+def _persist(
+    some: Callable[[], bool], progress: Callable[[], int], stopped: Stopped, url: str
+) -> TransferOutcome:
+    """Call `some` until it is done, is refused, or makes no progress `ATTEMPTS` times in a row."""
     left = ATTEMPTS
     while left and not stopped.is_set():
         before = progress()
         try:
             if some():
-                return Outcome(True)
-        except Answered as error:
+                return TransferOutcome(True)
+        except RequestRefused as error:
             log.warning("%s", error)
             if error.status not in BUSY:
-                return Outcome(False, expired=error.status in EXPIRED)
+                return TransferOutcome(False, expired=error.status in EXPIRED)
         except (OSError, http.client.HTTPException) as error:
             log.warning("%s: cut off: %s", shown(url), error or type(error).__name__)
         left = ATTEMPTS if progress() != before else left - 1
         if left:
             stopped.wait(PAUSE_S * (ATTEMPTS - left))
-    return Outcome(False)
+    return TransferOutcome(False)
 
 
-def _chunks(web: Web, url: str, ref: BlobRef, have: int, store: BlobStore) -> Iterator[int]:
-    """Fetch the first run of missing chunks; yields the number of each that is written."""
+def _chunks(web: HttpClient, url: str, ref: BlobRef, have: int, store: BlobStore) -> Iterator[int]:
+    """Download the first run of missing chunks; yields the number of each written chunk."""
     first, count = _missing(have, ref.chunks)
     start = first * ref.chunk_bytes
     stop = min((first + count) * ref.chunk_bytes, ref.size)
     headers = {"Range": f"bytes={start}-{stop - 1}"} if stop - start < ref.size else {}
     with web.ask("GET", url, headers) as answer:
         if answer.status == 200:
-            # Ranges are a store's to grant or not.
+            # A store may ignore the range and send the whole blob.
             first, count, start, stop = 0, ref.chunks, 0, ref.size
         elif answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(
             f"bytes {start}-{stop - 1}/"
         ):
-            raise Answered(answer.status, f"GET {shown(url)}")
+            raise RequestRefused(answer.status, f"GET {shown(url)}")
         if answer.length is not None and answer.length != stop - start:
-            raise Answered(422, f"GET {shown(url)} with {answer.length} bytes, {stop - start} are expected")
+            raise RequestRefused(
+                422, f"GET {shown(url)} with {answer.length} bytes, {stop - start} are expected"
+            )
         for index in range(first, first + count):
             store.write_chunk(ref, index, _exactly(answer, ref.chunk_size(index)))
             yield index
 
 
 def _missing(have: int, chunks: int) -> tuple[int, int]:
-    """The first run of chunks that are not there: its first number and its length."""
+    """The first run of missing chunks: its first number and its length."""
     missing = ~have & ((1 << chunks) - 1)
     first = (missing & -missing).bit_length() - 1
     after = ~(missing >> first)
@@ -205,8 +211,8 @@ def _exactly(answer: http.client.HTTPResponse, count: int) -> bytes:
     return data
 
 
-def _held(web: Web, url: str, ref: BlobRef) -> int:
-    """How many bytes of an upload the store has already."""
+def _held(web: HttpClient, url: str, ref: BlobRef) -> int:
+    """Number of bytes of an upload that the store has already."""
     headers = {
         DIGEST_HEADER: ref.digest,
         "Content-Range": f"bytes */{ref.size}",
@@ -216,13 +222,13 @@ def _held(web: Web, url: str, ref: BlobRef) -> int:
         if answer.status in DONE:
             return ref.size
         if answer.status != 308:
-            raise Answered(answer.status, f"PUT {shown(url)}")
+            raise RequestRefused(answer.status, f"PUT {shown(url)}")
         found = re.fullmatch(r"bytes=0-(\d+)", answer.headers.get("Range", ""))
         return min(int(found[1]) + 1, ref.size) if found else 0
 
 
 class _Body:
-    """The rest of a file, read as it is sent, until it is told to stop."""
+    """The rest of a file, read while it is sent; aborts once `stopped` is set."""
 
     def __init__(self, file: BinaryIO, stopped: Stopped) -> None:
         self._file, self._stopped = file, stopped
@@ -234,7 +240,7 @@ class _Body:
 
 
 def _send(
-    web: Web, url: str, ref: BlobRef, path: Path, start: int, *, resumable: bool, stopped: Stopped
+    web: HttpClient, url: str, ref: BlobRef, path: Path, start: int, *, resumable: bool, stopped: Stopped
 ) -> bool:
     headers = {"Content-Length": str(ref.size - start)}
     if resumable:
@@ -244,5 +250,5 @@ def _send(
         file.seek(start)
         with web.ask("PUT", url, headers, _Body(file, stopped)) as answer:
             if answer.status not in DONE:
-                raise Answered(answer.status, f"PUT {shown(url)}")
+                raise RequestRefused(answer.status, f"PUT {shown(url)}")
     return True

@@ -1,14 +1,14 @@
-"""What of a task goes past the broker, as a pure state machine that the session asks.
+"""A task's transfers from and to the object store, as a pure state machine of the session.
 
-A blob is fetched from the task's store where that has an address for it. However such a way ends, what is
-then still missing of the blob goes by chunks: nothing is tried twice for nothing. Only an address that has
-ended is tried again, if the server has sent another one.
+A blob is fetched from the store if that has an address for it. After a failure the rest of the blob goes in
+chunks over MQTT; only an expired address is replaced, once the server has sent a newer one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from schemas.messages import Task, Update
 from schemas.messages.object_store import Addresses
@@ -17,7 +17,7 @@ from schemas.tensors.chunks import BlobRef
 
 @dataclass(frozen=True)
 class Fetch:
-    """Command: get what is missing of a blob from this address, then say `FetchEnded`."""
+    """Command: download the missing chunks of a blob from this address, then report `FetchEnded`."""
 
     ref: BlobRef
     url: str = field(repr=False)
@@ -25,7 +25,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Put:
-    """Command: put a blob of the store at this address, then say `PutEnded`."""
+    """Command: upload a local blob to this address, then report `PutEnded`."""
 
     ref: BlobRef
     url: str = field(repr=False)
@@ -34,14 +34,14 @@ class Put:
 
 @dataclass(frozen=True)
 class StopTransfers:
-    """Command: nothing that is on its way past the broker is wanted any more."""
+    """Command: stop all transfers."""
 
 
 @dataclass(frozen=True)
 class FetchEnded:
-    """Event: of this blob the chunks `have` are there now, as bits; `expired`: the address was not good.
+    """Event: a download ended with the chunks `have`, a bitmap; `expired`: the store refused the address.
 
-    `moved` bytes came for that from the store.
+    `moved` is the number of bytes received.
     """
 
     digest: str
@@ -52,7 +52,7 @@ class FetchEnded:
 
 @dataclass(frozen=True)
 class PutEnded:
-    """Event: this blob lies in the store now, if it is `done`; `expired`: the address was not good."""
+    """Event: an upload ended, successfully if `done`; `expired`: the store refused the address."""
 
     digest: str
     done: bool = False
@@ -65,7 +65,7 @@ ObjectStoreEvent = FetchEnded | PutEnded
 
 @dataclass(frozen=True)
 class ObjectStoreTransfers:
-    """The newest `addresses`, what is on its way (by digest), and what goes by chunks for good."""
+    """The newest addresses, the running transfers, and the digests that go in chunks from now on."""
 
     addresses: Addresses = field(default_factory=Addresses)
     fetching: Mapping[str, Fetch] = field(default_factory=dict)
@@ -74,19 +74,19 @@ class ObjectStoreTransfers:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is on its way."""
+        """Whether a transfer is running."""
         return bool(self.fetching) or self.putting is not None
 
 
-def readdressed(transfers: ObjectStoreTransfers, task: Task) -> ObjectStoreTransfers:
-    """With the addresses that the newest repeat of a task has brought."""
+def with_new_addresses(transfers: ObjectStoreTransfers, task: Task) -> ObjectStoreTransfers:
+    """Take the addresses from the newest repetition of a task."""
     return transfers if task.addresses is None else replace(transfers, addresses=task.addresses)
 
 
 def fetch(
     transfers: ObjectStoreTransfers, task: Task, refs: Iterable[BlobRef]
 ) -> tuple[ObjectStoreTransfers, list[Fetch]]:
-    """Begin to fetch those of the blobs that have an address and were not given up."""
+    """Begin to fetch the blobs that have an address and have not failed."""
     urls = _urls(transfers, task)
     begun = [
         Fetch(ref, urls[ref.digest])
@@ -95,17 +95,17 @@ def fetch(
         and ref.digest not in transfers.given_up
         and ref.digest not in transfers.fetching
     ]
-    fetching = {**transfers.fetching, **{one.ref.digest: one for one in begun}}
+    fetching = {**transfers.fetching, **{command.ref.digest: command for command in begun}}
     return replace(transfers, fetching=fetching), begun
 
 
 def fetched(
     transfers: ObjectStoreTransfers, task: Task, event: FetchEnded
 ) -> tuple[ObjectStoreTransfers, Fetch | None]:
-    """A fetch has ended: begin it again where only its address was too old, else give it up."""
+    """Handle the end of a fetch: repeat it if only its address had expired, else give it up."""
     before = transfers.fetching[event.digest]
     url = _urls(transfers, task).get(event.digest)
-    rest = {digest: one for digest, one in transfers.fetching.items() if digest != event.digest}
+    rest = {digest: command for digest, command in transfers.fetching.items() if digest != event.digest}
     if event.expired and url is not None and url != before.url:
         again = Fetch(before.ref, url)
         return replace(transfers, fetching={**rest, event.digest: again}), again
@@ -115,26 +115,27 @@ def fetched(
 def put(
     transfers: ObjectStoreTransfers, task: Task | None, result: object
 ) -> tuple[ObjectStoreTransfers, Put | None]:
-    """Begin to put a result's blob into the store, if there it belongs and may go."""
-    if task is None or not belongs_there(task, result) or not isinstance(result, Update):
+    """Begin to upload a result's blob if it belongs in the object store and has a permitted address."""
+    if task is None or not goes_to_object_store(result, task):
         return transfers, None
-    url, depot, ref = transfers.addresses.put, task.depot, result.blob
-    if url is None or depot is None or not depot.has(url) or ref.digest in transfers.given_up:
+    url, object_store, ref = transfers.addresses.put, task.depot, result.blob
+    if url is None or object_store is None or not object_store.has(url) or ref.digest in transfers.given_up:
         return transfers, None
-    putting = Put(ref, url, depot.resumable)
+    putting = Put(ref, url, object_store.resumable)
     return replace(transfers, putting=putting), putting
 
 
-def belongs_there(task: Task, result: object) -> bool:
-    """Whether a result has a blob that shall lie in the task's store, and does not yet."""
-    large = isinstance(result, Update) and task.depot is not None and task.depot.holds(result.blob)
-    return large and isinstance(result, Update) and not result.deposited
+def goes_to_object_store(result: object, task: Task) -> TypeGuard[Update]:
+    """Whether the task's object store must receive the result's blob and does not hold it yet."""
+    if not isinstance(result, Update) or task.depot is None:
+        return False
+    return task.depot.holds(result.blob) and not result.deposited
 
 
 def put_ended(
     transfers: ObjectStoreTransfers, task: Task | None, result: object, event: PutEnded
 ) -> tuple[ObjectStoreTransfers, Put | None]:
-    """A put has ended: begin it again where only its address was too old, else give it up."""
+    """Handle the end of an upload: repeat it if only its address had expired, else give it up."""
     before, ended = transfers.putting, replace(transfers, putting=None)
     if event.expired and before is not None and transfers.addresses.put != before.url:
         return put(ended, task, result)
@@ -142,9 +143,9 @@ def put_ended(
 
 
 def _urls(transfers: ObjectStoreTransfers, task: Task) -> dict[str, str]:
-    """The addresses that may be used, by digest."""
-    depot = task.depot
-    if depot is None:
+    """The permitted addresses by digest."""
+    object_store = task.depot
+    if object_store is None:
         return {}
     named = ((task.blobs.get(name), url) for name, url in transfers.addresses.get.items())
-    return {ref.digest: url for ref, url in named if ref is not None and depot.has(url)}
+    return {ref.digest: url for ref, url in named if ref is not None and object_store.has(url)}

@@ -1,4 +1,4 @@
-"""Transfers past the broker, each in a thread of its own, so that a slow store keeps nothing else waiting."""
+"""Object store transfers, each in its own thread, so that a slow store does not block the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.link_events import Inbox
 from edge_client.transport.object_store import http as over_http
-from edge_client.transport.object_store.http import Outcome, Web
+from edge_client.transport.object_store.http import HttpClient, TransferOutcome
 from edge_client.transport.object_store.http_transfers import (
     Fetch,
     FetchEnded,
@@ -22,16 +22,16 @@ from edge_client.transport.object_store.http_transfers import (
 log = logging.getLogger(__name__)
 
 
-class Carrier:
-    """Carries out a session's transfers; how each ended comes as `FetchEnded` or `PutEnded`."""
+class TransferThreads:
+    """Runs a session's transfers; each reports `FetchEnded` or `PutEnded` to the inbox."""
 
-    def __init__(self, inbox: Inbox, store: BlobStore, web: Web) -> None:
+    def __init__(self, inbox: Inbox, store: BlobStore, web: HttpClient) -> None:
         self._inbox, self._store, self._web = inbox, store, web
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
 
     def do(self, command: ObjectStoreCommand) -> None:
-        """Begin a transfer, or end all of them."""
+        """Begin a transfer, or stop all of them."""
         match command:
             case Fetch(ref):
                 self._begin(ref.digest, lambda stopped: self._fetch(command, stopped))
@@ -41,7 +41,7 @@ class Carrier:
                 self.stop()
 
     def stop(self) -> None:
-        """What is under way ends within a block, and nothing is heard of it."""
+        """Stop all transfers within a block, without an event."""
         self._stopped.set()
         self._stopped = threading.Event()
 
@@ -56,8 +56,8 @@ class Carrier:
             if not stopped.is_set():
                 self._inbox.put(ended)
 
-        self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
-        self._threads[digest] = threading.Thread(target=run, name="carrier", daemon=True)
+        self._threads = {name: thread for name, thread in self._threads.items() if thread.is_alive()}
+        self._threads[digest] = threading.Thread(target=run, name="object-store", daemon=True)
         self._threads[digest].start()
 
     def _fetch(self, command: Fetch, stopped: threading.Event) -> FetchEnded:
@@ -75,10 +75,10 @@ class Carrier:
         return PutEnded(ref.digest, outcome.done, outcome.expired)
 
 
-def _safely(transfer: Callable[[], Outcome]) -> Outcome:
-    """Whatever goes wrong beside the broker, there is the broker."""
+def _safely(transfer: Callable[[], TransferOutcome]) -> TransferOutcome:
+    """Run a transfer; any error ends it, since the blob can still go over the broker."""
     try:
         return transfer()
     except Exception as error:
-        log.warning("past the broker nothing goes (%s: %s)", type(error).__name__, error)
-        return Outcome(False)
+        log.warning("the object store transfer failed (%s: %s)", type(error).__name__, error)
+        return TransferOutcome(False)

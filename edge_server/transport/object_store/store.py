@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.object_store import http as over_http
-from edge_client.transport.object_store.http import Web
+from edge_client.transport.object_store.http import HttpClient
 from edge_server.transport.object_store.signed_urls import UrlSigner
 from schemas.errors import PeerError
 from schemas.messages import Task, TrainTask, Update, encode_message
@@ -28,7 +28,7 @@ class ObjectStore:
     `terms` is its description in tasks. `publish`, `forget` and `collect` block.
     """
 
-    def __init__(self, links: UrlSigner, web: Web, *, above: int, seconds: float) -> None:
+    def __init__(self, links: UrlSigner, web: HttpClient, *, above: int, seconds: float) -> None:
         self._links, self._web, self._seconds = links, web, seconds
         self.terms = Terms(address=links.address, above=above, resumable=links.resumable)
         self._published: frozenset[str] = frozenset()

@@ -185,7 +185,7 @@ def test_a_graph_of_another_network_is_not_used(graph: bytes, drawn: list[str], 
     nn.init.zeros_(small.linear.bias)
     export(small, tmp_path / "model.onnx", model.SerializeToString())
     assert [path.name for path in tmp_path.iterdir()] != []
-    assert known_graphs(small, SHAPE) == [graph]
+    assert list(known_graphs(small, SHAPE)) == [graph]
 
 
 def test_a_graph_that_is_too_large_is_not_read(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_newest_graphs_come_first(drawn: list[str]) -> None:
     keep_graph(network(), SHAPE, b"one")
     keep_graph(network(), SHAPE, b"two")
     assert set(known_graphs(network(), SHAPE)) == {b"one", b"two"}
-    assert known_graphs(nn.Sequential(nn.Linear(1, 1)), SHAPE) == []
+    assert list(known_graphs(nn.Sequential(nn.Linear(1, 1)), SHAPE)) == []
 
 
 EXPORT = """

@@ -14,7 +14,7 @@ import pytest
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.inference.service.http import Web
+from edge_client.inference.service.http import PredictionServer
 from edge_client.inference.service.lifecycle import PredictionService
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource
@@ -176,7 +176,7 @@ def test_a_sign_of_life_is_a_turn_of_the_agents_own_loop(under_systemd, tmp_path
 def test_a_model_service_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
     predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), RequestMetrics())
     predictor.refresh()
-    one = PredictionService(predictor, Web(("127.0.0.1", 0), predictor), poll_s=0.02)
+    one = PredictionService(predictor, PredictionServer(("127.0.0.1", 0), predictor), poll_s=0.02)
     assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
 
 

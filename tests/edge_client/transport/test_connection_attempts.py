@@ -19,7 +19,7 @@ from edge_client.agent.server_contact import (
 )
 from edge_client.cli.main import main
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
-from edge_client.transport.connection_attempts import ADVISE_AT, Reaching
+from edge_client.transport.connection_attempts import ADVISE_AT, ConnectionAttempts
 from edge_client.transport.link_events import LinkDown
 from edge_client.transport.tls import is_lasting
 from schemas.errors import ConfigError
@@ -41,7 +41,7 @@ def verification(code: int) -> ssl.SSLCertVerificationError:
 
 
 def test_the_third_failure_in_a_row_names_the_doctor_and_later_ones_rarely() -> None:
-    reaching, said = Reaching(ADDRESS), []
+    reaching, said = ConnectionAttempts(ADDRESS), []
     for _ in range(100):
         reaching, words = reaching.failed(LinkDown("nobody there"))
         said.append("edge-client doctor --broker mqtt://server:1883" in words)
@@ -54,11 +54,11 @@ def test_the_third_failure_in_a_row_names_the_doctor_and_later_ones_rarely() -> 
 def test_what_no_further_try_mends_ends_at_once_unless_told_to_go_on() -> None:
     down = LinkDown("the broker refused: Not authorized", lasting=True)
     with pytest.raises(ConfigError, match=r"(?s)Not authorized.*edge-client doctor.*--keep-trying"):
-        Reaching(ADDRESS).failed(down)
-    patient, words = Reaching(ADDRESS, keep_trying=True).failed(down)
+        ConnectionAttempts(ADDRESS).failed(down)
+    patient, words = ConnectionAttempts(ADDRESS, keep_trying=True).failed(down)
     assert (patient.failures, words.endswith("trying again")) == (1, True)
     with pytest.raises(ConfigError):
-        Reaching(ADDRESS).chunk_bytes(16_000)
+        ConnectionAttempts(ADDRESS).chunk_bytes(16_000)
     assert patient.chunk_bytes(16_000) == 15 * 1024
 
 

@@ -1,4 +1,4 @@
-"""The HTTP door: what it answers, what it refuses, and that it stays up."""
+"""The HTTP channel: answers, refusals, and operation after errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.service import http as module
-from edge_client.inference.service.http import Web
+from edge_client.inference.service.http import PredictionServer
 from edge_client.inference.service.lifecycle import PredictionService
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import FileSource, SlotSource
@@ -31,7 +31,7 @@ class Running:
     def __init__(self, predictor: Predictor, **more: Any) -> None:
         self.predictor = predictor
         predictor.refresh()
-        self.web = Web(("127.0.0.1", 0), predictor, **more)
+        self.web = PredictionServer(("127.0.0.1", 0), predictor, **more)
         self.serving = PredictionService(predictor, self.web, poll_s=0.02)
         self.thread = threading.Thread(target=self.serving.run)
         self.thread.start()
@@ -144,7 +144,7 @@ def test_a_fault_of_our_own_costs_one_answer(running: Running, monkeypatch: pyte
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as patched:
-        patched.setattr("edge_client.inference.service.predictor.read_asked", fail)
+        patched.setattr("edge_client.inference.service.predictor.read_request", fail)
         status, told = running.post(PIXELS)
     assert (status, told) == (500, {"error": "a fault", "id": "4"})
     assert running.post(PIXELS)[0] == 200

@@ -38,7 +38,7 @@ def test_each_line_has_an_answer_under_its_own_mark(model_path, tmp_path, monkey
     (tmp_path / "a.png").write_bytes(file.getvalue())
     np.save(tmp_path / "b.npy", np.eye(3).reshape(3, 1, 1, 3))
     lines = [
-        '{"pixels": [[0, 9, 0]], "id": "door"}',
+        '{"pixels": [[0, 9, 0]], "id": "front"}',
         "",
         json.dumps({"image": base64.b64encode(file.getvalue()).decode(), "top": 3}),
         json.dumps({"file": str(tmp_path / "a.png"), "id": 5}),
@@ -48,7 +48,7 @@ def test_each_line_has_an_answer_under_its_own_mark(model_path, tmp_path, monkey
     answers = [json.loads(line) for line in out]
     assert code == 0
     # A line without a mark is called by its number, and the empty one is the second.
-    assert [answer["id"] for answer in answers] == ["door", "3", "5", "5"]
+    assert [answer["id"] for answer in answers] == ["front", "3", "5", "5"]
     assert answers[0]["results"][0]["top"][0]["name"] == "bee"
     assert [len(answer["results"][0]["top"]) for answer in answers] == [1, 3, 1, 1]
     assert [one["top"][0]["name"] for one in answers[3]["results"]] == ["ant", "bee", "cat"]
@@ -67,7 +67,7 @@ def test_a_bad_line_costs_that_line_and_the_exit_code(model_path, tmp_path, monk
     assert out[0].startswith("1  error: not valid JSON")
     assert out[1:4] == [
         "x  error: cannot read no.png: No such file or directory",
-        "3  error: beside 'file' there may be 'top' and 'id'",
+        "3  error: with 'file' only 'top' and 'id' are allowed",
         "4  error: the model takes images of 1x1x3, got 2",
     ]
     assert out[4] == "5  cat 100.0%  ant 0.0%"

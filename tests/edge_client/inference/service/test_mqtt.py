@@ -1,4 +1,4 @@
-"""The MQTT door: what is asked on one topic is answered on the other, and the broker may come and go."""
+"""The MQTT channel: requests on one topic, answers on the other, and reconnects."""
 
 from __future__ import annotations
 
@@ -57,28 +57,28 @@ def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
     url = f"mqtt://127.0.0.1:{broker.port}"
     predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), RequestMetrics())
     predictor.refresh()
-    door = MqttChannel(parse_address(url), predictor, federation="home", device="pi", max_body=10_000)
+    channel = MqttChannel(parse_address(url), predictor, federation="home", device="pi", max_body=10_000)
     connected = queue.SimpleQueue[None]()
-    handle = door._link.handle
+    handle = channel._link.handle
 
     def told(event: Any) -> None:
         handle(event)
         if isinstance(event, LinkUp):
             connected.put(None)
 
-    door._link.handle = told  # type: ignore[method-assign]
-    door.open()
+    channel._link.handle = told  # type: ignore[method-assign]
+    channel.open()
     connected.get(timeout=60)
     one = Asker(url)
     yield one
     one.link.close()
-    door.close()
+    channel.close()
 
 
 def test_a_request_is_answered_under_its_own_mark(asker: Asker) -> None:
-    answer = asker.ask(b'{"pixels": [[0, 9, 0]], "top": 2, "id": "door"}')
+    answer = asker.ask(b'{"pixels": [[0, 9, 0]], "top": 2, "id": "channel"}')
     assert [one["name"] for one in answer["results"][0]["top"]] == ["bee", "ant"]
-    assert answer["id"] == "door"
+    assert answer["id"] == "channel"
 
 
 def test_whatever_is_no_request_is_answered_and_the_service_stays_up(asker: Asker) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.service import requests
-from edge_client.inference.service.requests import MAX_IMAGES, mark_of, read_asked
+from edge_client.inference.service.requests import MAX_IMAGES, read_request, request_id
 from schemas.errors import ConfigError
 from tests.edge_client.inference.test_onnx_model import write_model
 
@@ -72,20 +72,20 @@ ONE = [[0, 1, 2], [3, 4, 5]]
     ids=size,
 )
 def test_images_come_in_many_forms(model: LoadedModel, body: bytes, count: int) -> None:
-    read = read_asked(body, model)
+    read = read_request(body, model)
     assert read.images.shape == (count, 1, 2, 3)
     assert (read.top, read.id, read.notes) == (1, None, ())
 
 
 def test_pixels_are_taken_as_they_are(model: LoadedModel) -> None:
     body = json.dumps({"pixels": ONE, "top": 3, "id": "door-1"}).encode()
-    read = read_asked(body, model, top=2)
+    read = read_request(body, model, top=2)
     np.testing.assert_array_equal(read.images[0, 0], ONE)
     assert (read.top, read.id) == (3, "door-1")
 
 
 def test_an_image_of_another_size_is_resized_and_that_is_said(model: LoadedModel) -> None:
-    assert read_asked(png((6, 4), "RGB"), model).notes == ("resized from 6x4 to 3x2",)
+    assert read_request(png((6, 4), "RGB"), model).notes == ("resized from 6x4 to 3x2",)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_an_image_of_another_size_is_resized_and_that_is_said(model: LoadedModel
 )
 def test_whatever_is_no_request_is_one_line(model: LoadedModel, body: bytes, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
-        read_asked(body, model)
+        read_request(body, model)
     assert "\n" not in str(caught.value)
     assert " at 0x" not in str(caught.value)
 
@@ -140,22 +140,22 @@ def test_a_small_archive_that_unpacks_to_a_large_one_is_not_unpacked(
     assert size > 10 * len(body)
     monkeypatch.setattr(requests, "MAX_UNPACKED", size - 1)
     with pytest.raises(ConfigError, match=f"unpacks to {size} bytes"):
-        read_asked(body, model)
+        read_request(body, model)
 
 
 def test_a_small_file_of_a_huge_image_is_not_decoded(model: LoadedModel) -> None:
     # 49 million pixels of one colour.
     with pytest.raises(ConfigError, match="7000x7000 pixels are more than 40 million"):
-        read_asked(png((7000, 7000), "1"), model)
+        read_request(png((7000, 7000), "1"), model)
 
 
 @pytest.mark.parametrize(
     ("body", "mark"), [(b'{"id": 7, "x": 1}', "7"), (b'{"id": null}', None), (b"[]", None), (b"\xff", None)]
 )
 def test_a_bad_request_is_answered_under_its_own_mark(body: bytes, mark: str | None) -> None:
-    assert mark_of(body) == mark
+    assert request_id(body) == mark
 
 
 def test_images_from_a_path_are_read_in_the_same_way(model: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(npz(images=np.array([ONE])))
-    assert read_asked((tmp_path / "x.npz").read_bytes(), model).images.dtype.kind == "i"
+    assert read_request((tmp_path / "x.npz").read_bytes(), model).images.dtype.kind == "i"

@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.service.health import Health, read_health
-from edge_client.inference.service.health_writer import ServiceNotes
+from edge_client.inference.service.health_writer import HealthWriter
 from tests.edge_server.releases.rollout.device import NEW, serving
 
 
@@ -25,15 +25,15 @@ def noted(slots: Slots) -> Health:
     return read_health(now.folder, now.model.digest)
 
 
-def served(slots: Slots) -> ServiceNotes:
-    notes = ServiceNotes(slots)
-    notes.tries()
-    notes.serves()
+def served(slots: Slots) -> HealthWriter:
+    notes = HealthWriter(slots)
+    notes.loading()
+    notes.loaded()
     return notes
 
 
 def test_a_start_is_noted_before_the_model_is_loaded(slots: Slots) -> None:
-    ServiceNotes(slots).tries()
+    HealthWriter(slots).loading()
     assert (noted(slots).starts, noted(slots).ends) == (1, 0)
 
 
@@ -60,10 +60,10 @@ def test_going_over_to_another_model_ends_the_one_before(slots: Slots) -> None:
     notes, before = served(slots), slots.current()
     assert before is not None
     serving(slots.folder.parent, NEW)
-    notes.tries()
+    notes.loading()
     # Until the next one is loaded, requests are still those of the one before.
     notes.answered(0.001)
-    notes.serves()
+    notes.loaded()
     old = read_health(before.folder, before.model.digest)
     assert (old.requests, old.starts, old.ends) == (1, 1, 1)
     assert (noted(slots).requests, noted(slots).starts, noted(slots).ends) == (0, 1, 0)
@@ -73,8 +73,8 @@ def test_a_model_that_is_refused_is_noted_and_the_one_before_goes_on(slots: Slot
     notes, before = served(slots), slots.current()
     assert before is not None
     serving(slots.folder.parent, NEW)
-    notes.tries()
-    notes.refuses()
+    notes.loading()
+    notes.load_failed()
     notes.answered(0.001)
     notes.close()
     assert (noted(slots).refusals, noted(slots).crashes) == (1, 0)
@@ -90,6 +90,6 @@ def test_without_a_model_there_is_nothing_to_note(tmp_path: Path) -> None:
 
 def test_the_same_model_looked_at_again_is_no_new_start(slots: Slots) -> None:
     notes = served(slots)
-    notes.tries()
-    notes.serves()
+    notes.loading()
+    notes.loaded()
     assert noted(slots).starts == 1

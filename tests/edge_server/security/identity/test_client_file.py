@@ -193,7 +193,7 @@ def test_what_is_no_certificate_is_refused(authority, files):
         ("ca", "is not signed by the authority in {ca}: that is the wrong file (--ca), or the wrong broker"),
         ("host", "`edge-server enroll DEVICE --host 127.0.0.2` on the server makes one that is"),
         ("pair", "the broker does not know the authority that signed {cert}"),
-        ("none", "the broker wants a certificate: name one with --cert and --key"),
+        ("none", "the broker requires a certificate: name one with --cert and --key"),
     ],
 )
 def test_why_a_connection_fails_is_said(authority, mosquitto, files, tmp_path, wrong, said):

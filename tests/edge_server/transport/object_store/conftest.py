@@ -14,7 +14,7 @@ import pytest
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.object_store import http as over_http
-from edge_client.transport.object_store.http import Outcome, Web
+from edge_client.transport.object_store.http import HttpClient, TransferOutcome
 from edge_server.transport.object_store.http_service import serve_objects
 from edge_server.transport.object_store.signed_urls import HmacUrlSigner
 from schemas.tensors.blobs import BlobRef
@@ -34,10 +34,10 @@ class Shop:
     mine: BlobStore
     ref: BlobRef
 
-    def put(self, url: str, ref: BlobRef | None = None) -> Outcome:
+    def put(self, url: str, ref: BlobRef | None = None) -> TransferOutcome:
         """Put a blob of the device there."""
         never = threading.Event()
-        return over_http.put(Web(), url, ref or self.ref, self.mine, resumable=True, stopped=never)
+        return over_http.put(HttpClient(), url, ref or self.ref, self.mine, resumable=True, stopped=never)
 
     def blob(self) -> str:
         """The name of the blob, as the server gives it out."""

@@ -14,7 +14,7 @@ import pytest
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
 from edge_client.transport.object_store import http as over_http
-from edge_client.transport.object_store.http import Outcome, Web, web_of
+from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from edge_server.transport.object_store.http_handler import ObjectStoreHandler
 from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, Shop, ask
 
@@ -24,8 +24,8 @@ def theirs(tmp_path: Path) -> BlobStore:
     return BlobStore(tmp_path / "theirs", durable=False)
 
 
-def fetch(url: str, shop: Shop, store: BlobStore) -> Outcome:
-    return over_http.fetch(Web(timeout_s=30), url, shop.ref, store, threading.Event())
+def fetch(url: str, shop: Shop, store: BlobStore) -> TransferOutcome:
+    return over_http.fetch(HttpClient(timeout_s=30), url, shop.ref, store, threading.Event())
 
 
 def published(shop: Shop) -> str:
@@ -93,7 +93,7 @@ def test_an_upload_that_is_cut_in_the_middle_goes_on_with_what_is_missing(shop: 
     sent = []
     send = over_http._send
 
-    def noted(web: Web, url: str, ref: Any, path: Path, start: int, **how: Any) -> bool:
+    def noted(web: HttpClient, url: str, ref: Any, path: Path, start: int, **how: Any) -> bool:
         sent.append(start)
         return send(web, url, ref, path, start, **how)
 
@@ -108,15 +108,17 @@ def test_an_upload_that_is_cut_in_the_middle_goes_on_with_what_is_missing(shop: 
 def test_an_address_that_has_ended_is_told_from_one_that_fails(shop: Shop, theirs: BlobStore) -> None:
     published(shop)
     ended = shop.links.url("GET", shop.blob(), seconds=-2)
-    assert fetch(ended, shop, theirs) == Outcome(False, expired=True)
+    assert fetch(ended, shop, theirs) == TransferOutcome(False, expired=True)
     unknown = shop.links.url("GET", f"blobs/{'0' * 64}", seconds=60)
-    assert fetch(unknown, shop, theirs) == Outcome(False)
-    assert shop.put(shop.links.url("PUT", PLACE, seconds=-2, most=len(DATA))) == Outcome(False, expired=True)
+    assert fetch(unknown, shop, theirs) == TransferOutcome(False)
+    assert shop.put(shop.links.url("PUT", PLACE, seconds=-2, most=len(DATA))) == TransferOutcome(
+        False, expired=True
+    )
 
 
 def test_a_store_that_is_not_there_is_given_up(shop: Shop, theirs: BlobStore) -> None:
-    assert fetch("http://127.0.0.1:9/blobs/x?y", shop, theirs) == Outcome(False)
-    assert shop.put("http://127.0.0.1:9/blobs/x?y") == Outcome(False)
+    assert fetch("http://127.0.0.1:9/blobs/x?y", shop, theirs) == TransferOutcome(False)
+    assert shop.put("http://127.0.0.1:9/blobs/x?y") == TransferOutcome(False)
 
 
 @contextmanager
@@ -172,13 +174,13 @@ def test_what_is_no_answer_to_what_was_asked_brings_nothing(
     shop: Shop, theirs: BlobStore, status: int, headers: dict[str, str]
 ) -> None:
     with answering(status, b"", **headers) as url:
-        assert fetch(url, shop, theirs) == Outcome(False)
+        assert fetch(url, shop, theirs) == TransferOutcome(False)
     assert theirs.parts() == set()
 
 
 def test_beside_a_broker_with_tls_nothing_goes_in_the_clear(shop: Shop, theirs: BlobStore) -> None:
-    url, careful = published(shop), web_of(TlsFiles())
-    assert over_http.fetch(careful, url, shop.ref, theirs, threading.Event()) == Outcome(False)
+    url, careful = published(shop), http_client(TlsFiles())
+    assert over_http.fetch(careful, url, shop.ref, theirs, threading.Event()) == TransferOutcome(False)
     assert theirs.parts() == set()
     assert fetch(url, shop, theirs).done
 
@@ -186,6 +188,6 @@ def test_beside_a_broker_with_tls_nothing_goes_in_the_clear(shop: Shop, theirs: 
 def test_a_transfer_that_is_no_longer_wanted_ends(shop: Shop, theirs: BlobStore) -> None:
     url, stopped = published(shop), threading.Event()
     stopped.set()
-    assert over_http.fetch(Web(), url, shop.ref, theirs, stopped) == Outcome(False)
+    assert over_http.fetch(HttpClient(), url, shop.ref, theirs, stopped) == TransferOutcome(False)
     place = shop.links.url("PUT", PLACE, seconds=60, most=len(DATA))
-    assert not over_http.put(Web(), place, shop.ref, shop.mine, resumable=True, stopped=stopped).done
+    assert not over_http.put(HttpClient(), place, shop.ref, shop.mine, resumable=True, stopped=stopped).done

@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.object_store import http as over_http
-from edge_client.transport.object_store.http import Outcome, Web
+from edge_client.transport.object_store.http import HttpClient, TransferOutcome
 from edge_server.cli.main import main
 from edge_server.config.load import load_config
 from edge_server.transport.object_store.http_service import serve_objects
@@ -30,9 +30,11 @@ def test_a_store_with_a_certificate_is_spoken_to_by_whoever_knows_its_authority(
     # Of all addresses of this machine; the certificate lets it be named so.
     with serve_objects(tmp_path / "shop", KEY, host="0.0.0.0", pair=pair) as address:
         links = HmacUrlSigner(address.replace("0.0.0.0", "localhost"), KEY)
-        knowing, careless = Web(ca=broker / "ca.pem", only_tls=True), Web()
+        knowing, careless = HttpClient(ca=broker / "ca.pem", only_tls=True), HttpClient()
         url = links.url("PUT", PLACE, seconds=60, most=ref.size)
-        assert over_http.put(careless, url, ref, mine, resumable=True, stopped=NEVER) == Outcome(False)
+        assert over_http.put(careless, url, ref, mine, resumable=True, stopped=NEVER) == TransferOutcome(
+            False
+        )
         assert over_http.put(knowing, url, ref, mine, resumable=True, stopped=NEVER).done
         url = links.url("GET", f"{PLACE}/{ref.digest}", seconds=60)
         assert over_http.fetch(knowing, url, ref, theirs, NEVER).done
@@ -51,7 +53,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         ref = mine.put(DATA, chunk_bytes=CHUNK)
         links = HmacUrlSigner(address, read_secret(tmp_path / "secret"))
         url = links.url("PUT", f"home/{PLACE}", seconds=60, most=ref.size)
-        assert over_http.put(Web(), url, ref, mine, resumable=True, stopped=NEVER).done
+        assert over_http.put(HttpClient(), url, ref, mine, resumable=True, stopped=NEVER).done
         process.terminate()
         assert process.wait(timeout=30) == 0
     finally:
