@@ -45,7 +45,7 @@ class StrategySpec(Settings):
     objectives: tuple[Component, ...] = ()
     """What local training adds to the loss of the data."""
     groups: tuple[Component, ...] = ()
-    """Arrays that travel beside the model."""
+    """Arrays that travel with the model."""
     transforms: tuple[Component, ...] = ()
     """What happens to updates before they are combined, in this order."""
     weighting: Component = Component.model_construct(name="examples")

@@ -1,4 +1,4 @@
-"""What both commands share: one parser from many verbs, and one way to end."""
+"""The shared base of both commands: one parser for all verbs, one way to report errors and end."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from schemas.errors import ConfigError, EdgeError, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
 WORDS = ("overrides", "words")
-"""The lists of words that verbs take."""
+"""Names of the argument lists that hold KEY=VALUE overrides."""
 
 
 class Verb(Protocol):
-    """A module under `commands`."""
+    """A module in the `commands` package."""
 
     def register(self, subparsers: Subparsers) -> None:
-        """Add the verb, and name its `execute(args) -> exit code`."""
+        """Add the verb with its `execute(args) -> exit code`."""
         ...
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command: its name, what it is, examples for `--help`, its verbs in the order of `--help`.
+    """A command: its name, its summary, examples for `--help`, and its verbs in the order of `--help`.
 
-    `extra` is the optional part of the package that all verbs need. `renamed` has the new names of verbs that
-    had another one.
+    `extra` is the optional part of the package that all verbs need. `renamed` maps old names of verbs to new
+    ones.
     """
 
     prog: str
@@ -85,7 +85,7 @@ class CommandLine:
             return INTERRUPTED
 
     def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """The arguments. KEY=VALUE words may also stand behind options, where argparse does not look."""
+        """The parsed arguments; KEY=VALUE words may follow options, which argparse does not support."""
         parser, subparsers = self._built()
         words = sys.argv[1:] if argv is None else argv
         self._check_verb(words, subparsers)

@@ -1,4 +1,4 @@
-"""`client.toml`: the options of `edge-client run` as a file; the command line wins over it."""
+"""`client.toml`: the options of `edge-client run` as a file; the command line overrides it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from schemas.values import Variant
 
 
 class ClientFile(Settings):
-    """Keys are the options' names; paths are taken from the file's own folder.
+    """Keys are the names of options; paths are relative to the file's folder.
 
-    `trust` names the public key that models must be signed with. `[eligibility]` is a table, which has no
-    option of its own.
+    `trust` names the public key that must have signed models. The table `[eligibility]` has no option.
     """
 
     broker: str | None = None
@@ -86,7 +85,7 @@ class ClientFile(Settings):
 
 
 def read_client_file(path: Path) -> dict[str, Any]:
-    """What the file states, by the options' names in Python; raises `ConfigError` with the nearest key."""
+    """The settings of a file by Python option name; `ConfigError` with the nearest key for an unknown one."""
     try:
         table = tomllib.loads(path.read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`--config FILE` of a verb, without the libraries that reading the file takes."""
+"""The option `--config FILE`; the libraries that read the file are imported only when it is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ReadConfig(argparse.Action):
-    """`--config FILE`: what the file states is the default of the verb's options, once it is parsed again."""
+    """`--config FILE`: the file's values become the defaults of the verb's options."""
 
     def __call__(
         self,
@@ -18,7 +18,7 @@ class ReadConfig(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Take the file's values."""
+        """Read the file and set the defaults."""
         from edge_client.cli.config_file import read_client_file
 
         parser.set_defaults(**read_client_file(Path(str(values))))

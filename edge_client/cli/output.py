@@ -1,4 +1,4 @@
-"""How verbs print: plain text tables for people, one JSON document for programs."""
+"""Output of verbs: plain text tables for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line each, with the remedy; raises `ConfigError`."""
+    """A parser that reports errors in one line with a remedy, as `ConfigError`."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the words of this command or verb."""
+        """Raise `ConfigError` for wrong arguments of this command or verb."""
         message = re.sub(r"invalid int value: (.*)", r"\1 is no whole number", message)
         message = re.sub(r"invalid \w+ value: (.*)", r"\1 is no number", message)
         verb = self.prog.partition(" ")[2]
@@ -31,11 +31,11 @@ class Parser(argparse.ArgumentParser):
 
 
 DISPLACED = "displaced"
-"""Where words wait that stood behind an option and belong to the verb."""
+"""Attribute for words that followed an option and belong to the verb."""
 
 
 class OptionalAddress(argparse.Action):
-    """An option with or without an address: a KEY=VALUE word behind it is an override, no address."""
+    """An option with an optional address; a KEY=VALUE word behind it is an override instead."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str, *, read: Callable[[str], Any] = str, **rest: Any
@@ -50,7 +50,7 @@ class OptionalAddress(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Take the address, or leave the word to the verb."""
+        """Store the address, or leave the word to the verb."""
         if isinstance(values, str) and "=" in values:
             setattr(namespace, DISPLACED, [*getattr(namespace, DISPLACED, ()), values])
             values = self.const
@@ -74,7 +74,7 @@ class PrintVersion(argparse.Action):
 
 
 def print_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """What a command does that was given no verb."""
+    """Print the help of a command without a verb."""
 
     def execute(_: argparse.Namespace) -> int:
         parser.print_help()
@@ -91,7 +91,7 @@ def add_verb(
     examples: str,
     formats: Sequence[str] = ("table", "json"),
 ) -> argparse.ArgumentParser:
-    """Add a verb with `--format`; `examples` stand below its options in `--help`."""
+    """Add a verb with `--format`; `examples` are shown below its options in `--help`."""
     parser = subparsers.add_parser(
         name,
         help=help,
@@ -126,7 +126,7 @@ def read_trust_option(args: argparse.Namespace) -> TrustedKey | None:
 
 
 def positive_int(text: str) -> int:
-    """An argument that is a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     try:
         value = int(text)
     except ValueError:
@@ -137,7 +137,7 @@ def positive_int(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """An argument that is a finite number."""
+    """Parse a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -148,7 +148,7 @@ def number(text: str) -> float:
 
 
 def positive_float(text: str) -> float:
-    """An argument that is a finite number above 0."""
+    """Parse a finite number above 0."""
     value = number(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -161,7 +161,7 @@ def print_json(document: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print left-aligned columns under their names."""
+    """Print left-aligned columns with headers."""
     lines = [columns, *rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:

@@ -1,1 +1,1 @@
-"""Local data: labelled examples, where they come from and how they are shared out."""
+"""Local data: labelled examples, their sources and their partition."""

@@ -1,4 +1,4 @@
-"""Image arrays as people save them: any common axis order, `.npy` and `.npz` files."""
+"""Image arrays in `.npy` and `.npz` files, in any common axis order."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _WHOLE_NAMES = ("images", "labels")
 
 
 def channels_first(images: Pixels) -> Pixels:
-    """Return images as [N, C, H, W]; takes 8-bit [N, H, W] (grey pictures), [N, H, W, C] and [N, C, H, W].
+    """Images as [N, C, H, W]; accepts 8-bit [N, H, W] (grey), [N, H, W, C] and [N, C, H, W].
 
-    Channels are last where only the last axis has 1, 3 or 4 entries. Any other array stays as it is: floats
-    [N, C, T] may be signals, and the network knows (`fitting`).
+    Channels are last if only the last axis has 1, 3 or 4 entries. Other arrays are returned unchanged: floats
+    [N, C, T] may be signals, and the network decides (`fitted`).
     """
     if images.ndim == 3 and images.dtype == np.uint8:
         return images[:, None]
@@ -31,7 +31,7 @@ def channels_first(images: Pixels) -> Pixels:
 
 
 def as_batch(images: Pixels, shape: tuple[int, ...]) -> Pixels:
-    """One example or many as [N, *shape]; what is neither is returned to be refused."""
+    """One example or many as [N, *shape]; an array that is neither is returned unchanged, to be refused."""
     single = fitted(images[None], shape)
     if single is not None:
         return single
@@ -41,7 +41,7 @@ def as_batch(images: Pixels, shape: tuple[int, ...]) -> Pixels:
 
 
 def read_npy(path: Path) -> Pixels:
-    """The array of a `.npy` file; raises `ConfigError` when it is none or would need unpickling."""
+    """The array of a `.npy` file; `ConfigError` for another file, or one that needs unpickling."""
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -52,7 +52,7 @@ def read_npy(path: Path) -> Pixels:
 
 
 def read_npz(path: Path) -> dict[str, Pixels]:
-    """The arrays of an `.npz` file by name; raises `ConfigError` when it is none or would need unpickling."""
+    """The arrays of an `.npz` file by name; `ConfigError` for another file, or one that needs unpickling."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -61,10 +61,10 @@ def read_npz(path: Path) -> dict[str, Pixels]:
 
 
 def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[Pixels, Labels, bool]:
-    """Find images [N, ...] and labels [N] of an archive; the flag tells whether it has its own test part.
+    """Images [N, ...] and labels [N] of an archive, and whether it has its own test part.
 
-    Raises `ConfigError` when neither `x_train y_train x_test y_test` nor `images labels` are there, and for
-    what cannot be learnt from (`checked`).
+    Raises `ConfigError` if neither `x_train y_train x_test y_test` nor `images labels` exist, and for arrays
+    that are no examples (`validation`).
     """
     official = all(name in arrays for names in _SPLIT_NAMES.values() for name in names)
     images, labels = _SPLIT_NAMES[split] if official else _WHOLE_NAMES
@@ -80,6 +80,6 @@ def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[
 
 
 def class_names_of(arrays: dict[str, Pixels]) -> tuple[str, ...]:
-    """The names of an archive's classes; empty where it has none."""
+    """The names of an archive's classes; empty if it has none."""
     found = next((arrays[key] for key in ("class_names", "label_names") if key in arrays), np.empty(0))
     return tuple(str(name) for name in found)

@@ -1,4 +1,4 @@
-"""What a device says of its data in its birth message."""
+"""The description of a device's data in its birth message."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 2000
-"""Of class names as JSON: a birth has 4 kB, of which its profile takes a part."""
+"""Limit for class names as JSON, in bytes: a birth has 4 kB, part of which is the profile."""
 LONGEST_NAME = 100
 
 
 def card_of(data: LabelledData, *, source: str) -> DataCard:
-    """The card of a device's examples; names that do not fit are left out, and the log says so."""
+    """The data card of a device's examples; names that do not fit are omitted with a log line."""
     names = data.class_names if data.named else ()
     if not fits(names):
         log.warning(
@@ -39,7 +39,7 @@ def card_of(data: LabelledData, *, source: str) -> DataCard:
 
 
 def fits(names: tuple[str, ...]) -> bool:
-    """Whether a birth message has room for these names."""
+    """Whether these names fit a birth message."""
     if len(names) > MAX_CLASS_NAMES or not all(0 < len(name) <= LONGEST_NAME for name in names):
         return False
     return len(json.dumps(names, ensure_ascii=False).encode()) <= MOST_BYTES

@@ -1,4 +1,4 @@
-"""Whether a source has changed since it was read: what a folder or a file looks like from outside."""
+"""Detects whether a source has changed since it was read, from its files or its examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mark = bytes
 
 
 def mark_of_files(path: Path) -> Mark:
-    """Names, sizes and times of a file, or of all files of a folder; what is not there has a mark, too."""
+    """Names, sizes and times of a file, or of all files of a folder; a missing file has a mark, too."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
@@ -26,7 +26,7 @@ def mark_of_files(path: Path) -> Mark:
 
 
 def mark_of_examples(data: LabelledData) -> Mark:
-    """Of what a function has returned: its arrays and class names."""
+    """The mark of a function's result: its arrays and class names."""
     digest = hashlib.blake2b("\0".join(data.class_names).encode(errors="replace"), digest_size=16)
     for array in (data.images, data.labels):
         digest.update(f"{array.dtype}{array.shape}".encode())
@@ -35,5 +35,5 @@ def mark_of_examples(data: LabelledData) -> Mark:
 
 
 def marks_of_images(images: Pixels) -> list[Mark]:
-    """One per example [N, ...], by which it is known again among others."""
+    """One mark per example [N, ...], which identifies it in later data."""
     return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in images]

@@ -1,7 +1,7 @@
-"""The federation's list of classes, and how the labels of one source become indices into it.
+"""The federation's list of classes, and the conversion of a source's labels into indices of it.
 
-A source whose classes have names is matched by name: which classes it has, and how it numbers them, is its
-own affair. The labels of a source without names are indices into the list already.
+A source with named classes is matched by name, whatever classes it has and however it numbers them. Labels of
+a source without names are indices already.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 
 MOST_SHOWN = 130
-"""Characters of a list of classes in a message."""
+"""Largest number of characters of a class list in a message."""
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
 def in_classes(data: LabelledData, names: Sequence[str]) -> LabelledData:
-    """The same examples, with labels that are indices into `names`.
+    """The same examples with labels that are indices into `names`.
 
-    Raises `ConfigError` with both lists where `names` lacks one of the data's, or ends before its labels do.
+    Raises `ConfigError` with both lists if `names` lacks a class of the data, or is shorter than its labels
+    require.
     """
     names = tuple(names)
     if data.class_names == names and data.preprocessing.class_names == names:
@@ -45,7 +46,7 @@ def in_classes(data: LabelledData, names: Sequence[str]) -> LabelledData:
 
 
 def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
-    """Why data of its `own` classes does not fit a federation that knows `names`; empty if it does."""
+    """Why data with the classes `own` does not fit a federation with the classes `names`; else empty."""
     if not named:
         return beyond(len(own), names)
     known = frozenset(names)
@@ -59,7 +60,7 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
 
 
 def beyond(count: int, names: Sequence[str]) -> str:
-    """Why labels below `count`, without names, do not fit; empty where they do."""
+    """Why labels below `count`, without names, do not fit; empty if they do."""
     if count <= len(names):
         return ""
     return (
@@ -69,7 +70,7 @@ def beyond(count: int, names: Sequence[str]) -> str:
 
 
 def in_order(names: Iterable[str]) -> Names:
-    """The distinct names in one order everywhere: by number if all are numbers, else sorted."""
+    """The distinct names in a fixed order: by number if all are numbers, else sorted."""
     distinct = sorted(set(names))
     if all(_WHOLE_NUMBER.fullmatch(name) for name in distinct):
         distinct.sort(key=int)
@@ -77,15 +78,15 @@ def in_order(names: Iterable[str]) -> Names:
 
 
 def numbers(count: int) -> Names:
-    """The names of `count` classes that have none: their numbers."""
+    """The names of `count` unnamed classes: their numbers."""
     return tuple(str(number) for number in range(count))
 
 
 def completed(names: Sequence[str], count: int) -> Names:
-    """A list of `count` classes that holds all of `names`; as many names or more are the list themselves.
+    """A list of `count` classes that contains all `names`; `names` itself if there are `count` or more.
 
-    Where all of fewer names are numbers below `count`, each gets its own place; otherwise the places after
-    the last name are called `class 7` and so on.
+    If fewer names are all numbers below `count`, each is placed at its number; otherwise missing names are
+    `class 7` and so on.
     """
     if len(names) < count and set(names) <= set(numbers(count)):
         return numbers(count)
@@ -93,7 +94,7 @@ def completed(names: Sequence[str], count: int) -> Names:
 
 
 def shortened(names: Sequence[str], most: int = MOST_SHOWN) -> str:
-    """The names with commas, or as many of the first as fit `most` characters, at least one."""
+    """The names with commas, cut to `most` characters but at least one name."""
     room, shown = most, list[str]()
     for name in names:
         word = f"'{name}'" if len(name) <= 40 else f"'{name[:37]}...'"

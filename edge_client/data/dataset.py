@@ -1,4 +1,4 @@
-"""Labelled examples as one frozen value: raw pixels, labels, and how pixels become inputs."""
+"""Labelled examples as a frozen value: raw pixels, labels, and the preprocessing of pixels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LabelledData:
     """Examples before preprocessing.
 
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
-    names; `ConfigError` otherwise. Names that are not `named` are the labels' own numbers, which the source
-    has no names for. Images that are `resizable` were read from picture files.
+    names; `ConfigError` otherwise. If `named` is false, the names are the labels' numbers. `resizable` images
+    come from picture files.
     """
 
     images: Pixels
@@ -55,7 +55,7 @@ class LabelledData:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes, whether or not each has examples."""
+        """Number of classes, including those without examples."""
         return len(self.class_names)
 
     def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> LabelledData:
@@ -64,7 +64,7 @@ class LabelledData:
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
     def inputs(self) -> Inputs:
-        """What the network is fed: float32 of the images' shape."""
+        """The network's input: float32 of the images' shape."""
         return preprocess(self.images, self.preprocessing)
 
 
@@ -75,9 +75,9 @@ def labelled(
     class_names: Sequence[str] = (),
     preprocessing: Preprocessing | None = None,
 ) -> LabelledData:
-    """Make `LabelledData`; classes without names are called by their numbers, floats are taken as they are.
+    """Make `LabelledData`; unnamed classes are called by their numbers, floats are not scaled.
 
-    images [N, ...], labels [N] of any integer type. Raises `ConfigError` where two classes have one name.
+    images [N, ...], labels [N] of any integer type. Raises `ConfigError` if two classes have one name.
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
@@ -93,7 +93,7 @@ def labelled(
 
 
 def sample(data: LabelledData, count: int) -> LabelledData:
-    """Some `count` examples drawn without replacement, always the same ones; all where there are fewer."""
+    """`count` examples drawn without replacement by a fixed seed; all if there are fewer."""
     chosen = np.random.default_rng(0).permutation(len(data))[:count]
     return data.subset(np.sort(chosen))
 
@@ -101,7 +101,7 @@ def sample(data: LabelledData, count: int) -> LabelledData:
 def preprocess(images: Pixels, preprocessing: Preprocessing) -> Inputs:
     """`(images / scale - mean) / std` per channel: [N, C, ...] to float32 of the same shape.
 
-    Raises `ConfigError` when mean or std is neither one number nor one per channel.
+    Raises `ConfigError` if mean or std is neither one number nor one per channel.
     """
     channels = images.shape[1]
     for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std)):

@@ -1,4 +1,4 @@
-"""The handwritten digits that are shipped."""
+"""The shipped handwritten digits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.values import Preprocessing
 
 
 def read_digits(split: Split) -> LabelledData:
-    """1,438 to train on or 359 to test on, always the same: a split that is as good as official."""
+    """1,438 digits for training or 359 for tests, always the same split."""
     with resources.as_file(resources.files("edge_client.data") / "digits.npz") as path:
         arrays = read_npz(path)
     preprocessing = Preprocessing(scale=16.0, mean=(0.3053,), std=(0.3760,))

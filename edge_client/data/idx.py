@@ -1,8 +1,8 @@
-"""IDX files, the format of MNIST and its kin: bytes behind a short header, mapped and not read.
+"""IDX files, the format of MNIST and similar sets: bytes after a short header, memory-mapped.
 
-A device that takes its share of a data set then has that share in memory, and no one the whole set.
-The format is told on MNIST's page (LeCun, Cortes, Burges): two zero bytes, the type (8 for bytes), the number
-of axes, and each axis's length as a big-endian number of four bytes.
+A device that reads its share of a data set has only that share in memory. Format (MNIST's page; LeCun,
+Cortes, Burges): two zero bytes, the type (8 for bytes), the number of axes, and each axis's length as a
+big-endian number of four bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNSIGNED_BYTES = 8
 
 
 def map_idx(path: Path) -> Pixels:
-    """The bytes of an IDX file as an array that may not be written; raises `ConfigError` for another file."""
+    """The bytes of an IDX file as a read-only array; `ConfigError` for another file."""
     with path.open("rb") as file:
         zeros, kind, axes = struct.unpack(">HBB", file.read(4).ljust(4, b"\xff"))
         header = file.read(4 * axes)

@@ -1,4 +1,4 @@
-"""Folders of image files, read with Pillow alone."""
+"""Folders of image files, read with Pillow only."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from schemas.errors import ConfigError
 log = logging.getLogger(__name__)
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Of the files that are taken for images, in small letters."""
+"""Endings of image files, in lower case."""
 
 
 def read_folder(root: Path, *, split: str) -> tuple[LabelledData, bool]:
-    """Read a folder with one sub-folder of images per class; the flag tells whether it has its own test part.
+    """Read a folder with one sub-folder of images per class; returns whether it has its own test part.
 
-    `root/train` and `root/test`, where both are there, are the parts. Grey images stay grey if all are; those
-    of another size than most are resized. Raises `ConfigError` when there are no classes or images.
+    `root/train` and `root/test`, if both exist, are the parts. Images stay grey if all are grey; images of an
+    uncommon size are resized. Raises `ConfigError` without classes or images.
     """
     official = has_parts(root)
     found = pictures_of_classes(root / split if official else root)
@@ -49,7 +49,7 @@ def has_parts(root: Path) -> bool:
 
 
 def pictures_of_classes(root: Path) -> dict[str, list[Path]]:
-    """The image files below each sub-folder, in one order everywhere; empty without sub-folders."""
+    """The image files below each sub-folder, in a fixed order; empty without sub-folders."""
     if not root.is_dir():
         return {}
     folders = sorted(path for path in root.iterdir() if path.is_dir())
@@ -57,7 +57,7 @@ def pictures_of_classes(root: Path) -> dict[str, list[Path]]:
 
 
 def pictures_below(folder: Path) -> list[Path]:
-    """All image files of a folder and of what is in it, by folder and name."""
+    """All image files of a folder and its sub-folders, by folder and name."""
     return [
         Path(place) / name
         for place, _, names in sorted(os.walk(folder, followlinks=True))
@@ -67,7 +67,7 @@ def pictures_below(folder: Path) -> list[Path]:
 
 
 def _classes_below(root: Path, *, official: bool) -> tuple[str, ...]:
-    """The names of the sub-folders; two parts may lack different classes."""
+    """The names of the sub-folders; either part may lack classes."""
     parts = [root / "train", root / "test"] if official else [root]
     return in_order(path.name for part in parts for path in part.iterdir() if path.is_dir())
 
@@ -91,7 +91,7 @@ def _of_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _read(path: Path) -> Image.Image:
-    """The picture as people see it: cameras note how they were held."""
+    """The picture, rotated as its camera recorded."""
     try:
         with Image.open(path) as picture:
             return ImageOps.exif_transpose(picture)

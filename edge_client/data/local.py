@@ -1,4 +1,4 @@
-"""A device's own examples, and how a task's model takes them."""
+"""A device's own examples, and their conversion for a task's model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalData:
-    """A device's own examples: what it trains on, and what it never trains on."""
+    """A device's own examples: a training part and a held-out part."""
 
     train: LabelledData
     held_out: LabelledData
 
     def fewer_than_a_batch(self, task: Task) -> str:
-        """That a task's batches are larger than all there is, in words; empty where they are not."""
+        """A message that a task's batches exceed the number of examples; empty if they do not."""
         plan, count = task.training, len(self.train)
         if plan is None or count >= plan.batch_size:
             return ""
@@ -32,7 +32,7 @@ class LocalData:
         )
 
     def as_the_server_says(self, task: Task) -> LocalData:
-        """The same examples as the model takes them, with the federation's preprocessing and labels.
+        """The same examples with the federation's shape, preprocessing and labels.
 
         Raises `PeerError` if they do not fit.
         """
@@ -40,7 +40,7 @@ class LocalData:
         return LocalData(_as_told(self.train, task), _as_told(self.held_out, task))
 
     def check(self, task: Task) -> None:
-        """Raise `PeerError` where the model takes other examples, or knows other classes, than these."""
+        """Raise `PeerError` if these examples do not fit the model's shape or classes."""
         for data in (self.train, self.held_out):
             if why := shape_misfit(data, task.model.input_shape) or _unknown_classes(data, task):
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)

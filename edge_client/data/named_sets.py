@@ -1,6 +1,6 @@
-"""Named data sets, where torchvision looks for them. Nothing is downloaded.
+"""Named data sets in torchvision's folders. Nothing is downloaded.
 
-torchvision itself, 80 MB of memory and all of torch, is imported only for what is not in IDX files.
+torchvision, which takes 80 MB of memory and torch, is imported only for sets without IDX files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from schemas.values import Preprocessing
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A data set of torchvision: its class, the mean and deviation of its training pixels, its oddities.
+    """A data set of torchvision: its class, mean and deviation of its training pixels, its peculiarities.
 
-    `files` are the beginnings of its IDX files' names, by split, and `classes` what those do not say.
+    `files` are the prefixes of its IDX files' names by split; `classes` are the names, which IDX files lack.
     """
 
     name: str
@@ -70,7 +70,7 @@ NAMED_SETS: Mapping[str, NamedSet] = {
 
 
 def read_named(kind: str, *, data_root: Path | None, split: str) -> LabelledData:
-    """Read one of `NAMED_SETS` below `data_root`; a missing one is a `ConfigError` that says what to do."""
+    """Read one of `NAMED_SETS` from `data_root`; `ConfigError` with a remedy if it is missing."""
     chosen = NAMED_SETS[kind]
     if data_root is None:
         raise ConfigError(f"data source {chosen.name} needs data-root, the folder that holds {chosen.name}")

@@ -1,9 +1,9 @@
-"""One data set shared out among devices, from even to very uneven, and each share's hold-out.
+"""Partitions of a data set among devices, from even to very uneven, and each share's hold-out.
 
-`dirichlet(alpha)` is the LDA partition of the ATTENDING paper (section 4.1): of each class, every client
-gets a part drawn from Dirichlet(alpha). `shards(k)` is McMahan et al. 2017, section 3: examples sorted by
-label are cut into k shards per client and dealt at random. `paired` is the paired population of IGFL (Huang
-et al. 2021, section 5.4): every two clients hold the same labels, which no other pair holds.
+`dirichlet(alpha)` is the LDA partition of ATTENDING (section 4.1): each client gets a part of each class,
+drawn from Dirichlet(alpha). `shards(k)` is McMahan et al. 2017, section 3: examples sorted by label are cut
+into k shards per client and dealt at random. `paired` is the paired population of IGFL (Huang et al. 2021,
+section 5.4): every two clients hold the same labels, which no other pair holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Partition:
-    """How to share out: one of `PARTITIONS` by name and its number, if it takes one."""
+    """A partition: one of `PARTITIONS` by name, with its number if it takes one."""
 
     name: str
     value: float = 0.0
@@ -53,7 +53,7 @@ def _shards(labels: Labels, count: int, per_client: float, rng: np.random.Genera
 
 
 def _paired(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
-    """Labels go to pairs in order, each pair's examples evenly and at random to its two clients."""
+    """Labels go to pairs in order; each pair's examples go evenly and at random to its two clients."""
     classes, pairs = np.unique(labels), -(-count // 2)
     if pairs > len(classes):
         raise ConfigError(f"{count} clients are {pairs} pairs, more than the {len(classes)} labels")
@@ -72,13 +72,13 @@ PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
     "shards": (_shards, "shards"),
     "paired": (_paired, None),
 }
-"""Each way to share out, with the name of its number."""
+"""Each kind of partition with the name of its number."""
 
 _TEXT = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*(?:([a-z]+)\s*=\s*)?([^()=]+?)\s*\))?\s*")
 
 
 def parse_partition(text: str) -> Partition:
-    """Read `iid`, `dirichlet(0.1)`, `dirichlet(alpha=0.1)` or `shards(2)`; raises `ConfigError` otherwise."""
+    """Parse `iid`, `dirichlet(0.1)`, `dirichlet(alpha=0.1)` or `shards(2)`; `ConfigError` otherwise."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ConfigError(f"partition {text!r} is not of the form iid, dirichlet(0.1) or shards(2)")
@@ -105,9 +105,9 @@ def _positive(text: str, number: str) -> float:
 
 
 def partition_indices(labels: Labels, partition: Partition, *, count: int, seed: int) -> list[Indices]:
-    """Share out all examples: `count` sorted index arrays that hold each of the N indices exactly once.
+    """`count` sorted index arrays that together contain each of the N indices exactly once.
 
-    A share may be empty. Raises `ConfigError` when the partition is impossible.
+    A share may be empty. Raises `ConfigError` if the partition is impossible.
     """
     if count < 1:
         raise ConfigError(f"cannot share data among {count} clients")
@@ -116,14 +116,14 @@ def partition_indices(labels: Labels, partition: Partition, *, count: int, seed:
 
 
 def share(data: LabelledData, partition: Partition, *, index: int, count: int, seed: int) -> LabelledData:
-    """The share of client `index` of `count`; raises `ConfigError` when there is no such client."""
+    """The share of client `index` of `count`; `ConfigError` if there is no such client."""
     if not 0 <= index < count:
         raise ConfigError(f"client {index} of {count}: the index must be 0 to {count - 1}")
     return data.subset(partition_indices(data.labels, partition, count=count, seed=seed)[index])
 
 
 HELD, NEW, TRAINED = 0, 1, 2
-"""On which side of a hold-out an example was before its data grew."""
+"""The side of an example before its data grew."""
 
 
 def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:
@@ -135,12 +135,12 @@ def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[La
 def split_indices(
     indices: Indices, labels: Labels, *, fraction: float, seed: int, before: Indices | None = None
 ) -> tuple[Indices, Indices]:
-    """Split [N] with their labels [N] into (train, held out), the fraction held out of every class alike.
+    """Split [N] with labels [N] into (train, held out), with the fraction held out of every class.
 
-    Of a class with two examples or more at least one is on each side, even where that holds out more than the
-    fraction; of two examples or more in all, too. `before` [N] says what each was so far, all of them `NEW`
-    unless it is given: what was `HELD` stays held out, what was `TRAINED` on stays so, and comes first.
-    Raises `ConfigError` unless 0 <= fraction < 1; at 0 nothing is held out.
+    A class with at least two examples, and any data with at least two, has one on each side, even if that
+    exceeds the fraction. `before` [N], by default all `NEW`, is the earlier side of each example: `HELD`
+    stays held out, `TRAINED` stays in training and comes first. Raises `ConfigError` unless 0 <= fraction <
+    1; at 0 nothing is held out.
     """
     if not 0 <= fraction < 1:
         raise ConfigError(f"hold-out fraction {fraction} is not within 0 to 1")
@@ -159,9 +159,9 @@ def split_indices(
 
 
 def _held_of_classes(sizes: Indices, total: int) -> Indices:
-    """How many of each class are held out, `total` in all where the bounds of every class allow it.
+    """How many examples of each class are held out, `total` in all if the bounds of the classes allow it.
 
-    Largest remainders (Hamilton) decide; a class of one example gives it only where no other can give more.
+    Largest remainders (Hamilton) decide; a class with one example is used only if no other has more.
     """
     least = (sizes > 1).astype(np.int64)
     most = np.where(sizes > 1, sizes - 1, 0)

@@ -1,8 +1,8 @@
-"""Examples brought to the shape that a network takes: data keeps its shape until a network is known.
+"""Conversion of examples to a network's input shape; data keeps its shape until a network is known.
 
-What lacks only a channel axis of 1, or has one too many, is what the network takes: grey pictures are saved
-as [N, H, W] or [N, 1, H, W]. Pictures read from files are resized and made grey or coloured, as `infer` does
-with a file. Anything else is refused with both shapes.
+A missing or superfluous channel axis of 1 is adapted, since grey pictures are saved as [N, H, W] or [N, 1, H,
+W]. Pictures from files are resized and converted to grey or colour, as `infer` does with a file. Anything
+else is refused with both shapes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-"""Pillow's name for pictures of so many channels."""
+"""Pillow's mode by number of channels."""
 
 
 def fit(data: LabelledData, shape: Shape) -> LabelledData:
-    """The same examples as [N, *shape]; raises `ConfigError` with both shapes where they cannot be."""
+    """The same examples as [N, *shape]; `ConfigError` with both shapes if that is impossible."""
     if data.input_shape == shape or not len(data):
         return data
     if why := shape_misfit(data, shape):
@@ -38,7 +38,7 @@ def fit(data: LabelledData, shape: Shape) -> LabelledData:
 
 
 def shape_misfit(data: LabelledData, shape: Shape) -> str:
-    """Why the examples cannot be brought to this shape; empty where they can."""
+    """Why the examples cannot be converted to this shape; empty if they can."""
     own = data.input_shape
     picture = data.resizable and len(shape) == 3 and shape[0] in MODES
     if not len(data) or picture or _alike(own, shape):
@@ -47,7 +47,7 @@ def shape_misfit(data: LabelledData, shape: Shape) -> str:
 
 
 def fitted(images: Pixels, shape: Shape) -> Pixels | None:
-    """Images [N, ...] as [N, *shape] where only a channel axis of 1 makes a difference, else None."""
+    """Images [N, ...] as [N, *shape] if only a channel axis of 1 differs, else None."""
     return images.reshape(len(images), *shape) if _alike(images.shape[1:], shape) else None
 
 
@@ -56,14 +56,14 @@ def _alike(own: Shape, shape: Shape) -> bool:
 
 
 def resize(picture: Image.Image, width: int, height: int) -> Image.Image:
-    """The picture in another size, everywhere in the same way."""
+    """The picture in another size, by the same filter everywhere."""
     from PIL import Image
 
     return picture.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def in_words(shape: Shape) -> str:
-    """A shape in words: 1x8x8."""
+    """A shape as text: 1x8x8."""
     return "x".join(str(size) for size in shape) or "a single number"
 
 

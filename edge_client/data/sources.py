@@ -1,4 +1,4 @@
-"""Where data comes from: one name in the configuration, one `LabelledData`."""
+"""Data sources: a name in the configuration becomes one `LabelledData`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from schemas.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """What to read: the kind of source, what stands behind its colon, the data root, what it is read for.
+    """What to read: the kind of source, the text after its colon, the data root, the split.
 
-    Data without official parts is read whole, or with `apart` only that fifth or those four fifths of it.
+    Data without official parts is read whole, or with `apart` only four fifths or one fifth of it.
     """
 
     kind: str
@@ -36,12 +36,12 @@ class SourceRequest:
 
     @property
     def path(self) -> Path:
-        """The argument as a path: below the data root, if there is one and the path is relative."""
+        """The argument as a path; a relative one is below the data root, if there is one."""
         path = Path(self.argument).expanduser()
         return path if self.data_root is None else self.data_root / path
 
     def of(self, data: LabelledData) -> LabelledData:
-        """What is asked for of data that has no official parts."""
+        """The requested part of data without official parts."""
         return split_off(data, self.split) if self.apart else data
 
 
@@ -70,7 +70,7 @@ def _python(request: SourceRequest) -> LabelledData:
 
 
 def _takes_split(function: Any) -> bool:
-    """Whether a user's function gives the part that it is asked for by `split`."""
+    """Whether a user's function has the parameter `split`."""
     try:
         return "split" in inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -78,7 +78,7 @@ def _takes_split(function: Any) -> bool:
 
 
 def _examples(value: Any, source: str) -> LabelledData:
-    """What a user's function has returned, checked."""
+    """The validated examples of a user's function."""
     if isinstance(value, LabelledData):
         images = checked_images(value.images, f"{source}: images")
         where = f"{source}: labels"
@@ -123,14 +123,14 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "python": (_python, "module:function"),
     },
 )
-"""Each kind of source with what stands behind its colon."""
+"""Each kind of source with the meaning of the text after its colon."""
 
 
 def load_source(source: str, *, data_root: Path | None = None, split: Split = "train") -> LabelledData:
     """Load `digits`, `MNIST`, `folder:PATH`, `npz:PATH`, `python:module:function`...; see `SOURCES`.
 
-    `split` is what it is read for; a part behind the name, as in `npz:PATH#test`, wins over it (see `parts`).
-    Nothing is ever downloaded. Raises `ConfigError` for what is unknown, missing or not image data.
+    `split` is the purpose; a part in the name, as in `npz:PATH#test`, overrides it (see `splits`). Nothing is
+    downloaded. Raises `ConfigError` for unknown sources, missing files and unusable data.
     """
     request = _request(source, data_root, split)
     read, _ = SOURCES[request.kind]
@@ -138,13 +138,13 @@ def load_source(source: str, *, data_root: Path | None = None, split: Split = "t
 
 
 def files_of(source: str, *, data_root: Path | None = None) -> Path | None:
-    """The folder or file that a source is read from; None where it is none that may change."""
+    """The folder or file of a source; None if it has none that can change."""
     request = _request(source, data_root, "train")
     return request.path if request.kind in ("folder", "npz") else None
 
 
 def is_function(source: str) -> bool:
-    """Whether only asking it again tells if a source has changed."""
+    """Whether a source is a function, whose changes only another call reveals."""
     return source.strip().lower().startswith("python:")
 
 

@@ -1,9 +1,9 @@
-"""The two parts of a source: `#train` and `#test` behind its name, which have no example in common.
+"""The two disjoint parts of a source: `#train` and `#test` after its name.
 
-Whoever reads a source says what for. A source with official parts gives the one that is asked for. Any other
-is whole for its owner: a device trains on all of its own data, a server tests on all of its own. Where one
-source serves both, as in a simulation, each reader names its part: `npz:shapes.npz#train` is four fifths of
-every class, `npz:shapes.npz#test` is the other fifth.
+A reader states its purpose. A source with official parts returns that part. Any other source is whole for its
+owner: a device trains on all of its data, a server tests on all of its own. If one source serves both, as in
+a simulation, each reader names its part: `npz:shapes.npz#train` is four fifths of every class,
+`npz:shapes.npz#test` the other fifth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNOFFICIAL = ("folder:", "npz:", "python:")
 
 
 def named_part(source: str) -> tuple[str, Split | None]:
-    """The source without the part behind its name, and that part."""
+    """The source without its part, and the part."""
     match = _PART.search(source)
     if match is None:
         return source, None
@@ -31,15 +31,15 @@ def named_part(source: str) -> tuple[str, Split | None]:
 
 
 def part_of(source: str, split: Split) -> str:
-    """How the readers of a common source name their part of it; official parts need no name."""
+    """The name of a part of a common source; sources with official parts need none."""
     whole, _ = named_part(source.strip())
     return f"{whole}#{split}" if whole.lower().startswith(_UNOFFICIAL) else whole
 
 
 def split_off(data: LabelledData, split: Split) -> LabelledData:
-    """The train (80%) or test (20%) part of data without an official split, always the same one.
+    """The train (80%) or test (20%) part of data without an official split, always the same.
 
-    Every fifth example in label order is for testing, so that each class has its part in both.
+    Every fifth example in label order is for testing, so both parts contain each class.
     """
     order = np.random.default_rng(0).permutation(len(data))
     order = order[np.argsort(data.labels[order], kind="stable")]

@@ -1,6 +1,6 @@
-"""Images and labels as their owner saved them, held to what examples are before anything is made of them.
+"""Validation of images and labels before they become examples.
 
-Every objection is a `ConfigError` that names the file, the array, the value and the remedy.
+Every error is a `ConfigError` that names file, array, value and remedy.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from edge_client.data.dataset import Labels, Pixels
 from schemas.errors import ConfigError
 
 MOST_CLASSES = 100_000
-"""More are taken for a mistake: every class is a name in each model and an output of it."""
+"""A larger number is treated as a mistake: every class is an output of the model and a name in its file."""
 _AT_ONCE = 1024
 _NUMBERS = "biuf"
 
 
 def checked_images(images: NDArray[Any], where: str) -> Pixels:
-    """Images [N, ...]: numbers, finite in float32, N at least 1; `where` is what messages call the array."""
+    """Images [N, ...]: numbers, finite in float32, N at least 1; messages call the array `where`."""
     if images.dtype.kind not in _NUMBERS:
         raise ConfigError(f"{where} holds {images.dtype}, no numbers: save pixels as uint8 or float32")
     if images.ndim < 2:
@@ -38,7 +38,7 @@ def checked_images(images: NDArray[Any], where: str) -> Pixels:
 def checked_labels(
     labels: NDArray[Any], where: str, *, images: int, class_names: Sequence[str] = ()
 ) -> Labels:
-    """Labels [N] of as many images as whole numbers from 0, below the number of names where there are any."""
+    """Labels [N] of as many images: whole numbers from 0, below the number of names if there are names."""
     if labels.ndim > 1 and labels.size == images:
         labels = labels.reshape(-1)
     if labels.ndim != 1:

@@ -1,4 +1,4 @@
-"""Files that are whole at any time: written aside, synced, renamed."""
+"""Atomic writes: files are written under a temporary name, synced and renamed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import BinaryIO
 from schemas.errors import ConfigError
 
 Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
-"""How a file to write is opened."""
+"""The flags with which a file is opened for writing."""
 
 SYNCS_AT_ONCE = 8
-"""File systems write down what several wait for in one go."""
+"""Number of parallel syncs; file systems combine them."""
 
 
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too.
+    """Write `data` to `path` atomically: a reader sees the old file or the new one, also after a power cut.
 
-    Not `durable` spares the wait for the disk: a power cut may then lose the file, but nothing else can.
+    Without `durable` the function does not wait for the disk: a power cut may then lose this file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
@@ -32,7 +32,7 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def usable_folder(path: Path, *, option: str) -> Path:
-    """The folder that `option` names, made where it is missing; raises `ConfigError` where that cannot be."""
+    """The folder that `option` names, created if missing; `ConfigError` if that is impossible."""
     remedy = "name a folder that this user may write to"
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -46,13 +46,13 @@ def usable_folder(path: Path, *, option: str) -> Path:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """A file to write, empty."""
+    """Open a new, empty file for writing."""
     return path.open("wb")
 
 
 @contextlib.contextmanager
 def written_aside(path: Path, *, durable: bool = True, opened: Opened = new_file) -> Iterator[BinaryIO]:
-    """As `write_synced`, for bytes that come a piece at a time: a file to write, put at `path` at the end."""
+    """As `write_synced`, for bytes that arrive in pieces: a file to write, renamed to `path` at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
     with _gone_if_failed(temporary):
@@ -71,7 +71,7 @@ def _gone_if_failed(temporary: Path) -> Iterator[None]:
 
 
 def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
-    """Rename a finished file to `path`, in the same folder, once its bytes are on disk."""
+    """Sync a finished file and rename it to `path`, in the same folder."""
     if durable:
         sync(temporary)
     temporary.replace(path)
@@ -80,7 +80,7 @@ def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
 
 
 def link_in_place(path: Path, target: str) -> None:
-    """Let `path` be a symbolic link to `target`, all at once; raises `OSError` where there are no links."""
+    """Make `path` a symbolic link to `target`, atomically; `OSError` if links are not supported."""
     if path.is_symlink() and str(path.readlink()) == target:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _aside(path: Path) -> Path:
 
 
 def unlink(path: Path) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     path.unlink(missing_ok=True)
 
 
@@ -111,9 +111,9 @@ def sync(path: Path) -> None:
 
 
 def sweep(state: Path) -> None:
-    """Remove what writes that were killed have left in a device's state folder.
+    """Remove temporary files of killed processes from a device's state folder.
 
-    Only where this program writes: the folder may be one that holds other things.
+    Only this program's folders are searched, as the state folder may hold other files.
     """
     own = (state / name for name in ("blobs", "models", "models/waiting", "epochs", "serving", "rollout"))
     for folder in (state, *own, *state.glob("private/*"), *state.glob("serving/*")):
@@ -122,4 +122,4 @@ def sweep(state: Path) -> None:
 
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""No room at all, or none that this user may have."""
+"""Error numbers of a full disk or an exceeded quota."""

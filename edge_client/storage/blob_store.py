@@ -1,4 +1,4 @@
-"""Blobs on disk, each in a file named by its digest; a part file becomes a blob only when it is checked."""
+"""Blobs on disk, each in a file named by its digest; a part file becomes a blob once it is verified."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 
 _RECORD = struct.Struct("!II")
-"""A chunk's crc32 and its complement, at the chunk's place in the list: what was never written is none."""
+"""A chunk's crc32 and its complement, at the chunk's place in the list; zeros mean that it was never written.
+"""
 
 
 class BlobStore:
     """A folder of blobs. Not thread-safe for one digest; different digests may be written at once.
 
-    One that is not `durable` does not wait for the disk. Beside a part file lies a list of the checksums of
-    its chunks: what a power cut left of the two costs chunks that are fetched again, and nothing else. One
-    that `only_writes` leaves it to another process to verify what it has put in its place. One that
-    `writes_over` keeps the files of what it forgets for what comes next (`spares`), until it is closed.
+    Without `durable` it does not wait for the disk. Next to a part file is a list of its chunks' checksums:
+    after a power cut, damaged chunks are fetched again. With `only_writes` another process verifies the
+    blobs. With `writes_over` the files of removed blobs are kept and overwritten (`spares`), until it is
+    closed.
     """
 
     def __init__(
@@ -53,22 +54,22 @@ class BlobStore:
 
     @property
     def directory(self) -> Path:
-        """Where the blobs are."""
+        """The folder of the blobs."""
         return self._directory
 
     def path(self, digest: str) -> Path:
-        """Where the blob is, or would be."""
+        """The path of a blob, whether it exists or not."""
         return self._directory / digest
 
     def __contains__(self, digest: str) -> bool:
         return self.path(digest).is_file()
 
     def digests(self) -> frozenset[str]:
-        """Names of the blobs that are complete and checked."""
+        """Digests of the complete and verified blobs."""
         return frozenset(entry.name for entry in self._directory.iterdir() if len(entry.name) == 64)
 
     def put(self, data: bytes, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
-        """Keep `data` and return its reference; the same bytes are kept once."""
+        """Store `data` and return its reference; equal bytes are stored once."""
         ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=chunk_bytes)
         if ref.digest not in self:
             write_synced(self.path(ref.digest), data, durable=self._durable)
@@ -77,9 +78,9 @@ class BlobStore:
     def put_groups(
         self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors | None = None
     ) -> BlobRef:
-        """Keep parameter groups as a blob, written a piece at a time.
+        """Store parameter groups as a blob, written in pieces.
 
-        A `write` other than `write_tensors` gives other bytes; it returns their sha256 in hex.
+        A `write` other than `write_tensors` writes another format; it returns the sha256 in hex.
         """
         # All else here is bytes: a device imports what tensors need with its first task.
         from schemas.tensors.blobs import FlatGroups
@@ -98,9 +99,9 @@ class BlobStore:
         return ref
 
     def write_chunk(self, ref: BlobRef, index: int, data: bytes | memoryview, crc: int | None = None) -> None:
-        """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more.
+        """Write a chunk into the part file; `OSError` if the disk is full.
 
-        `crc` spares computing it again.
+        A given `crc` is not computed again.
         """
         self._write_at(_part_name(ref), index * ref.chunk_bytes, data, ref.size)
         crc = zlib.crc32(data) if crc is None else crc
@@ -111,14 +112,14 @@ class BlobStore:
             self._follow(ref.digest, index, data)
 
     def _follow(self, digest: str, index: int, data: bytes | memoryview) -> None:
-        """Hash what comes in order while it is at hand; of anything else the file is read in the end."""
+        """Hash chunks that arrive in order; otherwise the file is hashed at the end."""
         running = self._running.pop(digest, None) if index else _Running()
         if running is not None and running.chunks == index:
             running.add(data)
             self._running[digest] = running
 
     def present(self, ref: BlobRef) -> int:
-        """The chunks of `ref` that are here and whole, as a bitmap; all of a blob that is in the store."""
+        """The stored, valid chunks of `ref` as a bitmap; all of them if the blob is complete."""
         if self._stored(ref):
             return (1 << ref.chunks) - 1
         found = 0
@@ -131,9 +132,9 @@ class BlobStore:
         return found
 
     def verify(self, ref: BlobRef) -> bool:
-        """Check size and sha256 of the part file and keep it; a file that fails is thrown away.
+        """Check size and sha256 of the part file and make it a blob, or delete it.
 
-        A blob that is in the store already has been checked: asking twice gives the same answer.
+        A blob that is already in the store has been verified.
         """
         sound = self._stored(ref) or self._part_is_sound(ref)
         if sound and not self._stored(ref):
@@ -143,9 +144,9 @@ class BlobStore:
         return sound
 
     def keep_sound(self, refs: Iterable[BlobRef]) -> None:
-        """Do for many blobs, side by side, what `verify` does for one that is sound.
+        """As `verify` for many blobs in parallel, but blobs that fail stay as they are.
 
-        The disk is waited for once and not for each. Those that are not sound stay as they are.
+        All blobs share one wait for the disk.
         """
         wanted = [ref for ref in {ref.digest: ref for ref in refs}.values() if not self._stored(ref)]
         if not wanted:
@@ -162,17 +163,17 @@ class BlobStore:
             self._part(ref).replace(self.path(ref.digest))
 
     def read_frame(self, ref: BlobRef, index: int) -> bytes:
-        """Read chunk `index` of a blob as the frame to send; raises `OSError` when the blob is not there."""
+        """Read chunk `index` of a blob as a frame; `OSError` if the blob is missing."""
         with self.path(ref.digest).open("rb") as file:
             file.seek(index * ref.chunk_bytes)
             return encode_chunk(ref.digest, index, file.read(ref.chunk_bytes))
 
     def parts(self) -> set[str]:
-        """Names of the blobs that have begun to come."""
+        """Digests of the incomplete blobs."""
         return {entry.stem for entry in self._directory.glob("*.part")}
 
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
-        """Forget every other blob, and every part of one; `remove` takes a file out of the way."""
+        """Remove all other blobs and all part files; `remove` deletes or recycles a file."""
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
             if name not in digests and entry.suffix != SUFFIX:
@@ -185,16 +186,17 @@ class BlobStore:
             self.spares.turn(remove)
 
     def close(self) -> None:
-        """Remove what was only kept to be written over."""
+        """Remove the files that were kept to be overwritten."""
         if self.spares is not None:
             self.spares.remove()
 
     def forget(self, path: Path, remove: Callable[[Path], None] = unlink) -> None:
-        """Let go of a file; of one that has another name too, as where updates are kept, just of this one."""
+        """Remove or recycle a file; of a file with a second name (an archived update) only this name is
+        removed."""
         (remove if self.spares is None else self.spares.add)(path)
 
     def drop_parts(self, keep: frozenset[str]) -> None:
-        """Forget what is half there of every other blob; blobs that are complete stay."""
+        """Remove the part files of other blobs; complete blobs stay."""
         for entry in self._directory.iterdir():
             name, dot, _ = entry.name.partition(".")
             if dot and name not in keep:
@@ -202,13 +204,13 @@ class BlobStore:
                 entry.unlink(missing_ok=True)
 
     def drop_damaged(self) -> None:
-        """Forget blobs that are not what they say: of those not waited for, a power cut leaves a name."""
+        """Remove blobs whose bytes do not match their digest, as a power cut may leave without `durable`."""
         for digest in self.digests():
             if not self.is_sound(digest):
                 self.path(digest).unlink(missing_ok=True)
 
     def is_sound(self, digest: str) -> bool:
-        """Whether the blob is there and its bytes, read again, are those of its digest."""
+        """Whether the blob exists and its bytes, read again, match its digest."""
         try:
             return _sha256(self.path(digest)) == digest
         except OSError:
@@ -217,7 +219,7 @@ class BlobStore:
     def _write_at(
         self, name: str, offset: int, data: bytes | memoryview, size: int, *, blank: bool = False
     ) -> None:
-        """Write into a file that will be of this size; one that begins `blank` holds nothing but zeros."""
+        """Write into a file of this final size; with `blank` the rest of the file is zeros."""
         descriptor = self._opened(name, size, blank)
         try:
             _write(descriptor, offset, data)
@@ -255,7 +257,7 @@ class BlobStore:
 
 
 class _Running:
-    """The sha256 of a blob whose chunks have come in order so far."""
+    """The sha256 of a blob whose chunks have arrived in order so far."""
 
     def __init__(self) -> None:
         self._hash, self.chunks = hashlib.sha256(), 0
@@ -267,7 +269,7 @@ class _Running:
 
     @property
     def digest(self) -> str:
-        """Of all so far, hex."""
+        """The digest of all chunks so far, hex."""
         return self._hash.hexdigest()
 
 
@@ -285,7 +287,7 @@ def _sha256(path: Path) -> str:
 
 
 def _begun(path: str, size: int, blank: bool) -> int:
-    """A spare as a new file of this size, which holds what it held unless it is to be `blank`."""
+    """A recycled file as a new file of this size; its old content stays unless `blank`."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         # Not cut to nothing: ext4 takes that for a file that is replaced, and writes it down as it is closed.
@@ -305,7 +307,7 @@ def _write(descriptor: int, offset: int, data: bytes | memoryview) -> None:
 
 
 def _listed(records: bytes, chunks: int) -> list[tuple[int, int]]:
-    """Index and crc32 of every chunk that the list names."""
+    """Index and crc32 of every chunk in the list."""
     whole = records[: min(len(records) // _RECORD.size, chunks) * _RECORD.size]
     pairs = enumerate(_RECORD.iter_unpack(whole))
     return [(index, crc) for index, (crc, check) in pairs if crc ^ check == 0xFFFFFFFF]

@@ -1,9 +1,9 @@
-"""Files that nobody needs any more, kept to be written over.
+"""Files that are no longer needed are kept and overwritten, instead of removed and created.
 
-A round of a thousand devices makes and removes thousands of files, and file systems take that ill: ext4 looks
-past every file that was removed in the last minutes before it makes another one. And a file that is there
-has its pages in memory and its blocks on the disk already: a new one takes at least twice as long to write,
-ten times on a virtual machine that gives the memory of removed files back to its host.
+A round of a thousand devices creates and removes thousands of files. ext4 skips every recently removed inode
+before it creates a file. An existing file also has its pages in memory and its blocks on disk: writing a new
+file takes at least twice as long, and ten times on a virtual machine that returns the memory of removed files
+to its host.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SUFFIX = ".spare"
 
 
 class Spares:
-    """Nameless files in a folder; what lies there at first is removed.
+    """Recyclable files without names in a folder, whose initial content is removed.
 
-    What is added from another disk, or is to become a file on one, is removed instead.
+    A file from another disk, or for one, is removed instead of recycled.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,9 +42,10 @@ class Spares:
             unlink(left)
 
     def add(self, path: Path, *, shared: bool = False) -> None:
-        """Take a file, if it is there, for the next turn; of one with a second name only this name goes.
+        """Add a file, if it exists, for the next turn; of a file with a second name only this name is
+        removed.
 
-        One that is `shared` others may be reading: those go on reading what they opened.
+        Other processes may have a `shared` file open; it is removed only for new readers.
         """
         with contextlib.suppress(FileNotFoundError):
             about = path.stat()
@@ -61,7 +62,7 @@ class Spares:
                 self._added.append((about.st_size, spare))
 
     def become(self, path: Path, size: int) -> bool:
-        """Put the spare that is nearest to `size` bytes at `path`, if there is one; it holds what it held."""
+        """Rename the file that is nearest to `size` bytes to `path`, if there is one; its content stays."""
         with self._lock:
             if not self._spare:
                 return False
@@ -72,27 +73,27 @@ class Spares:
 
     @contextlib.contextmanager
     def written(self, path: Path, size: int) -> Iterator[BinaryIO]:
-        """A file to write at `path`, of about `size` bytes; of a spare nothing is left beyond its end."""
+        """Open a file for writing at `path`, of about `size` bytes; a recycled file is cut at its end."""
         lies_there = self.become(path, size)
         with path.open("r+b" if lies_there else "wb") as file:
             yield file
             file.truncate()
 
     def turn(self, remove: Callable[[Path], None] = unlink) -> None:
-        """From here on what was added is spare; what was spare and was not needed is removed."""
+        """Make the added files usable; files that were usable and not needed are removed."""
         with self._lock:
             old, self._spare, self._added = self._spare, sorted(self._added), []
         for _, spare in old:
             remove(spare)
 
     def remove(self) -> None:
-        """Remove all of them."""
+        """Remove all files."""
         self.turn()
         self.turn()
 
 
 def opened_over(spares: Spares | None, arrays: Mapping[str, AnyArray]) -> Opened:
-    """How to open the file that these arrays will be written to: over a spare, or anew without spares."""
+    """How to open the file for these arrays: over a recycled file, or a new one without `spares`."""
     if spares is None:
         return new_file
     # Late: a device imports what tensors need with its first task.
@@ -111,13 +112,13 @@ def _moved(path: Path, to: Path) -> bool:
 
 
 def _may_be_open(path: Path) -> bool:
-    """Whether anybody has the file open, or it cannot be told; of one that nobody else knows by this name."""
+    """Whether another process may have this single-named file open."""
     try:
         import fcntl
 
         with path.open("rb") as file:
-            # A lease is granted to whoever is alone with a file (fcntl(2), Linux). A signal tells if somebody
-            # opens it just then: one that is ignored, for the usual one would end this process.
+            # The kernel grants a lease to the only user of a file (fcntl(2), Linux), and signals if another
+            # process opens the file just then: the default signal would end this process, SIGURG is ignored.
             fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)

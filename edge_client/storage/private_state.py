@@ -1,8 +1,8 @@
-"""What a device keeps to itself between rounds: SCAFFOLD's control, IGFL's last step.
+"""A device's private state between rounds: SCAFFOLD's control variate, IGFL's last step.
 
-A round's keepings are proposed when it is trained and count only once the server has counted its update, so
-both sides always speak of the same rounds. Arrays that bear a parameter's name are kept in global
-coordinates: the next round may bring another sub-model.
+A round's state is proposed after training and committed when the server has counted the update, so both sides
+refer to the same rounds. Arrays named after a parameter are stored in global coordinates, because the next
+round may have another sub-model.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from schemas.tensors.blobs import Groups
 
 KEPT_ROUNDS = 2
-"""A round may be planned anew after it was counted; it then starts from the one before."""
+"""Number of kept rounds: a round may be planned again after it was counted, and then starts from the one
+before."""
 
 
 class PrivateState:
-    """One folder per run, one file per counted round; a run that begins forgets the others."""
+    """One folder per run with one file per counted round; a new run removes the others."""
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder, self._durable = folder, durable
 
     def load(self, run: str, round_number: int) -> Groups:
-        """The groups kept after the last counted round before `round_number`; none at the start.
+        """The groups of the last counted round before `round_number`; empty at the start.
 
-        Their arrays are read when they are asked for, which must be before anything else is committed.
+        Arrays are read on access, which must happen before the next commit.
         """
         from schemas.tensors.blobs import FileGroups
 
@@ -41,7 +42,7 @@ class PrivateState:
         return self._file(run, earlier[-1]) if earlier else None
 
     def propose(self, run: str, round_number: int, attempt: int, groups: Groups) -> None:
-        """Put down what this attempt at a round would leave; nothing is kept of no groups."""
+        """Store the state that this attempt would leave; without groups nothing is stored."""
         from schemas.tensors.blobs import FlatGroups
         from schemas.tensors.files import tensor_file_blocks
 
@@ -51,14 +52,14 @@ class PrivateState:
                 file.writelines(tensor_file_blocks(FlatGroups(groups)))
 
     def commit(self, run: str, round_number: int, attempt: int) -> None:
-        """The server has counted this attempt; without a proposal nothing changes."""
+        """The server has counted this attempt: keep its proposal, if there is one."""
         proposal = self._proposal(run, round_number, attempt)
         if proposal.exists():
             put_in_place(proposal, self._file(run, round_number), durable=self._durable)
             self._forget(run)
 
     def discard(self, run: str, round_number: int, attempt: int) -> None:
-        """The update was refused: as if the round had not been."""
+        """The update was refused: drop the proposal."""
         self._proposal(run, round_number, attempt).unlink(missing_ok=True)
 
     def _forget(self, run: str) -> None:

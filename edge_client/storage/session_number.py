@@ -1,4 +1,4 @@
-"""The number of a connection, kept so that the next one is greater."""
+"""The number of a connection, stored so that the next one is greater."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def note_session(path: Path, number: int) -> None:
-    """Put down the number of this connection; the clock alone gives the next one where that fails."""
+    """Store the number of this connection; if that fails, the clock provides the next one."""
     try:
         write_synced(path, str(number).encode())
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Plain values as one file: arrays as safetensors tensors, the rest as JSON in the file's header.
+"""Plain values in one file: arrays as safetensors tensors, the rest as JSON in the file's header.
 
-Plain are mappings, lists, tuples, numbers, texts, None and arrays, in each other as deep as one likes.
-Nothing is ever unpickled.
+Plain values are mappings, lists, tuples, numbers, strings, None and arrays, nested to any depth. Nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from schemas.tensors.arrays import AnyArray, GatheredArrays, LazyArrays
 from schemas.tensors.files import tensor_file_blocks
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
-"""Where each tensor is to be had: of which mapping, under which name."""
+"""The mapping and the name of each tensor."""
 _ARRAY, _TUPLE = "array", "tuple"
-"""The one key of a JSON object that stands for an array (its tensor's name) or for a tuple (its items)."""
+"""The single key of a JSON object that stands for an array (its tensor's name) or a tuple (its items)."""
 
 
 class NotPlainFile(EdgeError):
-    """The file is not there, or nothing that this program has written."""
+    """The file is missing, or this program has not written it."""
 
 
 def write_plain(
     path: Path, values: Mapping[str, Any], *, durable: bool = True, spares: Spares | None = None
 ) -> None:
-    """Write named values at `path`, all at once, over one of `spares` if there are any.
+    """Write named values to `path` atomically, over one of `spares` if there are any.
 
-    Raises `InvariantError` for what is not plain.
+    Raises `InvariantError` for values that are not plain.
     """
     places: Places = {}
     tree = {name: _plain(value, name, places) for name, value in values.items()}
@@ -45,7 +45,7 @@ def write_plain(
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """Read the values back, equal to the bit; `NotPlainFile` for a file that is none."""
+    """Read the values back, bit for bit; `NotPlainFile` for any other file."""
     try:
         with safe_open(path, framework="numpy") as file:
             tree = json.loads((file.metadata() or {})["state"])
@@ -55,14 +55,16 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any, where: str, places: Places) -> Any:
-    """The value with every array put aside under the name `where`; lazy ones are not made for that."""
+    """The value with its arrays moved to names that start with `where`; lazy arrays stay lazy."""
     if isinstance(value, LazyArrays):
         places |= {f"{where}/{name}": (value, name) for name in value}
-        told = [[name, {_ARRAY: f"{where}/{name}", "shape": list(value.kind(name)[1])}] for name in value]
-        return {"map": told}
+        described = [
+            [name, {_ARRAY: f"{where}/{name}", "shape": list(value.kind(name)[1])}] for name in value
+        ]
+        return {"map": described}
     if isinstance(value, np.ndarray):
         places[where] = ({where: value}, where)
-        # Beside the tensor's own: earlier versions wrote an array without axes as one with a single number.
+        # Stored because earlier versions wrote the tensor of an array without axes with shape [1].
         return {_ARRAY: where, "shape": list(value.shape)}
     if isinstance(value, Mapping):
         return {"map": [[key, _plain(item, f"{where}/{key}", places)] for key, item in value.items()]}

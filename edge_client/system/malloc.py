@@ -1,16 +1,16 @@
-"""The C library's allocator, set up for a process that frees what it is about to ask for again.
+"""The C library's allocator, configured for a process that soon reuses the memory that it frees.
 
-Where it is glibc, every thread takes from a heap of its own, blocks beyond some size are mapped for
-themselves, and what is freed goes back to the system soon: the next chunk, piece or batch then meets pages
-that the kernel has to clear once more. A device does one thing at a time, so one heap is enough for all of
-its threads. Ten devices that train `two-nn` (600 images, batch 32) used 10.8 instead of 11.8 seconds of
-processor a round, 0.3 instead of 0.8 of them in the kernel, and 308 instead of 315 MB each at their peak.
+By default glibc gives each thread its own heap, maps large blocks separately, and returns freed memory to the
+system soon; the next chunk, increment or batch then gets pages that the kernel must clear again. A device
+does one thing at a time, so one heap suffices for its threads. Ten devices that train `two-nn` (600 images,
+batch 32) used 10.8 instead of 11.8 seconds of processor time per round, 0.3 instead of 0.8 of them in the
+kernel, and 308 instead of 315 MB each at their peak.
 
-A step of a larger network frees hundreds of megabytes that the next asks for again. So nothing is given back
-before the device has had nothing to do for a while (`memory_use.GivingBack`); the benchmark `allocator` says
-what that spares. Large blocks are mapped for themselves all the same: among others their places would not fit
-each other, and a training that needs most of what there is (`microbatch`) would end without memory. A
-simulation's workers do the same for as long as they live.
+A training step of a larger network frees hundreds of megabytes that the next step needs. Memory is therefore
+returned only after the device has been idle for a while (`process_memory.GivingBack`); the benchmark
+`allocator` measures the effect. Large blocks are still mapped separately: in a common heap they would
+fragment it, and a training that needs most of the memory (`microbatch`) would fail. A simulation's workers do
+the same for their whole life.
 
 Numbers and names are those of glibc's `malloc.h`; mallopt(3) explains each.
 """
@@ -25,26 +25,26 @@ from collections.abc import Mapping
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 HEAPS = 1
 MAPPED_BYTES = 32 * 1024 * 1024
-"""From here on a block is mapped for itself, and given back as soon as it is freed; glibc takes no more."""
+"""Blocks from this size on are mapped separately and returned when freed; glibc's maximum."""
 NEVER = -1
-"""However much is free at the heap's end."""
+"""Never trim the heap, however much is free at its end."""
 ALSO_SET_BY = ("MALLOC_", "GLIBC_TUNABLES")
-"""How the variables begin with which a user sets the same."""
+"""Prefixes of the variables by which a user sets the same."""
 
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
-    """Set it up, before the process has a second thread; whether that was done.
+    """Configure the allocator before the process starts a second thread; returns whether it was changed.
 
-    Nothing is changed where the C library is another, or the user's environment says what is wanted.
+    Another C library, or settings of the user, stay unchanged.
     """
     wanted = {M_ARENA_MAX: HEAPS, M_MMAP_THRESHOLD: MAPPED_BYTES, M_TRIM_THRESHOLD: NEVER}
     return _set_up(wanted, environment)
 
 
 def share_one_heap(environment: Mapping[str, str] = os.environ) -> bool:
-    """One heap for all threads, from which what is freed still goes back; else as `keep_freed_memory`.
+    """Use one heap for all threads, which still returns memory; otherwise as `keep_freed_memory`.
 
-    What is left over in each thread's own stays with the process: 3 MB of a service with 16 connections.
+    Otherwise each thread keeps its rest: 3 MB in a service with 16 connections.
     """
     return _set_up({M_ARENA_MAX: HEAPS}, environment)
 

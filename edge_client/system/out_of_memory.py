@@ -1,4 +1,4 @@
-"""Too little memory: how it shows, and what is said of it."""
+"""Detects errors that mean a lack of memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SIGNS = (
     "std::bad_alloc",
     "could not create a memory object",
 )
-"""What torch, oneDNN and the C++ library say, as plain `RuntimeError`s, where no memory was to be had."""
+"""Texts of plain `RuntimeError`s by which torch, oneDNN and the C++ library report a lack of memory."""
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether the error says that there was no memory."""
+    """Whether the error reports a lack of memory."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error).lower() for sign in SIGNS)

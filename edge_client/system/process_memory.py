@@ -1,4 +1,4 @@
-"""How much memory this process holds, and giving back what it no longer needs."""
+"""The memory that this process holds, and returning memory that it no longer needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 KEPT_S = 10.0
-"""Rounds that follow each other sooner find what the last one has left."""
+"""Idle seconds before memory is returned; rounds that follow sooner reuse it."""
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now (Linux), or at most held so far (elsewhere)."""
+    """Resident bytes of this process (Linux), or their maximum so far (other systems)."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -24,9 +24,9 @@ def resident_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return freed memory to the system, where the C library would keep it (glibc); elsewhere nothing.
+    """Return freed memory that the C library would keep (glibc only).
 
-    Loading a network takes several times its size for a moment, and importing libraries leaves cycles behind.
+    Loading a network briefly takes several times its size, and imports leave reference cycles.
     """
     # Late: a device has time for it once it is idle, not when it starts.
     import ctypes
@@ -37,13 +37,13 @@ def give_back() -> None:
 
 
 class GivingBack:
-    """Gives freed memory back once a process that was `busy` has not been for `KEPT_S`; once each time."""
+    """Returns freed memory once, when a process that was `busy` has been idle for `KEPT_S` seconds."""
 
     def __init__(self) -> None:
         self._due = math.inf
 
     def turn(self, now: float, *, busy: bool) -> None:
-        """Look at the clock, in seconds."""
+        """Check the time, in seconds."""
         if busy:
             self._due = now + KEPT_S
         elif now >= self._due:

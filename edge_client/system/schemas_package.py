@@ -1,7 +1,7 @@
-"""The package `schemas` that ships beside this one, whatever else bears its name.
+"""Ensures that `import schemas` finds the package that ships with this one.
 
-A user's `schemas.py` in PYTHONPATH or in the current folder comes first in Python's search. So this package
-imports its own before anything else does, and refuses to work with another.
+A user's `schemas.py` in PYTHONPATH or in the current folder precedes it in Python's search path. This package
+therefore imports its own first, and refuses to work with another.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 
 NAME = "schemas"
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 (a quick import)
-"""The folder that holds `edge_client` and `schemas`."""
+"""The folder of `edge_client` and `schemas`."""
 
 
 def claim_schemas() -> None:
-    """Import our `schemas`; raises `ImportError` where another module of that name is imported already."""
+    """Import our `schemas`; `ImportError` if another module of that name is already imported."""
     known = sys.modules.get(NAME)
     if known is None:
         _import_ours()
@@ -31,7 +31,7 @@ def claim_schemas() -> None:
 
 
 def hidden_by_ours(error: BaseException) -> str:
-    """What to do where the user's code has failed for want of its own `schemas`; empty where it has not."""
+    """The remedy if the user's code fails because it needs its own `schemas`; otherwise empty."""
     if isinstance(error, ImportError):
         wanted = (error.name or "").partition(".")[0] == NAME
     else:
@@ -49,7 +49,7 @@ def _import_ours() -> None:
 
 
 def _foreign() -> str | None:
-    """The first module of that name in Python's search path that is not ours."""
+    """The first other module of that name in Python's search path."""
     for folder in sys.path:
         for name in (os.path.join(NAME, "__init__.py"), f"{NAME}.py"):  # noqa: PTH118
             path = os.path.join(os.path.abspath(folder), name)  # noqa: PTH100, PTH118

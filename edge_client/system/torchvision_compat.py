@@ -1,8 +1,8 @@
-"""Make `import torchvision` work beside a CPU-only torch.
+"""Makes `import torchvision` work with a CPU-only torch.
 
-The registry's torchvision wheel carries an extension that is compiled for CUDA. Beside a CPU-only torch it
-does not load, its operators stay undeclared, and torchvision's own import then stops at the first of them.
-Networks need none of these operators, so declaring them is enough.
+The default torchvision wheel contains an extension compiled for CUDA. With a CPU-only torch the extension
+does not load, its operators stay undeclared, and torchvision's import fails at the first of them. Networks
+need none of these operators, so declaring them suffices.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ OPERATORS = {
 
 
 def torchvision_ready() -> None:
-    """Import torchvision, declaring its missing operators if that is what stops it.
+    """Import torchvision, and declare its missing operators if they make the import fail.
 
-    Does nothing on a second call or where the extension loads; `ImportError` when torchvision is absent.
+    A second call has no effect, nor if the extension loads; `ImportError` if torchvision is not installed.
     """
     if "torchvision" in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""What a user names of own code: networks, data sources, Flower apps."""
+"""Loads a user's own code: networks, data sources, Flower apps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from edge_client.system.schemas_package import hidden_by_ours
 from schemas.errors import ConfigError, near
 
 FAILS = (Exception, SystemExit)
-"""What code of others may raise; a script without a guard for `__main__` may even end the process."""
+"""Exceptions that foreign code may raise; a script without a guard for `__main__` may even exit."""
 
 
 def import_users(name: str) -> ModuleType:
-    """Import a module from Python's search path, or else from the current folder; raises what it raises."""
+    """Import a module from Python's search path, or else from the current folder; raises its exceptions."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.append(folder)
@@ -24,7 +24,7 @@ def import_users(name: str) -> ModuleType:
 
 
 def users_function(reference: str, *, what: str) -> Callable[..., object]:
-    """The function that `module:function` names; raises `ConfigError` that begins with `what`."""
+    """The function named by `module:function`; `ConfigError` that starts with `what`."""
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
         raise ConfigError(f"{what}: expected module:function")
@@ -39,7 +39,7 @@ def users_function(reference: str, *, what: str) -> Callable[..., object]:
 
 
 def _why(error: BaseException, module: str) -> str:
-    """Why a module could not be imported: it is not there, or it fails."""
+    """Why a module could not be imported: it is missing, or it fails."""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         return (
             f"there is no module {error.name!r}: install it, put its folder in PYTHONPATH, or start this "

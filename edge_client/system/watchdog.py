@@ -1,8 +1,9 @@
-"""What systemd hears of a service: that it is ready, that its loop still goes round, that it ends.
+"""Signals to systemd that a service is ready, that its loop runs, and that it ends.
 
-The protocol of sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`. `WATCHDOG_USEC` says how soon the
-next sign of life is due; without either nothing is sent. A loop that hangs sends nothing, and is restarted.
-Where there is no systemd, as in a container, `EDGE_HEARTBEAT` names a file that is touched instead.
+The protocol of sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`. `WATCHDOG_USEC` is the interval in
+which systemd expects a signal; without the variables nothing is sent. A service whose loop hangs sends
+nothing and is restarted. Without systemd, as in a container, the file named by `EDGE_HEARTBEAT` is touched
+instead.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SIGNS_PER_DEADLINE = 3
-"""One that comes late, or is lost because systemd is busy, costs nothing."""
+"""Signals per interval, so that a late or lost one does no harm."""
 HEARTBEAT_S = 30.0
-"""The deadline where a file is named and systemd states none: a check may take twice that for dead."""
+"""The interval for a file without systemd; a health check may wait twice as long."""
 
 
 @dataclass
 class Watchdog:
-    """`address` as in `NOTIFY_SOCKET` (a path, or `@name`), `deadline_s` between signs, `file` to touch."""
+    """`address` as in `NOTIFY_SOCKET` (a path, or `@name`), `deadline_s` the interval, `file` to touch."""
 
     address: str = ""
     deadline_s: float | None = None
@@ -30,23 +31,23 @@ class Watchdog:
     _due: float = field(default=0.0, init=False)
 
     def ready(self) -> None:
-        """The service works, whether or not it has a connection yet: a broker may be away for hours."""
+        """The service works, with or without a connection, since a broker may be unreachable for hours."""
         self._send(b"READY=1")
 
     def alive(self, now: float) -> None:
-        """The loop has come round at `now`, in seconds; costs nothing until a sign is due."""
+        """The loop runs at `now`, in seconds; does nothing until a signal is due."""
         if self.deadline_s is not None and now >= self._due:
             self._due = now + self.deadline_s / SIGNS_PER_DEADLINE
             self._send(b"WATCHDOG=1")
             self._touch()
 
     def stopping(self) -> None:
-        """The end has begun: no more signs of life are due."""
+        """The service ends: no more signals are expected."""
         self.deadline_s = None
         self._send(b"STOPPING=1")
 
     def _send(self, words: bytes) -> None:
-        """Who listens may be gone, or slow: that must never stop the service."""
+        """Send without blocking: a receiver that is gone or slow must not stop the service."""
         if not self.address:
             return
         where = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
@@ -61,7 +62,7 @@ class Watchdog:
 
 
 def watchdog_of(environment: Mapping[str, str], *, pid: int | None = None) -> Watchdog:
-    """The watchdog that this process was started under; `WATCHDOG_PID` may say that it is another's."""
+    """The watchdog of this process; `WATCHDOG_PID` may name another process."""
     address, file = environment.get("NOTIFY_SOCKET", ""), environment.get("EDGE_HEARTBEAT", "")
     if not address.startswith(("/", "@")):
         return Watchdog(deadline_s=HEARTBEAT_S if file else None, file=file)

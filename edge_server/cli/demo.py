@@ -1,4 +1,4 @@
-"""The demo: five devices of five tiers, each an operating-system process, on this machine."""
+"""The demo: five devices of five tiers as processes on this machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from schemas.errors import ConfigError
 
 DEMO = Path(__file__).with_name("demo.toml")
 BOARDS = ("pi-zero-attic", "pi-3-garage", "pi-4-kitchen", "jetson-porch", "mini-pc-office")
-"""Names only: the processes all run here, each with the tier of such a board."""
+"""Names only: each process has the tier of such a board."""
 
 
 def run_demo(
     config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path, run: str | None = None
 ) -> Summary:
-    """Start the devices, serve the federation as `run`, end the devices; all that they leave is in `out`.
+    """Start the devices, serve the federation as `run`, end the devices; all files are in `out`.
 
-    Devices and server share one source: the server tests on the part of it that no device has.
+    Devices and server share one source: the server tests on the part that no device has.
     """
     source = config.data.source
     if source is None:
@@ -40,7 +40,7 @@ def run_demo(
 
 @contextlib.contextmanager
 def devices(config: Config, address: BrokerAddress, state: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Device processes, one per client; they end with the block, each by its own process id."""
+    """Device processes, one per client; each is ended by its process id at the end of the block."""
     count = config.clients.num_clients
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -56,13 +56,13 @@ def devices(config: Config, address: BrokerAddress, state: Path) -> Iterator[lis
 
 
 def device_name(index: int) -> str:
-    """A name for the device of that number, from 0."""
+    """The name of device `index`, from 0."""
     board = BOARDS[index % len(BOARDS)]
     return board if index < len(BOARDS) else f"{board}-{index // len(BOARDS) + 1}"
 
 
 def start_device(config: Config, address: BrokerAddress, state: Path, index: int) -> subprocess.Popen[bytes]:
-    """Start one device process, of tier 1 for index 0 and so on; it ends with the run."""
+    """Start a device process, of tier 1 for index 0 and so on; it ends with the run."""
     name = device_name(index)
     folder = state / name
     folder.mkdir(parents=True, exist_ok=True)

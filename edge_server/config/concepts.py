@@ -25,7 +25,7 @@ _MEANINGS: tuple[tuple[Registry[Any], str], ...] = (
     (RATIOS, "The pruning ratio of each device (`ratio`)."),
     (PRUNERS, "Which channels a device keeps (`pruner`)."),
     (OBJECTIVES, "What local training adds to the loss of the data (`objectives`)."),
-    (GROUPS, "Arrays that travel beside the model (`groups`)."),
+    (GROUPS, "Arrays that travel with the model (`groups`)."),
     (CODECS, "How updates and models are encoded (`uplink`, `downlink`)."),
     (TRANSFORMS, "What happens to updates before they are combined (`transforms`)."),
     (WEIGHTINGS, "How much each update counts (`weighting`)."),
@@ -37,11 +37,11 @@ _MEANINGS: tuple[tuple[Registry[Any], str], ...] = (
 CONCEPTS: Mapping[str, tuple[str, Registry[Any]]] = {
     registry.concept: (meaning, registry) for registry, meaning in _MEANINGS
 }
-"""By concept, as entry points name it: what it decides, with the key that names it; its components."""
+"""By concept, as entry points name it: its purpose with its key, and its components."""
 
 
 def summary_of(component: object) -> str:
-    """What a component does, in a line: its own summary, or the first sentence of its docstring."""
+    """A component's summary, or the first sentence of its docstring."""
     found = component[0] if isinstance(component, tuple) else component
     stated = getattr(found, "summary", None)
     text = stated if isinstance(stated, str) else (getattr(found, "__doc__", None) or "")

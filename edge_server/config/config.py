@@ -1,7 +1,7 @@
-"""The federation file: TOML in kebab-case, checked key by key.
+"""The federation file: TOML in kebab-case, validated key by key.
 
-A file names a recipe or states its pieces; what it says goes over the recipe, and `key=value` words of the
-command line go over both.
+A file names a recipe or states its components; its settings override the recipe, and `key=value` arguments
+override both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from schemas.strategy import Component, StrategySpec, TrainingSettings
 
 DEFAULT_UPLINK = (Component(name="int8", options={"levels": 7}), Component(name="zstd"))
 DEFAULT_DOWNLINK = (Component(name="fp16"),)
-"""What a federation gets whose file says nothing (tests/benchmarks/bytes.py has the figures)."""
+"""The default codecs (figures: tests/benchmarks/bytes.py)."""
 
 
 class Config(Settings):
@@ -55,16 +55,16 @@ class Config(Settings):
 
     @property
     def num_classes(self) -> int | None:
-        """How many classes the model tells apart, where the file says so."""
+        """The number of classes, if the file states it."""
         return self.model.num_classes or (len(self.data.classes) if self.data.classes else None)
 
     def algorithm(self) -> StrategySpec:
-        """The strategy, with the share of clients per round from `[clients]` where it has no schedule."""
+        """The strategy, with the share of clients per round from `[clients]` if it has no schedule."""
         constant = Component(name="constant", options={"value": self.clients.fraction})
         return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
 
     def with_codecs(self) -> Config:
-        """The file with its codecs stated; masked updates have none, for noise cannot be made smaller."""
+        """The configuration with explicit codecs; masked updates have none, as noise cannot be compressed."""
         up, down = self.strategy.uplink, self.strategy.downlink
         usual_up = () if self.privacy.secure_aggregation else DEFAULT_UPLINK
         stated = {
@@ -74,20 +74,20 @@ class Config(Settings):
         return self.model_copy(update={"strategy": self.strategy.model_copy(update=stated)})
 
     def make_strategy(self) -> Strategy:
-        """The strategy's pieces, made for this run; raises `ConfigError` for the first that cannot be."""
+        """The strategy of this run; `ConfigError` for the first component that cannot be made."""
         run = self.federation
         made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
         return replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims)
 
     def to_toml(self) -> str:
-        """The resolved file, every default written out."""
+        """The resolved file with all defaults."""
         return tomli_w.dumps(
             _pieces_as_written(self.model_dump(mode="json", by_alias=True, exclude_none=True))
         )
 
 
 def _pieces_as_written(value: Any) -> Any:
-    """Write a piece as users do: its name, or a table of its name and options."""
+    """A component as users write it: its name, or a table of its name and options."""
     if isinstance(value, dict) and value.keys() == {"name", "options"}:
         options = {kebab(key): option for key, option in value["options"].items()}
         return {"name": value["name"], **options} if options else value["name"]

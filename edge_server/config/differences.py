@@ -1,4 +1,4 @@
-"""Whether a run folder is that of this very configuration."""
+"""Compares a run folder's configuration with another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_server.config.load import load_config
 def differences(
     written: Path, config: Config, may_differ: Collection[str] = ()
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Each key in which the file differs from `config`, with both values; `may_differ` are no matter."""
+    """Each key that differs from `config`, with both values, except those in `may_differ`."""
     before, now = _flat(load_config(str(written))), _flat(config)
     for key in sorted({*before, *now} - {*may_differ}):
         if before.get(key) != now.get(key):

@@ -1,4 +1,4 @@
-"""What is wrong with a federation file, in the user's words: file, key, reason, nearest match."""
+"""Error messages for a federation file: file, key, reason, nearest match."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from schemas.base import kebab
 from schemas.errors import near, nearest
 
 UNNAMED = "~"
-"""How the tag of a choice begins that no user has written (number or table)."""
+"""Prefix of pydantic's tag of a union member, which no user has written."""
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    """One line per problem; a list that is wrong only because of its items is not named beside them."""
+    """One line per problem; a list that is wrong only because of its items is omitted."""
     problems = error.errors(include_url=False)
     causes = [p for p in problems if not any(_inside(other, p) for other in problems)]
     return "\n".join(_line(problem, model, source) for problem in causes)
@@ -39,28 +39,28 @@ def _line(problem: Any, model: type[BaseModel], source: str) -> str:
 
 
 def _unknown(path: list[str], model: type[BaseModel], source: str) -> str:
-    """A key that is not known: where it belongs, or what it may be a slip of."""
-    key, beside = path[-1], _keys_beside(model, path)
+    """The message for an unknown key: its section, or the nearest key."""
+    key, known = path[-1], _keys_of_table(model, path)
     owners = [section for section, keys in section_keys(model).items() if key in keys]
-    if near(key, beside) is None and owners and len(path) <= 2:
+    if near(key, known) is None and owners and len(path) <= 2:
         belongs = " or ".join(f"[{owner}]" for owner in owners)
         where = "outside of any section" if len(path) == 1 else f"in [{path[0]}]"
         return f"{source}: '{key}' stands {where}: it belongs in {belongs}"
-    return f"{source}: {_dotted(path)} unknown key '{key}'{nearest(key, beside)}"
+    return f"{source}: {_dotted(path)} unknown key '{key}'{nearest(key, known)}"
 
 
 def section_keys(model: type[BaseModel]) -> dict[str, set[str]]:
-    """The keys of each section of a file, by the section's name; what a recipe says of itself is none."""
+    """The keys of each section of a file, without a recipe's description."""
     inner = {
         kebab(name): _model_in(field.annotation)
         for name, field in model.model_fields.items()
         if name != "recipe"
     }
-    return {name: {key_of(*one) for one in m.model_fields.items()} for name, m in inner.items() if m}
+    return {name: {key_of(*item) for item in m.model_fields.items()} for name, m in inner.items() if m}
 
 
 def key_of(name: str, field: FieldInfo) -> str:
-    """A field as users write it."""
+    """A field's name as users write it."""
     return field.alias or kebab(name)
 
 
@@ -68,8 +68,8 @@ def _dotted(path: list[str]) -> str:
     return f"[{path[0]}]" + (f" {'.'.join(path[1:])}:" if path[1:] else "")
 
 
-def _keys_beside(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys that are known where the last one of `path` stands."""
+def _keys_of_table(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The known keys in the table of the last key of `path`."""
     for part in path[:-1]:
         field = {key_of(name, info): info for name, info in model.model_fields.items()}.get(part)
         inner = _model_in(field.annotation) if field else None

@@ -16,12 +16,12 @@ PREFIX_PATTERN = r"^[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64}){0,7}$"
 
 
 class HomeAssistantSettings(Settings):
-    """Whether the devices appear in Home Assistant; unless `discovery` is stated, they do not.
+    """The connection to Home Assistant; off unless `discovery` is set.
 
-    Below `prefix` Home Assistant looks for devices. A model that its Install button has brought to a device
-    is watched there for `watch-s` before it is kept. On a broker with certificates `authority` is the folder
-    of `edge-server enroll` (unless stated, that of the server's own certificate): its `home/` and `rollout/`
-    are used.
+    Home Assistant searches for devices below `prefix`. A model that its Install button has brought to a
+    device is watched for `watch-s` before it is kept. On a broker with certificates `authority` is the folder
+    of `edge-server enroll` (by default that of the server's own certificate): its `home/` and `rollout/` are
+    used.
     """
 
     discovery: bool = False
@@ -35,10 +35,10 @@ class HomeAssistantSettings(Settings):
 
 
 def identifier(name: str) -> str:
-    """A name as Home Assistant's topics may hold it, without dots; unlike names stay unlike."""
+    """A name for Home Assistant's topics, without dots; different names stay different."""
     return name.replace("_", "__").replace(".", "_d")
 
 
 def name_of(identifier: str) -> str:
-    """The name that an identifier stands for."""
+    """The name of an identifier."""
     return _ESCAPED.sub(lambda found: "_" if found.group() == "__" else ".", identifier)

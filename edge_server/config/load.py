@@ -1,4 +1,4 @@
-"""Reading a federation file: TOML, overrides, and every check of it."""
+"""Reads a federation file: TOML, overrides, and all checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schemas.errors import ConfigError, nearest
 
 
 def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
-    """Read a federation file, or a recipe by name, and put `key=value` overrides over it."""
+    """Read a federation file, or a recipe by name, and apply `key=value` overrides."""
     path = Path(source)
     if source in recipe_names() and not path.exists():
         table = read_recipe(source)
@@ -33,7 +33,7 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def check_config(table: Mapping[str, Any], source: str) -> Config:
-    """Check a parsed file; raises `ConfigError` that names file, key, reason and remedy."""
+    """Check a parsed file; `ConfigError` names file, key, reason and remedy."""
     for old in RENAMED.keys() & table.keys():
         raise ConfigError(f"{source}: [{old}] is called [{RENAMED[old]}]: rename the section")
     try:
@@ -50,7 +50,7 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
 
 
 def _check_local_training(config: Config) -> None:
-    """What devices would find out one by one; imports torch, as their training does."""
+    """Checks that devices would otherwise fail one by one; imports torch, as their training does."""
     from edge_client.training.loop import check_optimizer
     from edge_client.training.objectives.registry import build_objectives
 

@@ -15,7 +15,7 @@ SCHEMES = ("https", "http", "s3")
 
 
 class ObjectStoreSettings(Settings):
-    """An object store for large blobs beside the broker. Whatever it does not deliver travels in chunks."""
+    """An object store for large blobs. Blobs that it does not deliver travel through the broker in chunks."""
 
     store: str | None = None
     """`https://host:port/prefix` (an `edge-server object-store` with the same secret),
@@ -49,7 +49,7 @@ class ObjectStoreSettings(Settings):
         if self.secret is None:
             raise ValueError("secret: name the file that `edge-server object-store --secret` has, too")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise ValueError("store: use https: whoever reads an address on the network may use it")
+            raise ValueError("store: use https: anyone who reads an address on the network can use it")
         return self
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class ObjectStoreSettings(Settings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can mean it."""
+    """Whether the host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

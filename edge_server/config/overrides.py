@@ -1,4 +1,4 @@
-"""Tables of a federation file laid over each other, and `key=value` words as tables."""
+"""Merges tables of a federation file, and parses `key=value` arguments as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.errors import ConfigError, near
 
 
 def merge_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay tables over tables section by section; a piece of the strategy is replaced whole."""
+    """Merge tables section by section; a component of the strategy is replaced as a whole."""
     merged = dict(base)
     for section, value in over.items():
         if isinstance(value, Mapping) and isinstance(merged.get(section), Mapping):
@@ -23,7 +23,7 @@ def merge_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, 
 
 
 def override_table(word: str) -> dict[str, Any]:
-    """One `key=value` word as the table that it stands for; raises `ConfigError` with the nearest key."""
+    """The table of one `key=value` argument; `ConfigError` with the nearest key."""
     key, equals, text = word.partition("=")
     if not equals or not key:
         raise ConfigError(f"'{word}' is not key=value (for instance rounds=3 or training.learning-rate=0.1)")

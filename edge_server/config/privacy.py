@@ -69,7 +69,7 @@ class PrivacySettings(Settings):
 
     @property
     def gaussian(self) -> Gaussian | None:
-        """The mechanism, where there is one."""
+        """The mechanism's settings, if there is one."""
         if self.mechanism == "none":
             return None
         return Gaussian(

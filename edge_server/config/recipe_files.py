@@ -21,7 +21,7 @@ def recipe_names() -> list[str]:
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """A shipped recipe as it stands; raises `ConfigError` with the nearest name."""
+    """A shipped recipe's table; `ConfigError` with the nearest name."""
     if name not in recipe_names():
         raise ConfigError(f"unknown recipe '{name}'{nearest(name, recipe_names())}")
     table = tomllib.loads((resources.files(RECIPES) / f"{name}.toml").read_text())

@@ -1,4 +1,4 @@
-"""Sections of the federation file that had another name, and the files of runs that still have it."""
+"""Renamed sections of the federation file, and run folders that still use their old names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_of_a_run(path: Path) -> bool:
 
 
 def with_new_names(table: Mapping[str, Any], source: object) -> dict[str, Any]:
-    """The table of a run's file, written by an earlier version, with today's names of sections."""
+    """A run file's table of an earlier version, with the current section names."""
     for old in RENAMED.keys() & table.keys():
         log.info("%s: [%s] of an earlier version is read as [%s]", source, old, RENAMED[old])
     return {RENAMED.get(section, section): value for section, value in table.items()}

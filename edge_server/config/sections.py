@@ -1,4 +1,4 @@
-"""The sections of a federation file, each checked by itself."""
+"""The sections of a federation file, each validated separately."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from schemas.names import Name
 from schemas.values import ClassName
 
 ENGINE_NAMES = ("local", "ray")
-"""What may do the work of simulated devices; `simulation.engines` has an entry for each."""
+"""Engines for simulated devices; `simulation.engines` has an entry for each."""
 
 
 class RecipeInfo(Settings):
-    """What a recipe says of itself."""
+    """A recipe's description."""
 
     name: str
     summary: str
@@ -33,7 +33,7 @@ class RecipeInfo(Settings):
 
 
 def _as_a_word(value: object) -> object:
-    """The word for the yes or no that stood here before."""
+    """The current word for an earlier yes or no."""
     return {True: "trial", False: "none"}[value] if isinstance(value, bool) else value
 
 
@@ -45,19 +45,18 @@ class FederationSettings(Settings):
     seed: int = Field(default=0, ge=0)
     """Seed of everything random; the same seed repeats a simulation to the bit."""
     rounds: int = Field(default=10, ge=1, le=1_000_000)
-    """Rounds until the run is over."""
+    """Number of rounds of the run."""
     evaluate_every: int = Field(default=1, ge=1)
-    """The server tests the full model after every so many rounds, and after the last."""
+    """The server tests the full model after every `evaluate-every` rounds, and after the last."""
     evaluate_tiers_every: int = Field(default=1, ge=1)
-    """The server also tests every tier's sub-model after every so many rounds, if the round is tested at
-    all.
-    """
+    """The server also tests every tier's sub-model after every `evaluate-tiers-every` rounds, if the round is
+    tested at all."""
     deliver: Annotated[Literal["trial", "force", "none"], BeforeValidator(_as_a_word)] = "trial"
     """What devices do with the final model: "trial" serves it if it is no worse than the model in use,
     "force" serves it in any case, "none" leaves devices as they are.
     """
     deliver_every: int = Field(default=0, ge=0)
-    """Also deliver after every so many rounds; 0 delivers at the end only."""
+    """Also deliver after every `deliver-every` rounds; 0 delivers only at the end."""
     replay_mb: int = Field(default=1000, ge=0)
     """Megabytes of updates to keep for `edge-server replay`, newest rounds first."""
     receivers: int = Field(default=0, ge=0, le=64)
@@ -80,23 +79,22 @@ class ClientSettings(Settings):
     num_clients: int = Field(default=5, ge=1)
     """Devices of the federation."""
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Share of the devices that a round asks, unless `[strategy] fraction` states a schedule."""
+    """Share of the devices that a round selects, unless `[strategy] fraction` states a schedule."""
     start_clients: int | None = Field(default=None, ge=1)
-    """Devices that must be there before the run starts; all if unset."""
+    """Devices that must be present before the run starts; all if unset."""
     min_clients: int = Field(default=1, ge=1)
-    """Devices that a round asks at least."""
+    """Least number of devices that a round selects."""
     quorum: float = Field(default=0.5, ge=0, le=1)
-    """Share of the asked devices whose updates a round needs; with fewer it is abandoned and planned
-    again.
-    """
+    """Share of the selected devices whose updates a round needs; with fewer it is abandoned and planned
+    again."""
     deadline_s: float = Field(default=600.0, gt=0)
-    """Seconds until a round closes with what it has."""
+    """Seconds until a round closes with the updates that it has."""
     rejoin_s: float = Field(default=15.0, ge=0)
     """Seconds that a round waits for a device that lost its connection."""
     uploads_at_once: int = Field(default=32, ge=1)
     """Uploads that run at the same time."""
     over_select: float = Field(default=1.0, ge=1)
-    """Factor by which a round asks more devices than it needs."""
+    """Factor by which a round selects more devices than it needs."""
     buffer_size: int = Field(default=10, ge=1)
     """Updates that close a buffered round."""
     max_staleness: int = Field(default=20, ge=0)
@@ -231,23 +229,23 @@ class FirewallSettings(Settings):
     norm_first: float = Field(default=100.0, gt=0)
     """Multiple of the model's own norm that an update may have until enough norms are known."""
     max_examples: int = Field(default=10_000_000, ge=1, le=10**12)
-    """Examples that a device counts with at most."""
+    """Largest number of examples that counts for a device."""
     max_examples_factor: float = Field(default=5.0, ge=1)
-    """Multiple of the other devices' median number of examples that a device counts with at most."""
+    """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
     """Accuracy on the server's test data that a single update may cost; off if unset."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
-    """Refusals within `quarantine_window` rounds after which a device is left out; 0 never leaves one out."""
+    """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)
     """Rounds in which refusals are counted."""
     quarantine_rounds: int = Field(default=10, ge=1, le=1_000_000)
-    """Rounds for which a device is left out."""
+    """Rounds for which a device is excluded."""
     strict: bool = False
     """`edge-server check` lists what the recipe trusts devices with."""
 
     @property
     def claims(self) -> Claims:
-        """The bounds of what devices say of themselves."""
+        """The bounds on devices' reports."""
         return Claims(self.max_examples, self.max_examples_factor)
 
     @model_validator(mode="after")
@@ -274,13 +272,14 @@ class SimulationSettings(Settings):
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes."""
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
-    """Boards whose speed the devices have, the weakest first; an empty list makes all work take no time."""
+    """Boards whose speed the devices have, the weakest first; with an empty list training takes no virtual
+    time."""
     dropouts: bool = False
     """Whether devices leave and return as such boards do."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of its examples that a device never trains on."""
     joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
-    """Virtual seconds at which each device first joins; the last value holds for all that follow."""
+    """Virtual seconds at which each device first joins; the last value holds for all further devices."""
 
     @model_validator(mode="after")
     def _engine_is_known(self) -> SimulationSettings:

@@ -9,11 +9,11 @@ from schemas.names import Name
 
 
 class SparkplugSettings(Settings):
-    """In which `group` of a Sparkplug name space the federation is an edge node; unless stated, in none.
+    """The federation as an edge node in the Sparkplug group `group`; off unless it is set.
 
     The node has the federation's name and its devices theirs. On a broker with certificates `authority` is
-    the folder of `edge-server enroll` (unless stated, that of the server's own certificate): its
-    `sparkplug/` is used.
+    the folder of `edge-server enroll` (by default that of the server's own certificate): its `sparkplug/` is
+    used.
     """
 
     group: Name | None = None

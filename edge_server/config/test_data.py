@@ -1,4 +1,4 @@
-"""The server's own test data, and the model that fits them."""
+"""The server's test data, and the model's shape and classes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def load_test_data(config: Config) -> LabelledData | None:
-    """The examples that the file names, or as many of them as it says; none where it names no source.
+    """The configured number of test examples; none without a source.
 
-    That is the source's official test part, or all of a source that has none.
+    They come from the source's official test part, or from all of a source without one.
     """
     if config.data.source is None:
         return None
@@ -30,7 +30,7 @@ def load_test_data(config: Config) -> LabelledData | None:
 
 
 def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:
-    """Examples of the file's source; raises `ConfigError` that begins with its key."""
+    """Examples of the configured source; `ConfigError` that starts with its key."""
     try:
         return load_source(source, data_root=config.data.data_root, split=split)
     except ConfigError as error:
@@ -38,7 +38,7 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
 
 
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
-    """The network's shape and classes: the file's, else the data's; raises `ConfigError` without both."""
+    """The network's shape and classes, from the file or the data; `ConfigError` without both."""
     shape = config.model.input_shape or (_input_shape(config.model.name, data) if data else None)
     classes = config.num_classes or (data.num_classes if data else None)
     if shape is None or classes is None:
@@ -60,16 +60,13 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
 
 
 def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
-    """What a network is fed of this data: to one of pictures, [H, W] are grey ones."""
+    """The network's input shape for this data; pictures [H, W] are grey."""
     shape = data.input_shape
     return (1, *shape) if entry(name).pictures and len(shape) == 2 else shape
 
 
 def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:
-    """The names of the model's `count` classes that are known before any device: the file's, else the data's.
-
-    Empty where neither has any.
-    """
+    """The names of the model's `count` classes in the file, else in the data; empty if neither has any."""
     names = config.data.classes or (data.class_names if data is not None and data.named else ())
     if names and len(names) < count:
         log.warning("%d of %d classes are named: %s", len(names), count, shortened(completed(names, count)))
@@ -77,7 +74,7 @@ def stated_classes(config: Config, data: LabelledData | None, count: int) -> tup
 
 
 def as_the_federation(data: LabelledData, classes: tuple[str, ...]) -> LabelledData:
-    """The server's own examples in the federation's classes; raises `ConfigError` where they do not fit."""
+    """The server's examples in the federation's classes; `ConfigError` if they do not fit."""
     try:
         return in_classes(data, classes)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits, decimal units, and a dash for what is not known."""
+"""Numbers for people: three significant digits, decimal units, and a dash for unknown values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def count_text(count: int | None) -> str:
 
 
 def counted_text(count: int, thing: str) -> str:
-    """So many of a thing: `1 round`, `2 rounds`."""
+    """A count with its noun: `1 round`, `2 rounds`."""
     return f"{count_text(count)} {thing}" if count == 1 else f"{count_text(count)} {thing}s"
 
 
@@ -50,7 +50,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def loss_text(loss: float | None) -> str:
-    """A loss to three decimals, in powers of ten once it has run away."""
+    """A loss to three decimals, in powers of ten if it is huge."""
     if loss is None:
         return UNKNOWN
     return f"{loss:.3f}" if abs(loss) < 1000 else f"{loss:.2e}"
@@ -79,11 +79,11 @@ def clock_text(seconds: float) -> str:
 
 
 def names_text(names: Sequence[str], *, most: int = 6) -> str:
-    """A list of names, the rest counted once there are more than `most`."""
+    """A list of names; beyond `most` the rest is counted."""
     shown = ", ".join(clean(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def clean(text: str) -> str:
-    """Text from elsewhere on one line, without control characters that would drive the terminal."""
+    """Text from elsewhere on one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -49,7 +49,7 @@ def _ray(settings: SimulationSettings) -> Begin:
 
 
 def _keep_ray_to_this_process() -> None:
-    """A cluster of its own hears the loopback interface alone, and whoever has the token of this process."""
+    """A cluster started here listens on loopback and accepts only this process's token."""
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if "RAY_AUTH_MODE" not in os.environ:
         # Ray would keep a token in the user's home.

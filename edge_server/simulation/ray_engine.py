@@ -153,7 +153,7 @@ class RayEngine(Engine[RayJob]):
             self._running[task] = handle
 
     def _files(self, job: ClientJob) -> dict[str, Any]:
-        """What the job needs beside its task: blobs that the store has, and what the device keeps."""
+        """The job's files: blobs of the store, and the device's private state."""
         task = decode_task(job.task)
         digests = [ref.digest for ref in task.blobs.values()]
         files: dict[str, Any] = {f"blobs/{digest}": self._blobs.get(digest, task.round) for digest in digests}

@@ -1,4 +1,4 @@
-"""`edge-client bench`: how fast an exported model is on this machine."""
+"""`edge-client bench`: measure the speed of an exported model on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edge_client.cli.output import (
 )
 
 EXAMPLES = """\
-latency is of one image alone, throughput of batches of 32, memory of the whole process
+latency: one image; throughput: batches of 32; memory: the whole process
 
 examples:
   edge-client bench tier-1.onnx

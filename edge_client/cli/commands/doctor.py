@@ -1,4 +1,4 @@
-"""`edge-client doctor`: what stands in the way of this device, and the remedy."""
+"""`edge-client doctor`: check what could keep this device from taking part, with remedies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from edge_client.cli.doctor.finding import Finding
 
 EXAMPLES = """\
-A line per check: ok, warning (it works, or some of it) or failure, with the remedy. Libraries are tried in
-processes of their own, so that one that crashes is found out. A broker set up by `edge-server enroll` lets a
-device connect once: an agent that runs meanwhile is thrown off, and connects again by itself.
+Prints one line per check: ok, warning (it works in part) or failure, with a remedy. Each library is tried in
+a process of its own, so that a crash is detected. A broker set up by `edge-server enroll` allows one
+connection per device: a running agent is disconnected briefly and reconnects.
 
 examples:
   edge-client doctor --config client.toml
@@ -33,25 +33,30 @@ exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(
-        subparsers, "doctor", help="check libraries, broker, clock and room, with remedies", examples=EXAMPLES
+        subparsers,
+        "doctor",
+        help="check libraries, broker, clock, memory and disk, with remedies",
+        examples=EXAMPLES,
     )
     add_device_options(parser)
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the device's (default: under ~)")
-    parser.add_argument("--offline", action="store_true", help="leave the broker out")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="state folder of the device (default: under ~)"
+    )
+    parser.add_argument("--offline", action="store_true", help="skip the broker")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Check one after the other; print all."""
+    """Run all checks and print their findings."""
     found = list(_findings(args))
     if args.format == "json":
-        print_json([asdict(one) for one in found])
+        print_json([asdict(finding) for finding in found])
     else:
         print_table(
             ("check", "result", "what", "remedy"),
-            [(one.check, one.level, one.detail, one.remedy) for one in found],
+            [(finding.check, finding.level, finding.detail, finding.remedy) for finding in found],
         )
-    return FAILED if any(one.level == "failure" for one in found) else DONE
+    return FAILED if any(finding.level == "failure" for finding in found) else DONE
 
 
 def _findings(args: argparse.Namespace) -> Iterator[Finding]:
@@ -75,7 +80,7 @@ def _online(args: argparse.Namespace) -> Iterator[Finding]:
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
     reached = list(network(address, args.device_id, time.time()))
     yield from reached
-    if all(one.level != "failure" for one in reached):
+    if all(finding.level != "failure" for finding in reached):
         from edge_client.cli.doctor.broker import broker
         from edge_client.cli.doctor.open_broker import strangers
 

@@ -11,13 +11,13 @@ from edge_client.cli.output import Subparsers, add_verb, positive_float, print_j
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
-The server's `edge-server enroll DEVICE --code` gives a code, good for one device, once, for a while. This
-makes the device's private key here, where it stays, and asks for its certificate over the broker.
+`edge-server enroll DEVICE --code` issues a code that one device can use once, for a limited time. This
+command generates the device's private key, which stays here, and requests its certificate over the broker.
 
 examples:
-  edge-client enroll --code edge1.eNqVVs2...      the code as one line
-  edge-client enroll --code pi-kitchen.code       or in a file
-  edge-client enroll --code - --out /etc/edge-client      or from the standard input
+  edge-client enroll --code edge1.eNqVVs2...      the code itself
+  edge-client enroll --code pi-kitchen.code       a file with the code
+  edge-client enroll --code - --out /etc/edge-client      from standard input
 
 Then: edge-client run --config DIR/client.toml
 """
@@ -29,11 +29,11 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--code", required=True, metavar="CODE|FILE|-", help="the code, a file with it, or - to read it"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the files go (default: ./DEVICE)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the files (default: ./DEVICE)")
     parser.add_argument(
-        "--data", metavar="SOURCE", help="what the device learns from, for client.toml (default: to be set)"
+        "--data", metavar="SOURCE", help="data source for client.toml (default: to be set there)"
     )
-    parser.add_argument("--broker", metavar="URL", help="its enrolment listener (default: the code's)")
+    parser.add_argument("--broker", metavar="URL", help="the enrolment listener (default: the code's)")
     parser.add_argument(
         "--fingerprint", metavar="SHA256", help="refuse the code unless its authority has this fingerprint"
     )
@@ -44,7 +44,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Redeem the code and leave a folder that `edge-client run` can use."""
+    """Redeem the code and write a folder that `edge-client run` can use."""
     from edge_client.security.identity.enrolment import check_code, redeem
     from edge_client.security.identity.enrolment_bundle import CERTIFICATE, CONFIG
     from edge_client.security.identity.validity import format_utc
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _say(words: str) -> None:
-    """To people, beside the answer, which programs may read."""
+    """Print to stderr, so that programs can read the result on stdout."""
     print(words, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The options of `edge-client run` that let a Flower app train."""
+"""The options of `edge-client run` for training by a Flower app."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def add_flower_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--flower` and what it is told."""
+    """Add `--flower` and the app's options."""
     parser.add_argument(
         "--flower",
         metavar="MODULE:APP",
-        help="a Flower ClientApp trains in place of this program; or the folder of its pyproject.toml",
+        help="a Flower ClientApp that trains, or the folder of its pyproject.toml",
     )
     parser.add_argument(
         "--flower-config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="run config of the app, over its own and the federation's; may be given several times",
+        help="run config of the app; overrides its own and the federation's (repeatable)",
     )
     parser.add_argument(
         "--flower-node",
@@ -36,7 +36,7 @@ def add_flower_options(parser: argparse.ArgumentParser) -> None:
 
 
 def flower_work(args: argparse.Namespace) -> LocalWork | None:
-    """The app that trains, if one is named; raises `ConfigError` for one that cannot."""
+    """The trainer of the Flower app, if one is named; `ConfigError` if the app cannot train."""
     if args.flower is None:
         for option, words in (("--flower-config", args.flower_config), ("--flower-node", args.flower_node)):
             if words:

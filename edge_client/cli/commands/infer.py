@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 inputs:
-  image files (PNG, JPEG...) are made grey or coloured and resized as the model wants
-  a folder stands for the image files in it; where its sub-folders are called like the model's classes,
-    accuracy is reported too
-  .npy holds raw examples: [N, C, H, W], [N, H, W, C], one image [C, H, W], or what else the model takes
-  .npz holds images, and with labels beside them accuracy is reported too
-  digits stands for the shipped handwritten digits, of which the test part is asked for
-  - reads JSON lines from standard input, and writes one line for each as it comes (with --format json a
-    JSON object): {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"file": "photo.png"}, each with
-    an "id" and a "top" of its own if it likes; a line that is none of these costs that line, and exit code 1
+  image files (PNG, JPEG...) are converted to grey or colour and resized for the model
+  a folder means the image files in it; if its sub-folders are named like the model's classes, accuracy is
+    reported, too
+  .npy holds raw examples: [N, C, H, W], [N, H, W, C], one image [C, H, W], or another shape of the model
+  .npz holds images; if it also holds labels, accuracy is reported, too
+  digits means the test part of the shipped handwritten digits
+  - reads JSON lines from standard input and writes one line for each (with --format json a JSON object):
+    {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"file": "photo.png"}, each with an optional
+    "id" and "top"; any other line is reported as an error and leads to exit code 1
 
 examples:
   edge-client infer tier-1.onnx photo.png
@@ -72,7 +72,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Classify all inputs and print an answer per image."""
+    """Classify all inputs and print one result per image."""
     from edge_client.inference.onnx_model import load_model
     from edge_client.inference.queries import read_input
 
@@ -88,7 +88,9 @@ def execute(args: argparse.Namespace) -> int:
     for named in (read_input(path, model) for path in args.inputs):
         probabilities = model.predict(named.images)
         for name, row in zip(named.names, probabilities, strict=True):
-            answers.append({"input": name, "top": [asdict(one) for one in model.rank(row, top=args.top)]})
+            answers.append(
+                {"input": name, "top": [asdict(ranked) for ranked in model.rank(row, top=args.top)]}
+            )
         for note in named.notes:
             print(f"note: {note}", file=sys.stderr)
         if named.labels is not None:
@@ -100,7 +102,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _answer_lines(args: argparse.Namespace, model: LoadedModel) -> int:
-    """Answer standard input, line by line; a line that cannot be answered is told and gone over."""
+    """Classify lines of standard input; a line with an error is reported and skipped."""
     from edge_client.inference.service.json_lines import answer_line
 
     if len(args.inputs) > 1:
@@ -115,7 +117,7 @@ def _answer_lines(args: argparse.Namespace, model: LoadedModel) -> int:
 
 
 def _as_text(answer: dict[str, Any]) -> str:
-    """An answer to a line, for people: what it is called, and the classes of each image, or why not."""
+    """The result of one line for people: its id and the classes of each image, or the error."""
     if "error" in answer:
         return f"{answer['id']}  error: {answer['error']}"
     images = [_classes(result["top"]) for result in answer["results"]]
@@ -123,11 +125,11 @@ def _as_text(answer: dict[str, Any]) -> str:
 
 
 def _classes(top: list[dict[str, Any]]) -> str:
-    return "  ".join(f"{one['name']} {one['probability']:.1%}" for one in top)
+    return "  ".join(f"{ranked['name']} {ranked['probability']:.1%}" for ranked in top)
 
 
 def _tell_exporter(model: LoadedModel) -> None:
-    """A device's own export is signed on the device's word: say so."""
+    """Warn that the device, not the server, exported this signed model."""
     if model.signed is not None and model.signed.device is not None:
         says = f"exported by device {model.signed.device}, on whose word the server has signed it"
         print(f"note: {model.path}: {says}", file=sys.stderr)

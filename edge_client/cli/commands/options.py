@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options shared by several verbs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge_client.cli.config_option import ReadConfig
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Which device this is, and its broker."""
+    """Add the options for the device's name and its broker."""
     parser.add_argument(
         "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="client.toml: options as keys"
     )
@@ -25,7 +25,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tls_options(parser: argparse.ArgumentParser, *, whose: str) -> None:
-    """The files of a connection that is mutually authenticated."""
+    """Add the options for the files of mutual TLS."""
     parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
     parser.add_argument("--cert", type=Path, help=f"{whose} certificate (mqtts://)")
     parser.add_argument("--key", type=Path, help=f"{whose} private key (mqtts://)")

@@ -1,4 +1,4 @@
-"""`edge-client profile`: what this board is, and how fast."""
+"""`edge-client profile`: describe this board and measure its speed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from schemas.values import CapabilityProfile, MeasuredSpeed
 
 EXAMPLES = """\
-The measurement takes about three seconds and is kept in the device's state folder: `edge-client run` puts it
-into its birth message and never measures by itself. Run this once, and again after a new torch or on another
-board; from the first round on the server goes by how long training really took.
+The measurement takes about three seconds and is stored in the device's state folder. `edge-client run` sends
+it in its birth message and never measures itself. Run this command once, and again with a new torch or on
+another board. From the first round on the server uses the measured training time.
 
 examples:
   edge-client profile
   edge-client profile --config client.toml          for the device of this file
   edge-client profile --seconds 10 --format json
-  edge-client profile --no-benchmark                only look
+  edge-client profile --no-benchmark                only read the board
 """
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(
-        subparsers, "profile", help="say what this board is, and measure how fast", examples=EXAMPLES
+        subparsers, "profile", help="describe this board and measure its speed", examples=EXAMPLES
     )
     parser.add_argument(
         "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="the device's client.toml"
@@ -41,18 +41,20 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--device-id", default=socket.gethostname(), metavar="NAME", help="(default: host name)"
     )
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the device's (default: under ~)")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="state folder of the device (default: under ~)"
+    )
     parser.add_argument(
         "--seconds", type=positive_float, default=3.0, metavar="S", help="time to measure (default: 3)"
     )
     parser.add_argument(
-        "--no-benchmark", action="store_true", help="measure nothing; tell what was measured before"
+        "--no-benchmark", action="store_true", help="measure nothing; show the stored measurement"
     )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Look, measure, keep, print."""
+    """Read the board, measure its speed, store and print the results."""
     from edge_client.cli.commands.run import default_state
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.hardware import speed_cache
@@ -65,36 +67,36 @@ def execute(args: argparse.Namespace) -> int:
     board = look(state)
     if not args.no_benchmark:
         speed_cache.keep(speed_cache.kept_at(state), device_speed.measure(args.seconds), board.processor)
-    told = described(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
+    profile = described(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
     if args.format == "json":
-        print_json({"profile": told.model_dump(mode="json"), "board": _plain(board)})
+        print_json({"profile": profile.model_dump(mode="json"), "board": _plain(board)})
     else:
-        print_table(("what", "here"), list(_rows(board, told)))
+        print_table(("what", "here"), list(_rows(board, profile)))
     return 0
 
 
 def _plain(board: Board) -> dict[str, Any]:
-    """All that was read, what is no part of the birth message too."""
+    """All readings of the board, including those that are not part of the birth message."""
     return asdict(board)
 
 
-def _rows(board: Board, told: CapabilityProfile) -> Iterator[tuple[str, str]]:
-    yield "machine", told.machine
-    yield "processor", f"{told.processor or 'unknown'}, {told.cores} cores, {told.architecture}"
-    yield "accelerator", told.accelerator or "none"
+def _rows(board: Board, profile: CapabilityProfile) -> Iterator[tuple[str, str]]:
+    yield "machine", profile.machine
+    yield "processor", f"{profile.processor or 'unknown'}, {profile.cores} cores, {profile.architecture}"
+    yield "accelerator", profile.accelerator or "none"
     yield "memory", f"{_size(board.memory.physical)}, {_size(board.memory.available)} available"
     yield "memory limit", "none" if board.memory.limit is None else _size(board.memory.limit)
     yield "free to this process", _size(board.memory.free)
-    yield "disk", f"{_size(told.disk_bytes)}, {_size(told.disk_free_bytes)} free"
-    yield from _speed_rows(told.speed)
-    yield "temperature", ", ".join(f"{one.name} {one.celsius:.1f} C" for one in board.zones) or "unknown"
+    yield "disk", f"{_size(profile.disk_bytes)}, {_size(profile.disk_free_bytes)} free"
+    yield from _speed_rows(profile.speed)
+    yield "temperature", ", ".join(f"{zone.name} {zone.celsius:.1f} C" for zone in board.zones) or "unknown"
     yield "throttling", "unknown" if board.throttling is None else ", ".join(board.throttling) or "none"
-    yield "power", _power(told)
-    yield "link", f"{board.connection.interface}, {told.link or 'unknown'}" if board.connection else "none"
+    yield "power", _power(profile)
+    yield "link", f"{board.connection.interface}, {profile.link or 'unknown'}" if board.connection else "none"
     yield "load", "unknown" if board.load is None else f"{board.load:.2f}"
     pressure = board.memory_pressure
     yield "memory pressure", "unknown" if pressure is None else f"{pressure.some:.1%} of the time"
-    yield "software", ", ".join(f"{name} {version}" for name, version in told.software.items())
+    yield "software", ", ".join(f"{name} {version}" for name, version in profile.software.items())
 
 
 def _speed_rows(speed: MeasuredSpeed | None) -> Iterator[tuple[str, str]]:
@@ -107,13 +109,13 @@ def _speed_rows(speed: MeasuredSpeed | None) -> Iterator[tuple[str, str]]:
     yield "a process that can train", _size(speed.resident_bytes)
 
 
-def _power(told: CapabilityProfile) -> str:
-    battery = "" if told.battery is None else f", battery at {told.battery:.0%}"
-    return f"{told.power or 'unknown'}{battery}"
+def _power(profile: CapabilityProfile) -> str:
+    battery = "" if profile.battery is None else f", battery at {profile.battery:.0%}"
+    return f"{profile.power or 'unknown'}{battery}"
 
 
 def _size(count: int | None) -> str:
-    """In decimal units, as disks and memory limits are stated."""
+    """A size in decimal units, as disks and memory limits are stated."""
     if count is None:
         return "unknown"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

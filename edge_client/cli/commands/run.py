@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SOURCES_REMEDY = (
     "say what this device learns from with --data, for instance --data folder:/srv/photos, npz:FILE.npz or "
-    "python:module:function; --data digits are handwritten digits, to try it"
+    "python:module:function; --data digits are handwritten digits, for a first try"
 )
 EXAMPLES = """\
 data sources:
@@ -39,8 +39,8 @@ data sources:
   MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
-  python:module:function    a function that returns images and labels; one that takes `split` gets "train"
-  npz:PATH#train            four fifths of every class, where the server tests on the rest (npz:PATH#test)
+  python:module:function    a function that returns images and labels; a parameter `split` gets "train"
+  npz:PATH#train            four fifths of every class; the server tests on the rest (npz:PATH#test)
 
 examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
@@ -49,15 +49,14 @@ examples:
   edge-client run --broker mqtts://server:8883 --ca ca.pem --cert pi-3.pem --key pi-3.key \\
       --device-id pi-3 --data digits --trust signing.pub
   edge-client run --broker mqtt://server:1883 --device-id pi-3 --data npz:digits.npz \\
-      --flower myapp.client_app:app --share 3/5        a Flower ClientApp trains, as it is
+      --flower myapp.client_app:app --share 3/5        an unmodified Flower ClientApp trains
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
                                            [eligibility] there says when the device may train
 
-It connects again for as long as the broker is away, and ends with exit code 2 where that cannot help
-(a wrong authority, a certificate or name that the broker refuses), unless it is to --keep-trying.
-Ctrl-C or SIGTERM ends it cleanly.
-Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
-last finished epoch that was kept, and with the chunks that are still missing.
+The device reconnects while the broker is unreachable. It ends with exit code 2 if a retry cannot help (a
+wrong authority, a certificate or name that the broker refuses), unless --keep-trying is given. Ctrl-C or
+SIGTERM ends it cleanly. Started again with the same --state-dir, also after a kill or a power cut, it
+continues its task after the last saved epoch, and sends only the missing chunks.
 """
 
 
@@ -72,17 +71,17 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--keep-trying",
         action="store_true",
-        help="never give up on the broker, not even on what no further try mends (wrong authority, refused)",
+        help="retry the broker without end, even if that cannot help (wrong authority, refused)",
     )
-    parser.add_argument("--once", action="store_true", help="end with the first run that is over")
+    parser.add_argument("--once", action="store_true", help="end with the first run")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     add_log_options(parser, level="info")
     parser.set_defaults(execute=execute, eligibility=None)
 
 
 def _add_data_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="SOURCE", help="what it learns from, see below")
-    parser.add_argument("--data-root", type=Path, metavar="DIR", help="where named data sets lie")
+    parser.add_argument("--data", metavar="SOURCE", help="data source, see below")
+    parser.add_argument("--data-root", type=Path, metavar="DIR", help="folder of named data sets")
     parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")
     parser.add_argument("--share", default="1/1", metavar="I/N", help="use share I of N (default: all data)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the partition (default: 0)")
@@ -91,7 +90,7 @@ def _add_data_options(parser: argparse.ArgumentParser) -> None:
         type=_share_below_one,
         default=0.2,
         metavar="F",
-        help="share of the data that is never trained on, for accuracies (default: %(default)s)",
+        help="share of the data that is held out to measure accuracy (default: %(default)s)",
     )
 
 
@@ -103,15 +102,15 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-s",
         type=positive_float,
         metavar="S",
-        help="a kill costs so many seconds of training, and an epoch, at most (default: 5)",
+        help="seconds of training between checkpoints, taken after epochs (default: 5)",
     )
     parser.add_argument(
         "--telemetry-every-s",
         type=_seconds,
         default=30.0,
         metavar="S",
-        help="how often the server is told where the device is and how its board is, also while it has "
-        "nothing to do; 0 for never (default: 30)",
+        help="seconds between reports of the device's progress and its board, also while idle; "
+        "0 for none (default: 30)",
     )
     parser.add_argument(
         "--model-code",
@@ -119,7 +118,7 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
         type=_own_network,
         default=[],
         metavar="MODULE:FACTORY",
-        help="network of your own that the server may name; may be given several times",
+        help="your own network that the server may name (repeatable)",
     )
 
 
@@ -128,30 +127,27 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--trust",
         type=Path,
         metavar="KEY.pub",
-        help="take only tasks and serve only models that this key of the server has signed (its signing.pub)",
+        help="accept only tasks and models that this key has signed (the server's signing.pub)",
     )
-    parser.add_argument(
-        "--only-masked", action="store_true", help="decline to train where updates are not masked"
-    )
+    parser.add_argument("--only-masked", action="store_true", help="decline tasks without secure aggregation")
     parser.add_argument(
         "--variants",
         type=_variants,
         default=["fp32", "fp16", "int8"],
         metavar="LIST",
-        help="forms of the finished model that are tried; the fastest good one is served "
-        "(default: fp32,fp16,int8)",
+        help="variants of the final model to try; the fastest good one is served (default: fp32,fp16,int8)",
     )
     parser.add_argument(
         "--max-accuracy-loss",
         type=_points,
         default=1.0,
         metavar="POINTS",
-        help="the form that is served must lose less than this on held-out data (default: %(default)s)",
+        help="largest loss of accuracy of the served variant on held-out data (default: %(default)s)",
     )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run until the federation (with --once) or the user ends it."""
+    """Run until the federation ends (with --once) or the user stops the device."""
     from edge_client.agent.agent import Agent, AgentSettings
     from edge_client.agent.eligibility.rules import Rules
     from edge_client.inference.quantization.selection import VariantSettings
@@ -202,12 +198,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _where(args: argparse.Namespace) -> str:
-    """The file that could have named it, if one is used."""
+    """The hint at the configuration file, if one is used."""
     return f" (`data` in {args.config_file})" if args.config_file else ""
 
 
 def _seconds(text: str) -> float:
-    """A number of seconds, or 0."""
+    """Parse a number of seconds of 0 or more."""
     return 0.0 if number(text) == 0 else positive_float(text)
 
 
@@ -233,7 +229,7 @@ def _own_network(text: str) -> str:
 
 
 def _variants(text: str) -> list[str]:
-    """The names of a list `fp32,int8`; the export itself, fp32, is always one of them."""
+    """Parse a list such as `fp32,int8`; fp32, the export itself, is always included."""
     known = ("fp32", "fp16", "int8")
     names = [name.strip() for name in text.split(",")]
     for name in names:
@@ -243,7 +239,7 @@ def _variants(text: str) -> list[str]:
 
 
 def _check_certificate(address: BrokerAddress, device: str) -> None:
-    """A certificate that cannot work ends here, with the remedy: a broker would only say no."""
+    """Raise `ConfigError` for a certificate that cannot work, since the broker's refusal names no reason."""
     if address.tls is None or address.tls.certificate is None:
         return
     from edge_client.security.identity.certificate_check import check_files
@@ -255,7 +251,7 @@ def _check_certificate(address: BrokerAddress, device: str) -> None:
 
 
 def default_state(federation: str, device: str) -> Path:
-    """Where a device keeps its state unless `--state-dir` says otherwise."""
+    """The state folder of a device without `--state-dir`."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "edge-federation" / federation / device
 

@@ -1,4 +1,4 @@
-"""`edge-client serve`: answer requests with the current model, and go over to the next one by itself."""
+"""`edge-client serve`: answer requests with the current model, and switch to new versions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 what is served:
-  MODEL.onnx        this file; replace it (write aside, rename) and the new one is served a second later
-  --state-dir DIR   what a device's slots hold (DIR/serving): what was delivered or rolled out last
+  MODEL.onnx        this file; a replaced file (written elsewhere, renamed) is served a second later
+  --state-dir DIR   the device's last delivered or rolled-out model (DIR/serving)
 
 requests:
   POST /predict     an image file, .npy, .npz, or JSON: {"image": "<base64>"} or {"pixels": [...]};
                     ?top=K for more classes
   GET /healthz      200 with a model, 503 without
   GET /metrics      for Prometheus
-  With --broker the same is taken on fed/v1/FEDERATION/devices/DEVICE/predict/request
-  and answered on fed/v1/FEDERATION/devices/DEVICE/predict/answer.
+  With --broker the same requests arrive on fed/v1/FEDERATION/devices/DEVICE/predict/request
+  and are answered on fed/v1/FEDERATION/devices/DEVICE/predict/answer.
 
 examples:
   edge-client serve model.onnx
@@ -50,8 +50,8 @@ examples:
   curl --data-binary @photo.png 'http://127.0.0.1:8093/predict?top=3'
   edge-client serve model.onnx --broker mqtt://127.0.0.1 --federation home --device-id pi-3
 
-SIGTERM and Ctrl-C end it once requests that have begun are answered; SIGHUP looks for another model at once.
-Nobody is asked who they are: leave --host as it is, or put a proxy before it.
+SIGTERM and Ctrl-C end the service after running requests; SIGHUP checks for a new model at once. There is no
+authentication: keep the default --host, or add a proxy.
 """
 
 
@@ -62,7 +62,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="serve from this device's slots")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument(
-        "--port", type=_port, default=8093, metavar="N", help="0 for any that is free (default: %(default)s)"
+        "--port", type=_port, default=8093, metavar="N", help="0 takes a free one (default: %(default)s)"
     )
     parser.add_argument(
         "--threads", type=positive_int, default=1, metavar="N", help="threads per request (default: 1)"
@@ -79,12 +79,12 @@ def register(subparsers: Subparsers) -> None:
         type=positive_float,
         default=1.0,
         metavar="S",
-        help="look for another model so often (default: 1)",
+        help="seconds between checks for a new model (default: 1)",
     )
-    parser.add_argument("--broker", metavar="URL", help="answer over this MQTT broker too")
+    parser.add_argument("--broker", metavar="URL", help="also answer over this MQTT broker")
     add_tls_options(parser, whose="this service's")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--device-id", metavar="NAME", help="whose topics (default: host name)")
+    parser.add_argument("--device-id", metavar="NAME", help="device of the topics (default: host name)")
     add_trust_option(parser)
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     add_log_options(parser, level="info")
@@ -127,9 +127,9 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _import_http() -> None:
-    """Python's HTTP server brings its client, and that TLS where it is: 2 MB that nobody here asks for.
+    """Import `http` without TLS, which its client would import: saves 2 MB.
 
-    What does need it (MQTT over TLS) imports it afterwards.
+    A later import of TLS, as for MQTT, still works.
     """
     if "ssl" in sys.modules:
         return
@@ -155,7 +155,7 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def _health(source: Source) -> HealthWriter | None:
-    """Who watches a model after a rollout reads how serving it goes, beside it in its slot."""
+    """The health record that the agent reads after a rollout, in the slot of the model."""
     from edge_client.inference.service.health_writer import HealthWriter
     from edge_client.inference.service.model_source import SlotSource
 

@@ -1,1 +1,2 @@
-"""What stands in the way of a device, told line by line with the remedy: libraries, broker, clock, room."""
+"""Checks of everything that a device needs (libraries, broker, clock, memory, disk), one line each with a
+remedy."""

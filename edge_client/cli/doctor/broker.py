@@ -1,8 +1,8 @@
-"""Whether the broker lets this device do its part: connect, subscribe, publish, hear, and in which sizes.
+"""Whether the broker lets this device connect, subscribe, publish and receive, and up to which packet size.
 
-Nothing is left behind: a telemetry message that says no more than "idle", and a request for a blob that
-nobody has, which a running server answers on the device's own topic. A broker that was set up by `edge-server
-enroll` lets a device connect once: the agent that runs beside is thrown off for a moment, and connects again.
+The checks leave nothing behind: they send an idle telemetry message and a request for a nonexistent blob,
+which a running server answers on the device's own topic. A broker that was set up by `edge-server enroll`
+allows one connection per device, so a running agent is disconnected briefly.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ NOT_AUTHORISED = frozenset({0x86, 0x87, 5, 4})
 
 @dataclass
 class Probe:
-    """A connection, and what it was told, as (what, value)."""
+    """A connection and its events, as (kind, value)."""
 
     client: mqtt.Client
-    told: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
+    events: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
 
     def wait(self, what: str, seconds: float = PATIENCE_S) -> Any:
-        """The next of its kind; None if none comes or the connection ends."""
+        """The value of the next event of this kind; None if none comes or the connection ends."""
         try:
             while True:
-                kind, value = self.told.get(timeout=seconds)
+                kind, value = self.events.get(timeout=seconds)
                 if kind == what:
                     return value
                 if kind == "down":
@@ -54,7 +54,7 @@ class Probe:
 
 
 def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Finding]:
-    """The checks of a broker that takes connections, in order; what cannot follow is left out."""
+    """The checks of a broker that accepts connections, in order; impossible ones are skipped."""
     probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv5)
     try:
         answer = connected(probe, address)
@@ -95,9 +95,9 @@ def _session(
 
 
 def packets(most: int | None, tried: int | None = None) -> Finding:
-    """Whether chunks fit; `most` is what the broker has announced, in bytes.
+    """Whether chunks fit; `most` is the broker's announced limit in bytes.
 
-    `tried` is the size of chunks of which one came back, in bytes; None where none could be tried.
+    `tried` is the largest chunk size in bytes that returned; None if no chunk could be tested.
     """
     said = "none announced" if most is None else f"{most} bytes"
     remedy = f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration, and no message_size_limit"
@@ -113,9 +113,9 @@ def packets(most: int | None, tried: int | None = None) -> Finding:
 
 
 def _tried(probe: Probe, address: BrokerAddress, most: int | None, topic: str) -> int | None:
-    """The largest chunk that comes back on a topic of one's own; 0 for none, None where not even little does.
+    """The largest chunk that returns on the device's own topic; 0 for none, None if no message returns.
 
-    A broker that closes the connection on what is too large is connected to again for the next size.
+    If the broker closes the connection on a chunk that is too large, the test reconnects for the next size.
     """
     sizes = [size for size in CHUNK_SIZES if most is None or size + FRAME_BYTES <= most]
     if not _comes_back(probe, topic, 1):
@@ -143,7 +143,7 @@ def _comes_back(probe: Probe, topic: str, size: int) -> bool:
 
 def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterator[Finding]:
     filters = device_filters(federation, device)
-    probe.client.subscribe([(one, 1) for one in filters])
+    probe.client.subscribe([(topic, 1) for topic in filters])
     granted = probe.wait("granted")
     remedy = (
         f"let it read {' and '.join(filters)} in the broker's access rules (`edge-server enroll` writes them)"
@@ -169,7 +169,7 @@ def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterat
 
 
 def _heard(probe: Probe, federation: str, device: str) -> Finding:
-    """Whether a running server hears the device and is heard."""
+    """Whether a running server receives the device's messages and is received by it."""
     request = BlobRequest(federation=federation, device=device, digest=UNKNOWN_DIGEST, first=0, count=1)
     probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
     down = str(DeviceTopic(federation, device, Channel.DOWN))
@@ -198,7 +198,7 @@ def make_probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVers
         reconnect_on_failure=False,
     )
     probe = Probe(client)
-    tell = probe.told.put
+    tell = probe.events.put
     client.on_connect = lambda _c, _u, _f, reason, properties: tell(("answer", (reason, properties)))
     client.on_disconnect = lambda _c, _u, _f, reason, _p: tell(("down", reason))
     client.on_subscribe = lambda _c, _u, _m, codes, _p: tell(("granted", codes))

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, how it is, and what to do where it is not well."""
+    """One line: what was checked, the result, and the remedy."""
 
     check: str
     level: Level
@@ -19,15 +19,15 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """All is well."""
+    """A passed check."""
     return Finding(check, "ok", detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """It works, or some of it does."""
+    """A check that passed in part."""
     return Finding(check, "warning", detail, remedy)
 
 
 def failure(check: str, detail: str, remedy: str) -> Finding:
-    """It does not work."""
+    """A failed check."""
     return Finding(check, "failure", detail, remedy)

@@ -1,9 +1,9 @@
 """Whether the libraries can be imported and compute, each in a process of its own.
 
-A wheel may be built for instructions that a board's processor has not: the process is then killed, and Python
-has no say in it. What is known of that was reported with these projects: torch on Armv8.0 in pytorch issues
-132032 (2.4.0), 146792 (2.6.0) and 176993 (2.10.0, mended in 2.11); onnxruntime in issue 23957 (1.21.0, mended
-in 1.22); numpy on Jetson boards in issue 18131.
+A wheel may contain instructions that a board's processor lacks; the system then kills the process, and Python
+cannot report it. Known cases: torch on Armv8.0 in pytorch issues 132032 (2.4.0), 146792 (2.6.0) and 176993
+(2.10.0, fixed in 2.11); onnxruntime in issue 23957 (1.21.0, fixed in 1.22); numpy on Jetson boards in issue
+18131.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 
 PATIENCE_S = 180.0
-"""A Raspberry Pi Zero with a slow card takes a minute to import torch for the first time."""
+"""Time limit in seconds. A Raspberry Pi Zero with a slow card needs a minute for the first import of torch.
+"""
 
 TRIALS: Mapping[str, str] = {
     "numpy": "import numpy as m; a = m.ones((8, 8), m.float32); assert (a @ a)[0, 0] == 8",
@@ -28,9 +29,9 @@ TRIALS: Mapping[str, str] = {
         "c(m.ones(2, 4, 8, 8)).square().sum().backward(); assert c.weight.grad is not None"
     ),
 }
-"""What each must be able to do; it then prints its version."""
+"""A small computation per library, which then prints its version."""
 NEEDED = frozenset({"numpy", "onnxruntime"})
-"""Without them a board cannot even infer."""
+"""The libraries without which a board cannot run inference."""
 
 KNOWN: Mapping[tuple[str, str], str] = {
     ("torch", "aarch64"): (
@@ -46,18 +47,18 @@ KNOWN: Mapping[tuple[str, str], str] = {
         " the environment of this device's service"
     ),
 }
-"""The remedy by library and architecture, where one is known."""
+"""Remedies by library and architecture."""
 THIRTY_TWO_BITS = ("armv6", "armv7", "armhf", "i386", "i686")
 
 
 def libraries(interpreter: str = sys.executable, machine: str = "") -> Iterator[Finding]:
-    """A line per library; `machine` is the architecture, this one's unless stated."""
+    """One finding per library; `machine` is the architecture, by default this machine's."""
     for name in TRIALS:
         yield library(name, interpreter, machine or platform.machine())
 
 
 def library(name: str, interpreter: str, machine: str) -> Finding:
-    """Import it and let it compute something small."""
+    """Import the library and let it compute something small."""
     check = f"import {name}"
     code = f"{TRIALS[name]}; print(m.__version__)"
     try:
@@ -93,7 +94,7 @@ def _killed(check: str, name: str, number: int, machine: str) -> Finding:
 
 
 def _refused(check: str, name: str, errors: str, machine: str) -> Finding:
-    """Python itself has said no, in the last line of what it wrote."""
+    """The finding for an exception of Python, from the last line of its output."""
     said = (errors.strip().splitlines() or ["no reason was given"])[-1][:200]
     if f"No module named '{name}'" not in said:
         return failure(check, said, f"pip install --force-reinstall --no-cache-dir {name}")

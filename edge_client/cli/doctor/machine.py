@@ -1,4 +1,4 @@
-"""Whether the board has room for its work, and the right time."""
+"""Whether the board has enough memory and disk space, and a correct clock."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edge_client.system.hardware.memory import Memory
 from edge_client.system.hardware.storage import storage
 
 FULL, NEARLY_FULL = 100e6, 1e9
-"""Bytes of disk: a large model and its update, twice; and what makes one think of a larger card."""
+"""Bytes of free disk: room for a large model and its update, twice; and a comfortable amount."""
 TO_INFER, TO_TRAIN = 90e6, 300e6
-"""Bytes of memory of a process that serves a small model, and of one that has torch and a little to train."""
+"""Bytes of memory of a process that serves a small model, and of one that trains a small network."""
 UNSYNCHRONISED = 0x40
 """Linux, include/uapi/linux/timex.h: STA_UNSYNC."""
 
 
 def disk(state: Path) -> Finding:
-    """Room in the state folder, and whether it can be written."""
+    """Free space in the state folder, and whether it is writable."""
     room = storage(state)
     if room is None:
         return failure("disk", f"{state} is on no disk that can be read", "name another --state-dir")
@@ -54,9 +54,9 @@ def room(memory: Memory) -> Finding:
 
 
 def clock(synchronised: Callable[[], bool | None]) -> Finding:
-    """Whether the kernel says that something keeps its clock right.
+    """Whether the kernel reports a synchronised clock.
 
-    MQTT tells no time to compare with; certificates' dates are looked at where TLS is.
+    MQTT transmits no time for a comparison; the TLS check compares the dates of certificates.
     """
     kept = synchronised()
     if kept is None:
@@ -70,7 +70,7 @@ def clock(synchronised: Callable[[], bool | None]) -> Finding:
 
 
 def kernel_synchronised() -> bool | None:
-    """What the kernel says of its clock; None where it does not say (not Linux)."""
+    """The kernel's synchronisation status; None if it reports none (not Linux)."""
     # `struct timex` begins with modes, four longs and the status; modes 0 only asks.
     space = (ctypes.c_long * 64)()
     try:

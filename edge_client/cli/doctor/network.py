@@ -1,4 +1,4 @@
-"""Whether the broker can be reached, and whether TLS is well on both sides."""
+"""Whether the broker is reachable, and whether TLS works on both sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOON_DAYS = 14
 
 
 def network(address: BrokerAddress, device: str, now: float) -> Iterator[Finding]:
-    """The connection, the device's own certificate, the handshake; what cannot follow is left out."""
+    """Check the connection, the device's certificate and the handshake; impossible checks are skipped."""
     try:
         with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as connection:
             yield ok("broker", f"{address} takes connections")
@@ -73,8 +73,8 @@ def _own_certificate(files: TlsFiles, device: str, now: float) -> Iterator[Findi
         yield ok("certificate", f"{files.certificate} is of '{device}' and valid now")
 
 
-def _certificate_of_the_broker(told: Any, address: BrokerAddress, now: float) -> Finding:
-    end = ssl.cert_time_to_seconds(told["notAfter"]) if "notAfter" in told else None
+def _certificate_of_the_broker(certificate: Any, address: BrokerAddress, now: float) -> Finding:
+    end = ssl.cert_time_to_seconds(certificate["notAfter"]) if "notAfter" in certificate else None
     if end is None:
         return ok("tls", f"the broker's certificate is for '{address.host}'")
     said = (

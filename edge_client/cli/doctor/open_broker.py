@@ -1,7 +1,7 @@
-"""Whether the broker lets in anyone who reaches it, to speak and hear as any device.
+"""Whether the broker lets anyone publish and subscribe as any device.
 
-A stranger, without certificate, user name and the device's client identifier, says something harmless in the
-name of a device that it makes up, and listens whether it hears that. Nothing is left behind.
+A client without certificate, user name and the device's client identifier publishes a harmless message in the
+name of an invented device, and checks whether it receives it. Nothing is left behind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REMEDY = (
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that host; of names only `localhost` is known to be."""
+    """Whether only this machine reaches that host; of names only `localhost` counts."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 
 def strangers(address: BrokerAddress, federation: str) -> Finding:
-    """What a stranger may do at this broker."""
+    """What a stranger can do at this broker."""
     tls = None if address.tls is None else TlsFiles(ca=address.tls.ca)
     probe = None
     try:
@@ -48,7 +48,7 @@ def strangers(address: BrokerAddress, federation: str) -> Finding:
             probe.client.disconnect()
             probe.client.loop_stop()
     found = (
-        f"{address} lets anyone in: whoever reaches it may speak and hear as any device, and as the server"
+        f"{address} lets anyone in: every client can publish and subscribe as any device, and as the server"
     )
     return warning("strangers", found, REMEDY)
 

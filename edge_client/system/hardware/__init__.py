@@ -1,1 +1,1 @@
-"""What the board says of itself: one small reader per source; nothing here raises."""
+"""Readings of the board: one small reader per source; none raises."""

@@ -1,4 +1,4 @@
-"""All that a board says of itself at one moment."""
+"""All readings of a board at one moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edge_client.system.hardware.throttling import throttle_flags
 
 @dataclass(frozen=True)
 class Board:
-    """What could be read; None, or nothing, is what could not."""
+    """All readings; None, or empty, if a source could not be read."""
 
     processor: Processor
     accelerator: str | None
@@ -34,7 +34,7 @@ class Board:
 
 
 def look(state: Path, root: Path = ROOT) -> Board:
-    """Read all sources once; `state` is the folder whose disk counts."""
+    """Read all sources once; `state` is the folder whose disk is measured."""
     return Board(
         processor=processor(root),
         accelerator=accelerator(root),

@@ -1,4 +1,4 @@
-"""How busy the machine is: its load average, and the pressure that Linux states (PSI)."""
+"""The load of the machine: its load average, and Linux's pressure stall information (PSI)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from edge_client.system.hardware.sysfs import ROOT, text
 
 @dataclass(frozen=True)
 class Pressure:
-    """The share of the last ten seconds, 0 to 1, in which `some` tasks waited, and in which all did."""
+    """Share of the last ten seconds, 0 to 1, in which `some` tasks, or all, waited."""
 
     some: float
     full: float
 
 
 def load(root: Path = ROOT) -> float | None:
-    """Tasks that run or wait to run, on average over the last minute."""
+    """Tasks that run or wait to run, averaged over the last minute."""
     words = text(root / "proc/loadavg").split()
     return _number(words[0]) if words else None
 
 
 def pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
-    """The machine's pressure on `memory`, `cpu` or `io`; None where the kernel does not state it.
+    """The machine's pressure on `memory`, `cpu` or `io`; None if the kernel does not report it.
 
     Linux, Documentation/accounting/psi: lines like `some avg10=0.12 avg60=0.05 avg300=0.01 total=123`.
     """
@@ -33,7 +33,7 @@ def pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
 
 
 def own_pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
-    """The same of this process's control group, which may be short of memory while the machine is not."""
+    """The pressure in this process's control group, which may lack memory while the machine does not."""
     group = own_group(root)
     return _pressure(text(group / f"{resource}.pressure")) if group is not None else None
 
@@ -50,7 +50,7 @@ def _pressure(lines: str) -> Pressure | None:
 
 
 def _number(word: str) -> float | None:
-    """A number of 0 or more that is written there."""
+    """The number in the text, if it is 0 or more."""
     try:
         value = float(word)
     except ValueError:

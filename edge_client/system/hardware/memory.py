@@ -1,4 +1,4 @@
-"""Memory: what the machine has, what this process may have of it, and what is left of that."""
+"""Memory: of the machine, of this process, and what is left."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ADDRESS_SPACE = "Max address space"
 
 @dataclass(frozen=True)
 class Memory:
-    """In bytes; None is not known.
+    """In bytes; None if unknown.
 
-    `limit` is the lowest that a control group or `ulimit -v` sets, None without any. `free` is what this
-    process may still take before it is refused or killed.
+    `limit` is the lowest limit of a control group or `ulimit -v`, if any. `free` is what this process can
+    still allocate before it is refused or killed.
     """
 
     physical: int | None
@@ -26,7 +26,7 @@ class Memory:
 
     @property
     def usable(self) -> int | None:
-        """What there is for this process at most: all of it, or the limit where that is lower."""
+        """What this process can use at most: the machine's memory, or a lower limit."""
         known = [size for size in (self.physical, self.limit) if size is not None]
         return min(known, default=None)
 
@@ -47,12 +47,12 @@ def memory(root: Path = ROOT) -> Memory:
 
 
 def resident(root: Path = ROOT) -> int | None:
-    """The bytes that this process holds."""
+    """The resident bytes of this process."""
     return _table(root / "proc/self/status").get("VmRSS")
 
 
 def _table(path: Path) -> dict[str, int]:
-    """The sizes that a file of lines like `MemTotal:  948304 kB` states, in bytes."""
+    """The sizes of a file of lines like `MemTotal:  948304 kB`, in bytes."""
     lines = (line.split() for line in text(path).splitlines())
     sizes = {line[0].rstrip(":"): whole(line[1]) for line in lines if len(line) == 3 and line[2] == "kB"}
     return {key: size * 1024 for key, size in sizes.items() if size is not None and size >= 0}

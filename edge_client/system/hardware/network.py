@@ -1,4 +1,4 @@
-"""The link by which the board reaches the world: wired, wifi or cellular."""
+"""The network link of the board: wired, wifi or cellular."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from edge_client.system.hardware.sysfs import ROOT, number, text, whole
 
 Kind = Literal["wired", "wifi", "cellular"]
 ETHERNET, POINT_TO_POINT, RAW_IP = 1, 512, 519
-"""Kinds of hardware, as `/sys/class/net/*/type` states them (Linux, include/uapi/linux/if_arp.h)."""
+"""Kinds of hardware in `/sys/class/net/*/type` (Linux, include/uapi/linux/if_arp.h)."""
 CELLULAR_NAMES = ("wwan", "ppp", "rmnet", "ccmni")
 IS_UP = 1
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An interface, and of which kind it is; None where that cannot be told (a tunnel)."""
+    """An interface and its kind; None if the kind is unknown (a tunnel)."""
 
     interface: str
     kind: Kind | None
@@ -30,7 +30,7 @@ def connection(root: Path = ROOT) -> Connection | None:
 
 
 def _default_route(root: Path) -> str | None:
-    """The interface of the cheapest default route: columns are name, destination, gateway, flags, ..."""
+    """The interface of the cheapest default route; columns are name, destination, gateway, flags, ..."""
     routes = []
     for line in text(root / "proc/net/route").splitlines()[1:]:
         words = line.split()
@@ -43,7 +43,7 @@ def _default_route(root: Path) -> str | None:
 
 
 def _default_route_v6(root: Path) -> str | None:
-    """The same of IPv6: destination, its length, ..., metric (the sixth), ..., flags, name."""
+    """The same for IPv6: destination, its length, ..., metric (the sixth), ..., flags, name."""
     routes = []
     for line in text(root / "proc/net/ipv6_route").splitlines():
         words = line.split()
@@ -59,12 +59,12 @@ def _kind(root: Path, interface: str) -> Kind | None:
     folder = root / "sys/class/net" / interface
     if "/" in interface or interface in (".", ".."):
         return None
-    told, hardware = text(folder / "uevent").splitlines(), number(folder / "type")
-    if "DEVTYPE=wwan" in told or hardware in (POINT_TO_POINT, RAW_IP):
+    lines, hardware = text(folder / "uevent").splitlines(), number(folder / "type")
+    if "DEVTYPE=wwan" in lines or hardware in (POINT_TO_POINT, RAW_IP):
         return "cellular"
     if interface.startswith(CELLULAR_NAMES):
         return "cellular"
-    if "DEVTYPE=wlan" in told or (folder / "wireless").is_dir() or (folder / "phy80211").exists():
+    if "DEVTYPE=wlan" in lines or (folder / "wireless").is_dir() or (folder / "phy80211").exists():
         return "wifi"
     return "wired" if hardware == ETHERNET else None
 

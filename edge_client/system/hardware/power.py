@@ -1,4 +1,4 @@
-"""Where the power comes from, and how full the battery is."""
+"""The source of power and the charge of the battery."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edge_client.system.hardware.sysfs import ROOT, entries, number, text
 
 Source = Literal["mains", "battery"]
 OUTSIDE = ("Mains", "USB", "Wireless")
-"""The types of supply that are no battery. Linux, Documentation/ABI/testing/sysfs-class-power."""
+"""Types of supplies other than batteries. Linux, Documentation/ABI/testing/sysfs-class-power."""
 
 
 @dataclass(frozen=True)
 class Power:
-    """`source` is None where the board does not tell, as most without a battery do.
+    """`source` is None if the board does not report it, as most without a battery.
 
-    `battery` is what is left, 0 to 1: of the emptiest battery where there are several.
+    `battery` is the charge, 0 to 1, of the emptiest battery.
     """
 
     source: Source | None
@@ -26,7 +26,7 @@ class Power:
 
 
 def power(root: Path = ROOT) -> Power:
-    """The board's supplies; batteries of mice and keyboards are not the board's."""
+    """The board's supplies, without the batteries of mice and keyboards."""
     supplies = entries(root / "sys/class/power_supply")
     own = [folder for folder in supplies if text(folder / "scope") != "Device"]
     batteries = [folder for folder in own if text(folder / "type") in ("Battery", "UPS")]
@@ -47,14 +47,14 @@ def _source(batteries: Sequence[Path], outside: Sequence[bool]) -> Source | None
 
 
 def _online(folder: Path) -> bool | None:
-    """Whether a supply that is no battery gives power; None if it is a battery or does not tell."""
+    """Whether a supply other than a battery delivers power; None for a battery or if unknown."""
     online = number(folder / "online")
     outside = text(folder / "type").startswith(OUTSIDE)
     return online > 0 if outside and online in (0, 1, 2) else None
 
 
 def _level(folder: Path) -> float | None:
-    """In hundredths, or else as what is left of what it holds when full."""
+    """The charge in hundredths, or else the energy left relative to a full battery."""
     percent = number(folder / "capacity")
     if percent is not None:
         return percent / 100 if 0 <= percent <= 100 else None

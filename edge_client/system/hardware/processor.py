@@ -12,7 +12,7 @@ from edge_client.system.hardware.sysfs import MAX_NAME, ROOT, name, text
 
 @dataclass(frozen=True)
 class Processor:
-    """`cores` are what this process may use; `board` is an Arm board's name, `model` the chip's."""
+    """`cores` are those that this process may use; `board` is an Arm board's name, `model` the chip's."""
 
     model: str
     board: str | None

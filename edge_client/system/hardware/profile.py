@@ -1,4 +1,4 @@
-"""What this machine is, as it says so in its birth message."""
+"""The description of this machine in its birth message."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")
 
 
 def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> CapabilityProfile:
-    """Describe this machine; what cannot be found out is left out. `state` is the device's folder.
+    """Describe this machine; unknown values are omitted. `state` is the device's folder.
 
-    Nothing is measured here: the speed is the one that `edge-client profile` has left in the folder.
+    Nothing is measured: the speed is the one that `edge-client profile` has stored in the folder.
     """
     return described(look(state, root), tier=tier, measured=kept_at(state))
 
 
 def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
-    """The board in the words of the birth message."""
+    """The readings of a board as a capability profile."""
     chip = board.processor
     return CapabilityProfile(
         machine=chip.board or f"{platform.system()} {platform.machine()}",

@@ -1,7 +1,6 @@
-"""What was measured of a board's speed, kept for later starts.
+"""The measured speed of a board, stored for later starts.
 
-`edge-client profile` measures; what it finds lies in the state folder, and `edge-client run` reads it there:
-it never measures by itself.
+`edge-client profile` measures and stores it in the state folder; `edge-client run` only reads it.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from schemas.values import MeasuredSpeed, Text
 
 
 class KeptSpeed(Frozen):
-    """A measurement, and what it holds for: another processor or another torch is to be measured anew."""
+    """A measurement and its conditions: another processor or another torch needs a new one."""
 
     of: Text
     speed: MeasuredSpeed
 
 
 def keep(path: Path, speed: MeasuredSpeed, processor: Processor) -> None:
-    """Put a measurement down for later starts."""
+    """Store a measurement."""
     write_synced(path, KeptSpeed(of=_named(processor), speed=speed).model_dump_json().encode())
 
 
 def recall(path: Path, processor: Processor) -> MeasuredSpeed | None:
-    """The measurement that is kept, if there is one and it is of this processor and this torch."""
+    """The stored measurement, if it is of this processor and this torch."""
     try:
         kept = KeptSpeed.model_validate_json(text(path))
     except ValidationError:
@@ -40,7 +39,7 @@ def recall(path: Path, processor: Processor) -> MeasuredSpeed | None:
 
 
 def kept_at(state: Path) -> Path:
-    """Where the measurement lies in a state folder."""
+    """The file of the measurement in a state folder."""
     return state / "speed.json"
 
 

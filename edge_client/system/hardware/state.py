@@ -1,4 +1,4 @@
-"""How the board is just now: what changes while a device is at work."""
+"""The current state of the board."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.values import BoardState
 
 
 def board_state(*, cores: int, root: Path = ROOT) -> BoardState:
-    """As it is now; what cannot be read, or be true, is left out."""
+    """The current state; unreadable and impossible values are omitted."""
     busy = load(root)
     read = {
         "celsius": hottest(zones(root)),

@@ -1,4 +1,4 @@
-"""Room on the disk that holds the state folder."""
+"""Space on the disk of the state folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Storage:
-    """In bytes; `free` is what this user may have."""
+    """In bytes; `free` is what this user may use."""
 
     free: int
     total: int
 
 
 def storage(folder: Path) -> Storage | None:
-    """Of the disk that holds the folder, or will once it is made."""
+    """The disk of a folder that exists or will be created."""
     for place in (folder, *folder.absolute().parents):
         try:
             usage = shutil.disk_usage(place)

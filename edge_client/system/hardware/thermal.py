@@ -1,4 +1,4 @@
-"""Temperatures: the thermal zones that Linux states."""
+"""Temperatures: Linux's thermal zones."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from edge_client.system.hardware.sysfs import ROOT, entries, name, number
 
 COLDEST, HOTTEST = -60.0, 200.0
-"""What lies beyond is no temperature of a board: sensors that are switched off say such numbers."""
+"""Limits of plausible temperatures; disabled sensors report others."""
 
 
 @dataclass(frozen=True)
 class Zone:
-    """A place on the board and how warm it is there."""
+    """A sensor on the board and its temperature."""
 
     name: str
     celsius: float
 
 
 def zones(root: Path = ROOT) -> tuple[Zone, ...]:
-    """All zones that can be read now."""
+    """All readable zones."""
     found = []
     for folder in entries(root / "sys/class/thermal", "thermal_zone*"):
         millidegrees = number(folder / "temp")

@@ -1,4 +1,4 @@
-"""Whether the board slows itself down: the flags of a Raspberry Pi's firmware."""
+"""Throttling: the flags of a Raspberry Pi's firmware."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAGS = {
 
 
 def throttle_flags(root: Path = ROOT) -> tuple[str, ...] | None:
-    """The flags that are set; None where no firmware tells. The kernel writes them in hexadecimal."""
+    """The set flags; None without such firmware. The kernel writes them in hexadecimal."""
     digits = text(root / GET_THROTTLED).removeprefix("0x")
     if not 0 < len(digits) <= 8 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
         return None

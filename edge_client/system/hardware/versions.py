@@ -1,4 +1,4 @@
-"""Which release of a package is installed here."""
+"""Releases of installed packages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def release(package: str) -> str | None:
-    """Its version as pip knows it; None if it is not installed. The package is not imported."""
+    """The version known to pip; None if not installed. The package is not imported."""
     # Imported late: with what it needs it takes a twentieth of the client's import.
     from importlib import metadata
 
@@ -17,6 +17,6 @@ def release(package: str) -> str | None:
 
 
 def releases(packages: Iterable[str]) -> dict[str, str]:
-    """Those of the packages that are installed, by name."""
+    """The releases of the installed ones of these packages, by name."""
     found = {package: release(package) for package in packages}
     return {package: version for package, version in found.items() if version is not None}

@@ -1,1 +1,1 @@
-"""Lines of a log, for people or for programs, each with what it is about."""
+"""Log lines for people or for programs, each with its context."""

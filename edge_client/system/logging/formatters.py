@@ -1,4 +1,4 @@
-"""One line per record, whatever is in it: words of devices must not begin lines of their own."""
+"""One line per record; text from devices cannot start a line of its own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from edge_client.system.logging.context import facts_of
 
 CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories that end lines, move the cursor or turn the direction of writing."""
+"""Unicode categories that end lines, move the cursor or change the writing direction."""
 LONGEST_MESSAGE = 8000
 
 
 class HumanFormat(logging.Formatter):
     """`14:03:07 WARNING words [federation=home round=3 device=pi-3 reason=not-finite]`.
 
-    Below it, what was raised, each line indented: no words can look like another line of the log.
+    A traceback follows, each line indented, so that no text can imitate another log line.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -51,7 +51,9 @@ def plain(text: str) -> str:
     """The text with its control characters escaped: a newline is `\\n`, an escape `\\x1b`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(one) if unicodedata.category(one) in CONTROL else one for one in text)
+    return "".join(
+        _escaped(character) if unicodedata.category(character) in CONTROL else character for character in text
+    )
 
 
 def _escaped(character: str) -> str:
@@ -64,7 +66,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _raised(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback, and the stack where one was asked for."""
+    """The traceback, and the stack if requested."""
     parts = [formatter.formatException(record.exc_info)] if record.exc_info and record.exc_info[0] else []
     parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []
     return "\n".join(parts)

@@ -1,7 +1,7 @@
-"""At most one line per kind, device and minute: who sends rubbish fast must not fill the disk with our words.
+"""At most one line per kind, device and minute, so that malicious messages cannot fill the disk with log
+lines.
 
-Limited are the lines that say a device or a reason themselves: those are written because of what others sent.
-All others, which the program writes of itself, pass.
+Only lines that name a device or a reason are limited, since others' messages cause them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TextIO
 
 WINDOW_S = 60.0
 MOST_DEVICES = 20
-"""So many devices per kind have lines of their own at a time; made-up names beyond them share one."""
+"""Devices per kind with lines of their own; further names share one."""
 MOST_LINES = 2000
-"""So many kinds and devices are told apart at a time; kinds are the program's own, so few are needed."""
+"""Largest number of distinguished pairs of kind and device; the program has few kinds."""
 OTHERS = "(others)"
-"""In whose name the shared line counts. No device has this name."""
+"""The name under which the shared line counts; no device has it."""
 
 Kind = tuple[str, int, str, str]
 Key = tuple[Kind, str]
@@ -28,7 +28,7 @@ Key = tuple[Kind, str]
 
 @dataclass
 class _Held:
-    """What was held back of a kind since its last line, at `since` seconds."""
+    """What was suppressed of a kind since its last line, at `since` seconds."""
 
     since: float
     count: int = 0
@@ -47,7 +47,7 @@ class Limiter:
         return len(self._held)
 
     def take(self, record: logging.LogRecord, now: float) -> Iterator[logging.LogRecord]:
-        """The lines to write now: those of kinds whose time is over, with their counts, then this one."""
+        """The lines to write now: due ones with the number of suppressed records, then this one."""
         yield from self.due(now)
         if getattr(record, "device", None) is None and getattr(record, "reason", None) is None:
             yield record
@@ -61,13 +61,13 @@ class Limiter:
             held.count, held.last = held.count + 1, record
 
     def due(self, now: float) -> Iterator[logging.LogRecord]:
-        """What was held back for long enough: one line per kind and device, which begins its next minute."""
+        """Records whose minute is over: one line per kind and device, which starts the next minute."""
         # Those that began first come first: a key is put at the end whenever it has its line.
         while self._held and now >= (first := next(iter(self._held.items())))[1].since + self._window_s:
             yield from self._end(*first, now)
 
     def rest(self, now: float) -> Iterator[logging.LogRecord]:
-        """All that is still held back; the log ends."""
+        """All suppressed records, at the end of the log."""
         for held in self._held.values():
             if held.last is not None:
                 yield _counted(held.last, held.count, now - held.since)
@@ -88,7 +88,7 @@ class Limiter:
             self._begin(key, now)
 
     def _key(self, record: logging.LogRecord) -> Key:
-        """Its kind and its device, as far as there is room to tell them apart."""
+        """The kind and the device of a record, or the shared key if there are too many."""
         reason = str(getattr(record, "reason", None) or "")
         kind = (record.name, record.levelno, str(getattr(record, "what", record.msg)), reason)
         if len(self._held) >= MOST_LINES and kind not in self._devices:
@@ -99,7 +99,7 @@ class Limiter:
 
 
 def _counted(record: logging.LogRecord, count: int, seconds: float) -> logging.LogRecord:
-    """The last of the records that were held back, with their number."""
+    """The last suppressed record with the number of all."""
     if count == 1:
         return record
     line = copy.copy(record)
@@ -109,19 +109,19 @@ def _counted(record: logging.LogRecord, count: int, seconds: float) -> logging.L
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes to standard error what the limiter lets through; the rest with its count, also at the end."""
+    """Writes admitted records to standard error, and the number of suppressed ones later or at the end."""
 
     def __init__(self) -> None:
         super().__init__()
         self._limiter = Limiter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the lines that are due with this record."""
+        """Write the due lines and this record."""
         for line in self._limiter.take(record, time.monotonic()):
             super().emit(line)
 
     def close(self) -> None:
-        """Say what was held back; `logging` calls this when the process ends."""
+        """Write what was suppressed; `logging` calls this at the end of the process."""
         with self.lock or contextlib.nullcontext():
             for line in self._limiter.rest(time.monotonic()):
                 super().emit(line)

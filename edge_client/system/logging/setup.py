@@ -1,4 +1,4 @@
-"""`--log-format` and `--log-level`, for verbs that run long."""
+"""`--log-format` and `--log-level`, for long-running verbs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from schemas.errors import ConfigError, nearest
 FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}
 LEVELS = ("debug", "info", "warning", "error")
 FORMAT_VARIABLE = "EDGE_LOG_FORMAT"
-"""The format where no option says one; processes that a process starts log as it does."""
+"""The default format; child processes inherit it."""
 
 
 def add_log_options(parser: argparse.ArgumentParser, *, level: str) -> None:
-    """Add both; `level` says which the verb's own is."""
+    """Add both options; `level` is the verb's default."""
     parser.add_argument(
         "--log-format",
         choices=tuple(FORMATS),
@@ -29,7 +29,7 @@ def add_log_options(parser: argparse.ArgumentParser, *, level: str) -> None:
 
 
 def begin_log(args: argparse.Namespace, *, level: int, **facts: Any) -> None:
-    """Log to standard error as `args` say, from `level` on where they do not; all lines are about `facts`."""
+    """Log to standard error as `args` say, by default from `level` on; all lines have the `facts`."""
     if args.log_format:
         os.environ[FORMAT_VARIABLE] = args.log_format
     wanted = logging.getLevelNamesMapping()[args.log_level.upper()] if args.log_level else level
@@ -37,7 +37,7 @@ def begin_log(args: argparse.Namespace, *, level: int, **facts: Any) -> None:
 
 
 def begin_inherited_log(level: int, **facts: Any) -> None:
-    """Log in the format of the process that has started this one, if it said any."""
+    """Log in the format of the parent process, if it set one."""
     name = os.environ.get(FORMAT_VARIABLE, "human")
     if name not in FORMATS:
         raise ConfigError(f"{FORMAT_VARIABLE}={name}: human or json{nearest(name, FORMATS)}")

@@ -1,4 +1,4 @@
-"""`edge-server check`: is a federation file right?"""
+"""`edge-server check`: validate a federation file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from edge_server.simulation.checks.rehearsal import Rehearsed
 
 EXAMPLES = """\
-It loads [data] source, builds the network, and rehearses two rounds of one step on this machine: by the tier
-that prunes most and by the one that prunes least, with all that the recipe sends beside the model.
+The command loads [data] source, builds the network, and rehearses two rounds of one training step on this
+machine: with the smallest and the largest sub-model, and with everything that the recipe sends.
 
 examples:
   edge-server check federation.toml
@@ -49,7 +49,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print the resolved file; raises `ConfigError` for a wrong one."""
+    """Print the resolved file; `ConfigError` if it is wrong."""
     from edge_server.config.checks.trust import warnings
     from edge_server.config.load import load_config
     from edge_server.simulation.checks.model import check_run
@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _of_the_broker(args: argparse.Namespace, config: Config) -> Iterator[str]:
-    """Whether the broker that was named lets anyone in."""
+    """Whether the named broker lets anyone in."""
     if args.broker is None:
         return
     from edge_client.cli.doctor.open_broker import strangers

@@ -1,4 +1,4 @@
-"""`edge-server compare`: algorithms beside each other, and the papers' tables again."""
+"""`edge-server compare`: compare algorithms, and repeat the papers' experiments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ examples:
 
 Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
 The folder holds compare.html and compare.md, table.md, table.csv, results.json, curves.png and curves.csv,
-and a run folder for every row, column and seed. After Ctrl-C the same command goes on: what is finished is
-not run again. Runs that are over are compared by: edge-server report RUN RUN...
+and a run folder for every row, column and seed. After Ctrl-C the same command continues with the
+missing runs. To compare finished runs: edge-server report RUN RUN...
 """
 
 
@@ -39,7 +39,7 @@ def register(subparsers: Subparsers) -> None:
         nargs="*",
         default=[],
         metavar="EXPERIMENT|RECIPE|KEY=VALUE",
-        help="a shipped experiment or its file; or recipes; what is put over all of them, e.g. rounds=3",
+        help="a shipped experiment or a file; or recipes; overrides for all of them, e.g. rounds=3",
     )
     parser.add_argument("--list", action="store_true", help="list the shipped experiments and end")
     parser.add_argument(
@@ -49,7 +49,7 @@ def register(subparsers: Subparsers) -> None:
         help="full, or small for a first look (default: full)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where results go (default: runs/compare-NAME-SCALE)"
+        "--out", type=Path, metavar="DIR", help="folder of the results (default: runs/compare-NAME-SCALE)"
     )
     parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
@@ -59,7 +59,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run what is missing, write the files, print the tables."""
+    """Run the missing runs, write the files, print the tables."""
     from edge_server.simulation.experiments.cells import RunSelection, slug
     from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
     from edge_server.simulation.experiments.progress import Lines
@@ -108,12 +108,12 @@ def _list(output_format: str) -> int:
     if output_format == "json":
         print_json(
             [
-                {"name": name, "title": one.title, "scales": ["full", *one.scale]}
-                for name, one in found.items()
+                {"name": name, "title": shipped.title, "scales": ["full", *shipped.scale]}
+                for name, shipped in found.items()
             ]
         )
     else:
-        rows = [(name, one.title, one.reproduces) for name, one in found.items()]
+        rows = [(name, shipped.title, shipped.reproduces) for name, shipped in found.items()]
         print_table(("experiment", "what it shows", "source"), rows)
     return DONE
 

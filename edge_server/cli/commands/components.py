@@ -1,4 +1,4 @@
-"""`edge-server components`: what a strategy may be made of."""
+"""`edge-server components`: list the components of strategies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line per component."""
+    """Print one line per component."""
     from edge_server.config.concepts import CONCEPTS
 
     if args.concept is not None and args.concept not in CONCEPTS:
@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _summary(registry: Registry[object], name: str) -> str:
-    """What a component does, or why a plugin cannot be used."""
+    """The summary of a component, or why a plugin cannot be used."""
     from edge_server.config.concepts import summary_of
 
     try:

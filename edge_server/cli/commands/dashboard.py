@@ -1,4 +1,4 @@
-"""`edge-server dashboard`: a run's folder as a page."""
+"""`edge-server dashboard`: show a run folder as a page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ examples:
   edge-server dashboard runs/home --listen 127.0.0.1:9000
   EDGE_DASHBOARD_TOKEN=$(openssl rand -hex 16) edge-server dashboard runs/home --listen 0.0.0.0:8265
 
-The same page as `edge-server run --dashboard` serves, from the folder of a run that is over, was cut off, or
-goes on in another process. It only reads. With a token, open http://HOST:PORT/?token=TOKEN once. Ctrl-C ends
+Serves the page of `edge-server run --dashboard` from the folder of a run that is finished, interrupted, or
+running in another process. It only reads. With a token, open http://HOST:PORT/?token=TOKEN once. Ctrl-C ends
 it.
 """
 
@@ -36,13 +36,13 @@ def register(subparsers: Subparsers) -> None:
         type=parse_bind_address,
         default=DEFAULT_ADDRESS,
         metavar="HOST:PORT",
-        help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port where that is taken)",
+        help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port if that is in use)",
     )
     parser.add_argument(
         "--registry",
         type=Path,
         metavar="DIR",
-        help="registry with the rollouts of this run's models (default: the one beside the run folder)",
+        help="registry with the rollouts of this run's models (default: `registry` next to the run folder)",
     )
     add_token_option(parser)
     parser.set_defaults(execute=execute)
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
         raise ConfigError(
             f"{args.run} is no run folder: history.jsonl and federation.toml are not in it; name the one "
-            "that `edge-server run` or `simulate` told of at its end"
+            "that `edge-server run` or `simulate` printed at its end"
         )
     read_facts(args.run)
     ended = threading.Event()

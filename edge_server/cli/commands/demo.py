@@ -1,4 +1,4 @@
-"""`edge-server demo`: the whole system on this machine."""
+"""`edge-server demo`: run the whole system on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run it; the run folder is `runs/demo-TIME` unless named."""
+    """Run the demo; the run folder is `runs/demo-TIME` by default."""
     from edge_server.cli.demo import DEMO, run_demo
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import run_and_report

@@ -1,4 +1,4 @@
-"""`edge-server devices`: what became of each device of a run."""
+"""`edge-server devices`: list the devices of a run."""
 
 from __future__ import annotations
 
@@ -11,28 +11,26 @@ EXAMPLES = """\
 examples:
   edge-server devices runs/demo
   edge-server devices runs/demo --format json
-  edge-server devices runs/demo --why pi-kitchen     its rounds: chosen or not, why, and what came of it
+  edge-server devices runs/demo --why pi-kitchen     its rounds: selected or not, why, and the result
 
-`down` and `up` are what went over the device's own link, broadcasts included. Reads the run folder,
-also while the run goes on. A device is refused for the reason that stands there, and one that is
-refused too often is left out of planning until the round that is named (see [firewall]).
+`down` and `up` are bytes over the device's own link, broadcasts included. The command reads the run folder,
+also during the run. The table has the reasons of refusals; a device that is refused too often is excluded
+until the round in the table (see [firewall]).
 """
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(
-        subparsers, "devices", help="show what was counted and refused of each device", examples=EXAMPLES
+        subparsers, "devices", help="show each device's updates and refusals", examples=EXAMPLES
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
-    parser.add_argument(
-        "--why", metavar="DEVICE", help="show this device's rounds, and why each was as it was"
-    )
+    parser.add_argument("--why", metavar="DEVICE", help="show this device's rounds with the reasons")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line per device, or per planning of one."""
+    """Print one line per device, or per planning of one device."""
     if args.why is not None:
         return _why(args)
     from edge_server.config.units import bytes_text
@@ -44,14 +42,14 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     rows = [
         (
-            one.device,
-            str(one.rounds),
-            bytes_text(one.downlink_bytes),
-            bytes_text(one.uplink_bytes),
-            ", ".join(f"{reason} {count}" for reason, count in one.refused.items()) or "-",
-            "-" if one.quarantined_until is None else f"until round {one.quarantined_until}",
+            device.device,
+            str(device.rounds),
+            bytes_text(device.downlink_bytes),
+            bytes_text(device.uplink_bytes),
+            ", ".join(f"{reason} {count}" for reason, count in device.refused.items()) or "-",
+            "-" if device.quarantined_until is None else f"until round {device.quarantined_until}",
         )
-        for one in standings
+        for device in standings
     ]
     print_table(("device", "rounds", "down", "up", "refused", "quarantine"), rows)
     return 0

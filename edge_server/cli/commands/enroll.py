@@ -1,4 +1,4 @@
-"""`edge-server enroll`: give a device its identity."""
+"""`edge-server enroll`: issue a device's identity."""
 
 from __future__ import annotations
 
@@ -17,62 +17,68 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  edge-server enroll pi-kitchen --out boards --host broker.lan   first use: authority and broker files too
-  edge-server enroll pi-garage --out boards --data folder:/srv/photos       what its client.toml names
-  edge-server enroll pi-attic --code --out boards        a code instead: the key is made on the device
-  edge-server enroll --serve                             answer codes, renew certificates; let it run
-  edge-server enroll pi-garage --out boards --renew      another certificate, where the first is lost
+  edge-server enroll pi-kitchen --out boards --host broker.lan   first use: creates authority and broker files
+  edge-server enroll pi-garage --out boards --data folder:/srv/photos       with a data source in client.toml
+  edge-server enroll pi-attic --code --out boards        a code: the device generates its own key
+  edge-server enroll --serve                             answer codes and renew certificates; keep it running
+  edge-server enroll pi-garage --out boards --renew      a new certificate for a lost one
 
-The authority is one folder per federation, with the keys that everything rests on: keep it private, keep a
-copy. Its `broker/` is all that Mosquitto needs (mosquitto -c AUTHORITY/broker/mosquitto.conf), its `server/`
-is what `edge-server run --ca --cert --key` needs. What a device needs is in its archive.
+The authority is one folder per federation with the signing keys: keep it private and keep a copy. Its
+`broker/` is all that Mosquitto needs (mosquitto -c AUTHORITY/broker/mosquitto.conf), `server/` is for
+`edge-server run --ca --cert --key`. A device needs only its archive.
 """
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "enroll", help="give a device its identity", examples=EXAMPLES)
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name: the certificate's CN")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the archive or the code goes")
+    parser = add_verb(subparsers, "enroll", help="issue a device's certificate", examples=EXAMPLES)
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="the device's name, the certificate's CN")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the archive or the code")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
     add_authority_option(parser)
     parser.add_argument(
         "--host",
         action="append",
         metavar="HOST",
-        help="name or address of the broker, several times; devices use the first (default: this machine's)",
+        help="name or address of the broker (repeatable); devices use the first (default: this machine's)",
     )
     parser.add_argument("--port", type=int, metavar="N", help="the broker's port (default: 8883)")
-    parser.add_argument("--door-port", type=int, metavar="N", help="the enrolment listener's (default: 8884)")
+    parser.add_argument(
+        "--door-port", type=int, metavar="N", help="port of the enrolment listener (default: 8884)"
+    )
     parser.add_argument(
         "--broker-folder",
         metavar="DIR",
-        help="where Mosquitto will find its files (default: AUTHORITY/broker)",
+        help="folder of Mosquitto's files on its machine (default: AUTHORITY/broker)",
     )
     parser.add_argument(
         "--days",
         type=positive_float,
         metavar="N",
-        help="life of a device's certificate (default: 365)",
+        help="validity of a device's certificate in days (default: 365)",
     )
-    parser.add_argument("--renew", action="store_true", help="another certificate for an enrolled device")
-    parser.add_argument("--code", action="store_true", help="a one-time code instead of an archive")
+    parser.add_argument("--renew", action="store_true", help="issue a new certificate for an enrolled device")
+    parser.add_argument("--code", action="store_true", help="issue a one-time code instead of an archive")
     parser.add_argument(
-        "--hours", type=positive_float, default=24.0, metavar="N", help="a code's life (default: %(default)s)"
+        "--hours",
+        type=positive_float,
+        default=24.0,
+        metavar="N",
+        help="validity of a code in hours (default: %(default)s)",
     )
     parser.add_argument(
-        "--trust", type=Path, metavar="KEY.pub", help="the device takes only what this key has signed"
+        "--trust", type=Path, metavar="KEY.pub", help="the device accepts only what this key has signed"
     )
     parser.add_argument(
         "--signing-key",
         type=Path,
         metavar="FILE",
-        help="the same, by the server's key: the `signing-key` of federation.toml, made where there is none",
+        help="the same, with the server's key: `signing-key` in federation.toml, created if missing",
     )
     parser.add_argument(
         "--data",
         metavar="SOURCE",
-        help="what the device learns from, for its client.toml: folder:PATH... (default: to be set there)",
+        help="data source for its client.toml, e.g. folder:PATH (default: to be set there)",
     )
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
     parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
@@ -82,7 +88,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def add_authority_option(parser: argparse.ArgumentParser) -> None:
-    """Where the authority lies."""
+    """Add `--authority`."""
     parser.add_argument(
         "--authority",
         type=Path,
@@ -92,7 +98,7 @@ def add_authority_option(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Enrol, or serve those who enrol."""
+    """Enrol a device, or serve requests for certificates."""
     from edge_server.security.identity.settings import default_folder
 
     folder = args.authority or default_folder(args.federation)
@@ -132,7 +138,7 @@ def _check_words(args: argparse.Namespace) -> None:
 
 
 def _trusted(args: argparse.Namespace) -> str:
-    """The public key that the device shall trust, as text; empty where it trusts the broker."""
+    """The public key for the device to trust, as text; empty if it trusts the broker."""
     from edge_server.security.signing_key import public_key_text
 
     if args.signing_key is not None:
@@ -141,7 +147,7 @@ def _trusted(args: argparse.Namespace) -> str:
 
 
 def _authority(args: argparse.Namespace, folder: Path) -> Authority:
-    """The authority that is there, or a new one; what is stated about the broker is taken over."""
+    """The existing authority, with the given broker settings, or a new one."""
     from dataclasses import replace
 
     from pydantic import ValidationError
@@ -219,7 +225,7 @@ def _give_code(args: argparse.Namespace, authority: Authority) -> int:
     _finish(
         args, authority, {"file": str(path), "code": text, "expires": code.expires, "fingerprint": print_of}
     )
-    _say(args, f"{path}: good for {args.device}, once, for {args.hours:g} h; whoever has it can use it")
+    _say(args, f"{path}: good for {args.device}, once, for {args.hours:g} h; anyone who has it can use it")
     _say(args, f"on the board: edge-client enroll --code {path.name}   (or the line in it instead)")
     _say(args, f"authority's fingerprint, to compare with --fingerprint: {print_of}")
     _say(args, "it is answered by: edge-server enroll --serve")

@@ -1,4 +1,4 @@
-"""`edge-server init`: five questions, and a federation file."""
+"""`edge-server init`: ask five questions and write a federation file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from schemas.errors import ConfigError
 from schemas.names import is_name
 
 EXAMPLES = """\
-  edge-server init                              asks, and writes federation.toml
-  edge-server init home.toml --yes              takes every default
+  edge-server init                              asks five questions and writes federation.toml
+  edge-server init home.toml --yes              uses the defaults
 """
 TEXT = """\
 # All other keys have defaults: edge-server check {file} prints them.
@@ -24,7 +24,7 @@ name = "{name}"
 rounds = {rounds}
 
 [clients]
-num-clients = {devices}    # the run starts when so many devices are there
+num-clients = {devices}    # the run starts when this many devices are present
 
 [data]
 classes = [{classes}]
@@ -37,7 +37,7 @@ input-shape = [1, 28, 28]    # channels, height, width: images of other sizes ar
 
 @dataclass(frozen=True)
 class Question:
-    """One question; `read` returns the value as TOML has it, and raises `ConfigError` for a bad answer."""
+    """One question; `read` returns the answer as a TOML value, or raises `ConfigError`."""
 
     key: str
     text: str
@@ -92,11 +92,11 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask, write the file, and say what to do with it."""
+    """Ask the questions, write the file, and print the next step."""
     from edge_server.config.load import load_config
 
     if args.file.exists() and not args.force:
-        raise ConfigError(f"{args.file} is there already: name another file, or add --force")
+        raise ConfigError(f"{args.file} exists: name another file, or add --force")
     answers = dict(_answers(asked=not args.yes))
     args.file.write_text(TEXT.format(file=args.file, **answers), encoding="utf-8")
     load_config(str(args.file))
@@ -104,7 +104,7 @@ def execute(args: argparse.Namespace) -> int:
         print_json({"file": str(args.file)})
         return 0
     print(f"wrote {args.file}")
-    print(f"  edge-server check {args.file}                       what it means, and a rehearsal")
+    print(f"  edge-server check {args.file}                       print all settings, and rehearse")
     print(f"  edge-server simulate {args.file} data.source=folder:PHOTOS")
     print(f"  edge-server run {args.file} --broker mqtt://HOST:1883")
     print(f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS")
@@ -117,7 +117,7 @@ def _answers(*, asked: bool) -> Iterator[tuple[str, str]]:
 
 
 def _ask(question: Question) -> str:
-    """The first good answer; an empty one is the default."""
+    """The first valid answer; an empty one is the default."""
     while True:
         try:
             answer = input(f"{question.text} [{question.default}]: ").strip()

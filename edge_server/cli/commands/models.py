@@ -1,4 +1,4 @@
-"""`edge-server models`: the registry of what runs have ended with."""
+"""`edge-server models`: the registry of the runs' final models."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ examples:
   edge-server models diff home-20261121-180000 home-20261122-180000
   edge-server models set-active home-20261121-180000
 
-A run enters the models that it ends with, under its folder's name, in the folder `registry` beside its run
-folder (`runs/registry`, unless --out names another place). There lie each tier's ONNX file, its signature,
-the global model and a model card, README.md; the run folder may go.
-The active version is the one that devices are meant to serve: `edge-server rollout` brings it to them, and
-a rollout that has finished makes its version the active one.
+A finished run registers its final models under its folder's name in the folder `registry` next to its run
+folder (`runs/registry`, unless --out names another place). The registry holds each tier's ONNX file, its
+signature, the global model and a model card, README.md; the run folder may be deleted.
+The active version is the one that devices should serve: `edge-server rollout` brings it to them, and a
+finished rollout makes its version the active one.
 """
 
 
@@ -72,14 +72,14 @@ def _list(verbs: Subparsers) -> None:
 
 
 def list_versions(args: argparse.Namespace) -> int:
-    """Print a line per version."""
+    """Print one line per version."""
     registry = _registry(args)
     versions, active = registry.versions(), registry.actives()
     if args.format == "json":
-        print_json([_document(one, active) for one in versions])
+        print_json([_document(version, active) for version in versions])
         return 0
     columns = ("version", "active", "network", "recipe", "rounds", "tiers", "test", "signed", "entered")
-    print_table(columns, [_line(one, active) for one in versions])
+    print_table(columns, [_line(version, active) for version in versions])
     return 0
 
 
@@ -116,7 +116,7 @@ def _show(verbs: Subparsers) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the card, or as JSON all that the registry knows."""
+    """Print the model card, or all registry data as JSON."""
     registry = _registry(args)
     version = registry.version(args.version)
     if args.format == "json":
@@ -137,7 +137,7 @@ def _diff(verbs: Subparsers) -> None:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print a line for everything that is not the same."""
+    """Print one line per difference."""
     from edge_server.releases.registry.difference import differences, weight_distance
 
     registry = _registry(args)
@@ -145,9 +145,9 @@ def diff(args: argparse.Namespace) -> int:
     found = differences(before, after)
     apart = weight_distance(registry.path(before.version), registry.path(after.version))
     if args.format == "json":
-        print_json({"differences": [asdict(one) for one in found], "weights_apart": apart})
+        print_json({"differences": [asdict(difference) for difference in found], "weights_apart": apart})
         return 0
-    rows = [(one.what, one.before, one.after, one.change) for one in found]
+    rows = [(difference.what, difference.before, difference.after, difference.change) for difference in found]
     rows += [("weights apart (L2)", "", "", f"{apart:.3g} of the first")] if apart is not None else []
     print_table(("", before.version, after.version, "change"), rows)
     return 0
@@ -163,7 +163,7 @@ def _set_active(verbs: Subparsers) -> None:
 
 
 def set_active(args: argparse.Namespace) -> int:
-    """Note it; it is `edge-server rollout` that brings it to devices."""
+    """Record the active version; `edge-server rollout` brings it to devices."""
     registry = _registry(args)
     version = registry.version(args.version)
     before = registry.active(version.federation)
@@ -187,7 +187,7 @@ def _add(verbs: Subparsers) -> None:
 
 
 def add(args: argparse.Namespace) -> int:
-    """Enter a run's models; one that is there already is entered anew."""
+    """Register a run's models, replacing an earlier entry of the run."""
     from edge_server.releases.registry.register import enter_run
     from edge_server.releases.registry.registry import Registry
 

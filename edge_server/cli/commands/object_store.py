@@ -1,4 +1,4 @@
-"""`edge-server object-store`: keep large blobs for a federation, beside its broker."""
+"""`edge-server object-store`: serve large blobs of a federation over HTTP."""
 
 from __future__ import annotations
 
@@ -17,29 +17,33 @@ examples:
   edge-server object-store /srv/blobs --secret blobs.secret
   edge-server object-store /srv/blobs --secret blobs.secret --host 0.0.0.0 --cert server.pem --key server.key
 
-In the federation file, with the same secret file (made here where there is none):
+In the federation file, with the same secret file (created if missing):
   [object-store]
   store = "https://broker.lan:8900/"
   secret = "blobs.secret"
 
-It hears this machine only, unless it has a certificate. Whoever has a signed address of the server's may use
-it until it ends; nobody else gets anything. Ctrl-C or SIGTERM ends it.
+Without a certificate it listens on this machine only. A client can use an address that the server has signed
+until it expires; all other requests are refused. Ctrl-C or SIGTERM ends it.
 """
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
-    parser = add_verb(
-        subparsers, "object-store", help="keep large blobs beside the broker", examples=EXAMPLES
+    parser = add_verb(subparsers, "object-store", help="serve large blobs over HTTP", examples=EXAMPLES)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the blobs")
+    parser.add_argument(
+        "--secret", type=Path, required=True, metavar="FILE", help="file with the key that signs addresses"
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the blobs lie")
-    parser.add_argument("--secret", type=Path, required=True, metavar="FILE", help="what signs addresses")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8900, help="0 takes a free one (default: %(default)s)")
     parser.add_argument("--cert", type=Path, help="the store's certificate (https)")
     parser.add_argument("--key", type=Path, help="the store's private key (https)")
     parser.add_argument(
-        "--keep-hours", type=positive_float, default=48.0, metavar="H", help="of what is left (default: 48)"
+        "--keep-hours",
+        type=positive_float,
+        default=48.0,
+        metavar="H",
+        help="delete leftover blobs after H hours (default: 48)",
     )
     add_log_options(parser, level="warning")
     parser.set_defaults(execute=execute)

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options shared by several verbs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_server.observability.trackers.cli_option import add_write_option
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Where the run folder goes, and what it starts from."""
+    """Add the options for the run folder and the initial model."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
     parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
     add_dashboard_options(parser)
@@ -25,12 +25,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def begin_run_log(args: argparse.Namespace) -> None:
-    """Log what is wrong; on a terminal, where the view of the run stands, only what is worse."""
+    """Log warnings; on a terminal with a live view only errors."""
     begin_log(args, level=logging.ERROR if sys.stdout.isatty() else logging.WARNING)
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """Which broker to use."""
+    """Add the options for the broker."""
     parser.add_argument(
         "--broker",
         default="auto",

@@ -1,4 +1,4 @@
-"""`edge-server recipes`: the algorithms that ship as data."""
+"""`edge-server recipes`: list the shipped algorithms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 
 EXAMPLES = """\
-A recipe is a short TOML file that names pieces. Use one with `recipe = "attending"` in a federation file, or
-by its name: edge-server run attending data.source=digits
+A recipe is a short TOML file that names components. Use one with `recipe = "attending"` in a federation file,
+or by its name: edge-server run attending data.source=digits
 """
 
 
@@ -21,7 +21,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line per recipe."""
+    """Print one line per recipe."""
     from edge_server.config.recipe_files import read_recipe, recipe_names
 
     tables = [read_recipe(name) for name in recipe_names()]
@@ -30,7 +30,8 @@ def execute(args: argparse.Namespace) -> int:
         print_json(recipes)
         return 0
     rows = [
-        (one["name"], one["summary"], one["citation"], ", ".join(one["trusts"]) or "-") for one in recipes
+        (recipe["name"], recipe["summary"], recipe["citation"], ", ".join(recipe["trusts"]) or "-")
+        for recipe in recipes
     ]
     print_table(("recipe", "what it does", "source", "takes on trust"), rows)
     print("\nWhat the last column means: edge-server check RECIPE firewall.strict=true")
@@ -38,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _trusts(table: Mapping[str, Any]) -> list[str]:
-    """The components that take something on trust of devices, as `[firewall] strict` says in words."""
+    """The components that trust devices' reports, in the words of `[firewall] strict`."""
     from edge_server.config.checks.trust import trusted_components
     from schemas.strategy import StrategySpec
 

@@ -10,9 +10,9 @@ from edge_client.cli.app import DONE, FAILED
 from edge_client.cli.output import Subparsers, add_verb, print_json
 
 EXAMPLES = """\
-Every closed round is aggregated again from the journal and the updates in the run folder, and the digest of
-the model is compared with that in the journal. Exit code 1 if any differs or is damaged. How many rounds
-are kept is for `[federation] replay-mb` to say; a simulation keeps none, for its seed repeats it.
+Aggregates every closed round again from the journal and the updates in the run folder, and compares the
+model's digest with the journal's. Exit code 1 if one differs or is damaged. `[federation] replay-mb` limits
+the kept updates; a simulation keeps none, because its seed repeats it.
 
 examples:
   edge-server replay runs/home-20260101-120000
@@ -27,7 +27,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Say of each round whether it agrees."""
+    """Print for each round whether it agrees."""
     from edge_server.coordinator.replay import Replayed, ReplayVerdict, replay
 
     def line(one: Replayed) -> str:
@@ -37,13 +37,15 @@ def execute(args: argparse.Namespace) -> int:
         )
 
     replayed = []
-    for one in replay(args.run):
-        replayed.append(one)
+    for result in replay(args.run):
+        replayed.append(result)
         if args.format != "json":
-            print(line(one), flush=True)
-    counts = {str(verdict): sum(one.verdict is verdict for one in replayed) for verdict in ReplayVerdict}
+            print(line(result), flush=True)
+    counts = {
+        str(verdict): sum(result.verdict is verdict for result in replayed) for verdict in ReplayVerdict
+    }
     if args.format == "json":
-        print_json({"rounds": [asdict(one) for one in replayed], **counts})
+        print_json({"rounds": [asdict(result) for result in replayed], **counts})
     else:
         print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
     return FAILED if counts[ReplayVerdict.DIFFERS] or counts[ReplayVerdict.DAMAGED] else DONE

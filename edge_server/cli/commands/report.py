@@ -1,4 +1,4 @@
-"""`edge-server report`: a run as one page, or several runs beside each other."""
+"""`edge-server report`: a run, or several runs for comparison, as one page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ examples:
   edge-server report runs/fedavg runs/attending           compare.html and compare.md, in this folder
   edge-server report runs/* --format html --out compare.html
 
-The page is one file that needs nothing from elsewhere. `edge-server run` and `simulate` write both files when
-a run is over. To run algorithms beside each other: edge-server compare.
+The page is one self-contained file. `edge-server run` and `simulate` write both files at the end of a run.
+To run and compare algorithms: edge-server compare.
 """
 
 
@@ -37,7 +37,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write the pages and print where they are."""
+    """Write the pages and print their paths."""
     from edge_server.observability.report.publish import publish_report
 
     form = None if args.format == "table" else args.format

@@ -1,4 +1,4 @@
-"""`edge-server revoke`: shut a device out."""
+"""`edge-server revoke`: exclude a device."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from schemas.errors import ConfigError, nearest
 EXAMPLES = """\
 examples:
   edge-server revoke pi-attic --mosquitto-pid-file /run/mosquitto/mosquitto.pid
-  edge-server revoke pi-attic          Mosquitto runs elsewhere: this says what to do there
+  edge-server revoke pi-attic          for a Mosquitto elsewhere: prints what to do there
 
-Mosquitto reads its revocation list again on SIGHUP, and looks at it when a connection is made. With the pid
-(of a Mosquitto that reads AUTHORITY/broker) this sends the signal and then ends the device's open connection
-too, by taking its client identifier for a moment.
+Mosquitto reads its revocation list again on SIGHUP, and checks it when a client connects. With the pid (of a
+Mosquitto that reads AUTHORITY/broker) the command sends the signal, and then closes the device's open
+connection by briefly using its client identifier.
 """
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "revoke", help="shut a device out", examples=EXAMPLES)
+    parser = add_verb(subparsers, "revoke", help="exclude a device", examples=EXAMPLES)
     parser.add_argument("device", metavar="DEVICE")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
     add_authority_option(parser)
     parser.add_argument("--mosquitto-pid", type=positive_int, metavar="PID", help="send it SIGHUP")
-    parser.add_argument("--mosquitto-pid-file", type=Path, metavar="FILE", help="the same, from its pid file")
-    parser.add_argument("--evict", action="store_true", help="end its connection, after a SIGHUP by hand")
     parser.add_argument(
-        "--broker", metavar="URL", help="where it is connected (default: the devices' broker)"
+        "--mosquitto-pid-file", type=Path, metavar="FILE", help="send SIGHUP to the pid in this file"
     )
+    parser.add_argument("--evict", action="store_true", help="close its connection, after a manual SIGHUP")
+    parser.add_argument("--broker", metavar="URL", help="the device's broker (default: the devices' broker)")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Revoke, tell Mosquitto, end the connection; as far as the options allow."""
+    """Revoke the certificate, notify Mosquitto, and close the connection, as the options allow."""
     from edge_server.security.identity.authority import open_authority
     from edge_server.security.identity.enrolment_codes import withdraw_codes
     from edge_server.security.identity.eviction import copy_revocation_list, evict, read_pid, reload_broker

@@ -1,4 +1,4 @@
-"""`edge-server rollout`: bring a version to the devices, group by group."""
+"""`edge-server rollout`: bring a model version to the devices, group by group."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ EXAMPLES = """\
 examples:
   edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 10% --success 0.95
   edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 1 --groups 3 --watch 3600
-  edge-server rollout --broker mqtt://server:1883          the active version, to devices that have another
-  edge-server rollout home-20261121-180000 --withdraw      back to what each device served before
+  edge-server rollout --broker mqtt://server:1883          the active version, to devices that serve another
+  edge-server rollout home-20261121-180000 --withdraw      return each device to its previous model
 
-What happens: the devices that are online are split into a canary and further groups, by chance that is always
-the same for the same devices and version. Those of the canary fetch the file of their tier, check digest and
-signature, and run it beside the model that they serve, on examples of their own. Where it is not worse they
-switch, in one step that drops no request, watch it, and keep it, or go back by themselves. When --success
-of a group have kept it, the next group is open. When more than --error have failed, the rollout stops by
-itself and every device that has switched goes back: no other group ever sees a model that failed in one.
+The online devices are divided into a canary group and further groups, in an order that depends only on the
+devices and the version. The devices of the canary group fetch the file of their tier, check its digest and
+signature, and compare it with their current model on their own examples. If it is not worse, they switch to
+it without dropping a request, watch it, and keep it or return to the previous model. When the share --success
+of a group has kept it, the next group starts. When more than --error have failed, the rollout stops and all
+devices that have switched return: a model that failed in one group reaches no other.
 
-A version that has been rolled out is the active one from then on. Ctrl-C leaves a rollout whole, and the same
-command goes on with it; so it does after a kill. A training run may be under way at the same time.
+A version whose rollout has finished is the active one. After Ctrl-C or a kill the same command continues the
+rollout. A training run may be in progress at the same time.
 
-With certificates it has one of its own, edge-rollout (AUTHORITY/rollout, from `edge-server enroll`).
+On a broker with certificates the rollout uses its own, edge-rollout (AUTHORITY/rollout, from `edge-server
+enroll`).
 
-exit codes: 0 every group has kept it, or every device has gone back that was to, 1 stopped, 2 bad usage,
-130 interrupted
+exit codes: 0 every group has kept the model, or every device to be withdrawn has returned, 1 stopped, 2 bad
+usage, 130 interrupted
 """
 
 
@@ -61,13 +62,13 @@ def register(subparsers: Subparsers) -> None:
     )
     add_registry_option(parser)
     parser.add_argument(
-        "--federation", metavar="NAME", help="where there are several with an active version: which"
+        "--federation", metavar="NAME", help="federation of the active version, if several have one"
     )
     _add_broker(parser)
     _add_groups(parser)
     _add_terms(parser)
     parser.add_argument(
-        "--withdraw", action="store_true", help="have every device go back that the version was rolled out to"
+        "--withdraw", action="store_true", help="return every device of this version to its previous model"
     )
     add_metrics_option(parser)
     add_log_options(parser, level="warning")
@@ -76,7 +77,10 @@ def register(subparsers: Subparsers) -> None:
 
 def _add_broker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="the devices' (default: %(default)s)"
+        "--broker",
+        default="mqtt://127.0.0.1:1883",
+        metavar="URL",
+        help="the devices' broker (default: %(default)s)",
     )
     add_tls_options(parser, whose="the rollout's")
 
@@ -88,17 +92,21 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         type=_size,
         default="10%",
         metavar="N|P%",
-        help="how many devices go first (default: 10%%, one at least)",
+        help="devices in the canary group (default: 10%%, at least one)",
     )
     group.add_argument(
-        "--groups", type=positive_int, default=2, metavar="N", help="of the others (default: %(default)s)"
+        "--groups",
+        type=positive_int,
+        default=2,
+        metavar="N",
+        help="number of further groups (default: %(default)s)",
     )
     group.add_argument(
         "--success",
         type=_share,
         default=0.95,
         metavar="F",
-        help="share of a group that must keep it before the next group is open (default: %(default)s)",
+        help="share of a group that must keep the model before the next group starts (default: %(default)s)",
     )
     group.add_argument(
         "--error", type=_share, metavar="F", help="share of a group that may fail (default: 1 - success)"
@@ -108,7 +116,7 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         default=1,
         metavar="N",
-        help="wait for so many devices first (default: 1)",
+        help="wait until N devices are online (default: 1)",
     )
     group.add_argument(
         "--only",
@@ -116,65 +124,77 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         type=_device,
         default=[],
         metavar="DEVICE",
-        help="to this device alone, several times; what is active stays as it is",
+        help="only this device (repeatable); the active version stays unchanged",
     )
     group.add_argument(
-        "--at-once", type=positive_int, default=32, metavar="N", help="so many fetch at a time (default: 32)"
+        "--at-once",
+        type=positive_int,
+        default=32,
+        metavar="N",
+        help="devices that fetch at the same time (default: 32)",
     )
     group.add_argument(
-        "--gather", type=_seconds, default=5.0, metavar="S", help="time for devices to show (default: 5 s)"
+        "--gather", type=_seconds, default=5.0, metavar="S", help="time for devices to report (default: 5 s)"
     )
     group.add_argument(
         "--away-after",
         type=positive_float,
         default=600.0,
         metavar="S",
-        help="leave out a device that is not heard of for so long before it switched (default: 600 s)",
+        help="leave out a device that is silent for S seconds before it has switched (default: 600 s)",
     )
     group.add_argument(
         "--silent-after",
         type=positive_float,
         default=300.0,
         metavar="S",
-        help="one that is not heard of for so long after its watch has failed (default: 300 s)",
+        help="a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
     )
 
 
 def _add_terms(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what each device holds it to, beside the model that it serves")
+    group = parser.add_argument_group("conditions on each device, compared with its current model")
     group.add_argument(
         "--examples",
         type=_count,
         default=200,
         metavar="N",
-        help="of its own to compare on, at most (default: %(default)s)",
+        help="most examples for the comparison (default: %(default)s)",
     )
     group.add_argument(
         "--accuracy-drop",
         type=_share,
         default=0.02,
         metavar="F",
-        help="share of them that may be lost, where that is no chance (default: %(default)s)",
+        help="accuracy that may be lost, beyond chance (default: %(default)s)",
     )
     group.add_argument(
         "--latency-ratio",
         type=_ratio,
         default=1.5,
         metavar="X",
-        help="times as long for one image (default: %(default)s)",
+        help="largest ratio of latencies for one image (default: %(default)s)",
     )
     group.add_argument(
         "--error-rate",
         type=_share,
         default=0.01,
         metavar="F",
-        help="share of requests that may fail beyond that before (default: %(default)s)",
+        help="share of requests that may fail in addition to the previous share (default: %(default)s)",
     )
     group.add_argument(
-        "--crashes", type=_count, default=0, metavar="N", help="of what serves it, while watched (default: 0)"
+        "--crashes",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="crashes of the service allowed while watched (default: 0)",
     )
     group.add_argument(
-        "--watch", type=_seconds, default=300.0, metavar="S", help="before it is kept (default: 300 s)"
+        "--watch",
+        type=_seconds,
+        default=300.0,
+        metavar="S",
+        help="time that the model is watched (default: 300 s)",
     )
 
 
@@ -223,7 +243,7 @@ def _count(text: str) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Roll out, or withdraw, until that is over or the user ends it."""
+    """Roll out or withdraw a version, until that ends or the user stops it."""
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.rollout.open import offered_files, rollout_lock, wanted_version
     from edge_server.releases.rollout.progress import Progress
@@ -277,7 +297,7 @@ def _rules(args: argparse.Namespace) -> RolloutRules:
 def _opened(
     args: argparse.Namespace, registry: Registry, version: Version, files: dict[int, TierFile]
 ) -> Rollout:
-    """A new rollout, one that was left, or one that is to be stopped."""
+    """A new rollout, an unfinished one, or one to withdraw."""
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.machine import stop
     from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal
@@ -323,22 +343,22 @@ def _serve(
 
 
 def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: Rollout) -> int:
-    """Note what is served from now on, and say how it ended."""
+    """Record the active version, and print the outcome."""
     from edge_client.cli.app import DONE, FAILED
     from edge_server.releases.rollout.progress import summary
     from edge_server.releases.rollout.state import RolloutPhase
 
-    finished, told = ended.phase is RolloutPhase.FINISHED, ""
+    finished, active = ended.phase is RolloutPhase.FINISHED, ""
     if ended.rules.only:
         pass  # what a few devices serve is not what all are meant to
     elif finished:
         registry.set_active(version)
-        told = f"{version.federation}: active is {version.version}"
+        active = f"{version.federation}: active is {version.version}"
     elif registry.clear_active(version):
-        told = f"{version.federation}: no version is active now; `edge-server models set-active` names one"
+        active = f"{version.federation}: no version is active now; `edge-server models set-active` names one"
     if args.format == "json":
         print(json.dumps(summary(ended)), flush=True)
-    elif told:
-        print(told)
+    elif active:
+        print(active)
     as_asked = not ended.left_with_it if args.withdraw else finished
     return DONE if as_asked else FAILED

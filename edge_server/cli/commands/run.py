@@ -14,10 +14,10 @@ examples:
   edge-server run federation.toml --broker mqtt://192.168.1.10:1883
   edge-server run attending data.source=digits num-clients=3 rounds=5
 
-Devices join with `edge-client run --broker URL --federation NAME`. Ctrl-C ends the run and leaves its folder
-whole: the last model, history.jsonl and summary.json. A server that was killed, ended with SIGTERM, or found
-its disk full goes on with its round when the same command is given again; --new begins another run. A
-run that is finished says so, exit code 0.
+Devices join with `edge-client run --broker URL --federation NAME`. Ctrl-C ends the run; its folder is then
+complete, with the last model, history.jsonl and summary.json. After a kill, SIGTERM or a full disk the same
+command continues the round; --new begins another run. For a finished run the command prints so and exits
+with code 0.
 """
 
 
@@ -28,7 +28,7 @@ def register(subparsers: Subparsers) -> None:
         "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
     )
     parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the file, e.g. rounds=3"
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. rounds=3"
     )
     add_broker_options(parser)
     add_run_options(parser)
@@ -36,14 +36,16 @@ def register(subparsers: Subparsers) -> None:
         "--registry",
         type=Path,
         metavar="DIR",
-        help="where the models are entered (default: `registry` beside the run folder)",
+        help="registry for the final models (default: `registry` next to the run folder)",
     )
-    parser.add_argument("--new", action="store_true", help="do not go on with a run that was cut off")
+    parser.add_argument(
+        "--new", action="store_true", help="begin a new run instead of continuing an interrupted one"
+    )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve until the run is over."""
+    """Serve until the run ends."""
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run, unfinished_run

@@ -1,4 +1,4 @@
-"""`edge-server schemas`: the protocol as JSON Schemas."""
+"""`edge-server schemas`: write the protocol as JSON Schemas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write a file per schema."""
+    """Write one file per schema."""
     from edge_client.storage.atomic_files import usable_folder
     from schemas.json_schema import json_schemas
 

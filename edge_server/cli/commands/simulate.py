@@ -1,4 +1,4 @@
-"""`edge-server simulate`: a federation of virtual devices."""
+"""`edge-server simulate`: run a federation of virtual devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
-The very same rounds, sessions, training and aggregation as over a broker, joined in memory, in virtual time.
+Runs the rounds, sessions, training and aggregation of a real federation in memory and in virtual time.
 
 examples:
   edge-server simulate fedavg rounds=3
@@ -20,14 +20,14 @@ examples:
   edge-server simulate adafl data.source=MNIST data.data-root=data partition=shards shards=2 num-clients=100
   edge-server simulate federation.toml rounds=50 --out runs/long --resume
 
-edge-server recipes lists the recipes. Without data.source the digits that ship with the package are shared
-out; others want data.data-root=FOLDER too.
+`edge-server recipes` lists the recipes. Without data.source the devices share the shipped digits; named data
+sets also need data.data-root=FOLDER.
 
-Ctrl-C ends the run and leaves its folder whole; the same words with --resume and its --out go on from the
-last closed round and end as if nothing had been. Not so in buffered mode, which has no such point.
+After Ctrl-C the run folder is complete. The same command with --resume and its --out continues after the last
+closed round, with the same results as an uninterrupted run (not in buffered mode).
 
-Round times are virtual: what the boards that the devices stand for would take. simulation.clock=[] lets
-nothing take time; simulation.dropouts=true lets devices come and go.
+Round times are virtual: what the simulated boards would take. With simulation.clock=[] nothing takes time;
+simulation.dropouts=true lets devices leave and return.
 """
 
 
@@ -38,16 +38,16 @@ def register(subparsers: Subparsers) -> None:
         "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
     )
     parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the file, e.g. rounds=3"
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. rounds=3"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="where devices train (default: the file's)")
-    parser.add_argument("--resume", action="store_true", help="go on with the interrupted run in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out")
     add_run_options(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Simulate until the run is over."""
+    """Simulate until the run ends."""
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import exit_code, print_finished, print_run_folder
     from edge_server.coordinator.run_start import finished_run
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.simulation.simulator import simulate
 
     if args.resume and args.out is None:
-        raise ConfigError("--resume needs --out, the folder of the run to go on with")
+        raise ConfigError("--resume needs --out, the folder of the run to continue")
     overrides = [*args.overrides]
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     overrides += [f"simulation.device={args.device}"] if args.device is not None else []

@@ -1,4 +1,4 @@
-"""Whether every group beside the model has an objective on devices and a rule on the server."""
+"""Checks that every additional group has an objective on devices and a rule on the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.strategy import Component
 
 
 def objectives_of(config: Config) -> list[tuple[Component, LocalObjective]]:
-    """The file's objectives, each with what it stands for; a pruner's own are not among them."""
+    """The file's objectives with their definitions, without those of a pruner."""
     pieces = config.strategy.objectives
     return list(zip(pieces, build_objectives(pieces), strict=True))
 
@@ -28,13 +28,15 @@ def group_problems(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _sent_twice(config: Config) -> Iterator[str]:
-    for group, count in Counter(group for _, one in objectives_of(config) for group in one.sends).items():
+    for group, count in Counter(
+        group for _, objective in objectives_of(config) for group in objective.sends
+    ).items():
         if count > 1:
             yield f"[strategy] objectives: {count} of them send the group '{group}': leave all but one out"
 
 
 def _not_served(config: Config, strategy: Strategy) -> Iterator[str]:
-    """What an objective receives or sends needs a rule on the server."""
+    """Groups that an objective receives or sends without a rule on the server."""
     down = {rule.name for rule in strategy.groups if rule.downlink}
     up = {rule.name for rule in strategy.groups if rule.uplink}
     for piece, objective in objectives_of(config):
@@ -55,14 +57,14 @@ def _rule_for(group: str, direction: str) -> str:
 
 
 def _not_used(config: Config, strategy: Strategy) -> Iterator[str]:
-    """A rule is there for an objective: without one, bytes travel for nothing or nothing comes."""
-    received = {group for _, one in objectives_of(config) for group in one.receives}
-    sent = {group for _, one in objectives_of(config) for group in one.sends}
+    """Rules without an objective, for which nothing is sent or received."""
+    received = {group for _, objective in objectives_of(config) for group in objective.receives}
+    sent = {group for _, objective in objectives_of(config) for group in objective.sends}
     for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
         idle = ["receives"] * (rule.downlink and rule.name not in received)
         idle += ["sends"] * (rule.uplink and rule.name not in sent)
         if idle:
-            fitting = [name for name, one in OBJECTIVES.items() if _uses(one, rule.name, idle)]
+            fitting = [name for name, objective in OBJECTIVES.items() if _uses(objective, rule.name, idle)]
             remedy = f'add objectives = ["{fitting[0]}"], or leave it out' if fitting else "leave it out"
             yield (
                 f"[strategy] groups: '{piece.name}' is for the group '{rule.name}', "

@@ -1,4 +1,4 @@
-"""Whether the tables of `[tiers] ratios` name layers that the network has."""
+"""Checks the layer names in the tables of `[tiers] ratios`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ PICTURES = (3, 32, 32)
 
 
 def layer_problems(config: Config) -> list[str]:
-    """One line per tier whose table names layers that the network has not, or that may not be cut.
+    """One line per tier whose table names layers that are missing or cannot be pruned.
 
-    Your own network is looked at where `[model]` says its shapes; otherwise the run finds out as it starts.
+    A user's network is checked only if `[model]` states its shapes; otherwise the run checks it at its start.
     """
-    tables = {tier: one for tier, one in enumerate(config.tiers.ratios, start=1) if isinstance(one, Mapping)}
+    tables = {
+        tier: table for tier, table in enumerate(config.tiers.ratios, start=1) if isinstance(table, Mapping)
+    }
     spec = _model_spec(config)
     if not tables or spec is None:
         return []
@@ -36,7 +38,7 @@ def layer_problems(config: Config) -> list[str]:
 
 
 def _model_spec(config: Config) -> ModelSpec | None:
-    """The network to look at; the layers of a shipped one do not depend on what it is fed."""
+    """The network to check; the layers of a shipped network do not depend on its shapes."""
     stated = config.model
     if stated.name not in MODELS and (stated.input_shape is None or config.num_classes is None):
         return None

@@ -1,7 +1,7 @@
-"""Which pieces make no sense together: found before a run begins, from what each piece declares of itself.
+"""Checks for components that do not work together, from what each component declares.
 
-What is merely without effect is no problem: attention matching where no device ranks channels, a discount
-for staleness where rounds are synchronous, filling where all train the full model.
+Settings without effect are no problem: attention matching if no device ranks channels, a staleness discount
+in synchronous rounds, filling if all devices train the full model.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from edge_server.strategy.weighting.registry import NEEDS_HELD_OUT, PLAIN
 from schemas.strategy import Component
 
 LOOKED_AT = 10_000
-"""So many rounds of a schedule are looked at."""
+"""Number of rounds of a schedule that are checked."""
 
 
 def problems(config: Config, strategy: Strategy) -> list[str]:
-    """One line per combination that makes no sense: section, key, reason and remedy.
+    """One line per invalid combination: section, key, reason and remedy.
 
-    `strategy` is made of `config`, so every name and option is known to be right.
+    `strategy` is made of `config`, so every name and option is valid.
     """
     checks = (
         _twice,
@@ -52,7 +52,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
 
 
 def _twice(config: Config, strategy: Strategy) -> Iterator[str]:
-    """A list of pieces holds each at most once."""
+    """Components that occur twice in a list."""
     spec = config.strategy
     for key, pieces in (
         ("objectives", spec.objectives),
@@ -65,7 +65,7 @@ def _twice(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[str]:
-    """An objective that changes gradients counts on what the optimizer makes of them."""
+    """Objectives that change gradients but assume a certain local optimizer."""
     chosen = config.training.optimizer
     for piece, objective in objectives_of(config):
         if objective.optimizers and chosen not in objective.optimizers:
@@ -77,7 +77,7 @@ def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _step_counts(config: Config, strategy: Strategy) -> Iterator[str]:
-    """How often a gradient counts in a round is known for SGD with a stated momentum."""
+    """How often a gradient counts in a round is known only for SGD with a stated momentum."""
     training = config.training
     for piece in config.strategy.transforms:
         if piece.name not in COUNTS_STEPS:
@@ -96,7 +96,7 @@ def _step_counts(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _transform_order(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Once channels are moved, an update is no longer only a step."""
+    """Transforms after a move of channels, when an update is no longer only a step."""
     names = [piece.name for piece in config.strategy.transforms]
     for index, name in enumerate(names):
         moved = [earlier for earlier in names[:index] if earlier in MOVES_CHANNELS]
@@ -117,7 +117,7 @@ def _weights_left_aside(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Of a run over a broker the server knows no hold-out, so simulation's key is asked for there too."""
+    """The server knows no hold-out of real devices, so the simulation's key is required for both."""
     weighting = config.strategy.weighting.name
     if weighting in NEEDS_HELD_OUT and config.simulation.hold_out == 0:
         yield (
@@ -127,7 +127,7 @@ def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _unmatched_channels(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Ranked on devices, not moved on the server: later rounds would cut the last channels, not the worst."""
+    """Channels ranked on devices but not moved on the server: later rounds would prune the wrong ones."""
     pruner, transforms = config.strategy.pruner.name, {piece.name for piece in config.strategy.transforms}
     if pruner in RANKS_CHANNELS and not transforms & MOVES_CHANNELS:
         yield (
@@ -138,7 +138,7 @@ def _unmatched_channels(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Every class that has a name is an output of the model."""
+    """Class names without an output of the model."""
     names, count = config.data.classes or (), config.num_classes or 0
     if len(names) > count:
         yield (
@@ -148,7 +148,7 @@ def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
-    """A schedule of another kind of number: epochs for a share of devices, or the other way round."""
+    """Schedules for another kind of value, such as epochs for a share of devices."""
     rounds = range(1, min(config.federation.rounds, LOOKED_AT) + 1)
     share, epochs = config.strategy.fraction, config.strategy.local_epochs
     wrong = next((number for number in rounds if not 0 < strategy.fraction(number) <= 1), None)
@@ -167,7 +167,7 @@ def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
-    """In buffered mode whoever is free trains, up to `concurrency`: a round asks for no share of devices."""
+    """Shares of devices in buffered mode, in which every free device trains, up to `concurrency`."""
     if config.clients.mode != "buffered":
         return
     schedule, share = config.strategy.fraction, config.clients.fraction
@@ -180,7 +180,7 @@ def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _deliveries(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Between rounds models are delivered where there is such a time, and where they are delivered at all."""
+    """Deliveries between rounds without such a time, or without any delivery."""
     if config.federation.deliver_every == 0:
         return
     key = "[federation] deliver-every"
@@ -194,7 +194,7 @@ def _deliveries(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _changing_sub_models(config: Config, strategy: Strategy) -> Iterator[str]:
-    """What has changed in a sub-model is of use to those who had that very sub-model before."""
+    """Changes of sub-models are useless to devices that had another sub-model before."""
     spec = config.strategy
     if strategy.downlink.delta is None:
         return

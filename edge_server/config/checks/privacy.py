@@ -1,7 +1,7 @@
-"""What differential privacy cannot be accounted with: refused before a run, with the remedy.
+"""Checks for settings that differential privacy does not cover, each with a remedy.
 
-The accountant counts noisy sums of clipped updates. Whatever else tells of a client's data, or decides by it
-what is summed, would be a release that nobody has counted.
+The accountant counts noisy sums of clipped updates. Any other use of a client's data, or selection of what is
+summed by it, would be an uncounted release.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edge_server.strategy.weighting.registry import ALIKE
 
 
 def privacy_problems(config: Config, strategy: Strategy) -> Iterator[str]:
-    """One line per piece or figure that `[privacy]` cannot go with; none without a mechanism."""
+    """One line per component or figure that is incompatible with `[privacy]`; none without a mechanism."""
     if strategy.privacy is None:
         return
     yield from _pieces(config)
@@ -43,16 +43,16 @@ def _pieces(config: Config) -> Iterator[str]:
             fitting = {"selection": "uniform", "ratio": "by-tier"}.get(key, min(allowed))
             yield _line(f"[strategy] {key}", f"'{name}' {reason}", f'"{fitting}"')
     if spec.pruner.name in RANKS_CHANNELS:
-        reason = f"'{spec.pruner.name}' lets devices send scores of their data beside the model"
+        reason = f"'{spec.pruner.name}' lets devices send scores of their data with the model"
         yield _line("[strategy] pruner", reason, '"index"')
 
 
 def _groups(config: Config) -> Iterator[str]:
-    """What goes beside the model is neither clipped nor noised."""
+    """Additional groups are neither clipped nor noised."""
     for piece, objective in objectives_of(config):
         if objective.sends:
             yield (
-                f"[strategy] objectives: '{piece.name}' sends {', '.join(sorted(objective.sends))} beside "
+                f"[strategy] objectives: '{piece.name}' sends {', '.join(sorted(objective.sends))} with "
                 'the model, which gets no noise: leave it out, or set [privacy] mechanism = "none"'
             )
     for key, pieces in (("groups", config.strategy.groups), ("transforms", config.strategy.transforms)):
@@ -81,7 +81,7 @@ def _figures(config: Config, mechanism: Gaussian) -> Iterator[str]:
 
 
 def _draw(config: Config) -> Iterator[str]:
-    """Where sub-models differ, which of them a round has moved tells who was drawn."""
+    """Where sub-models differ, the coordinates that a round changes reveal who was selected."""
     reason = "hides who was drawn only where all train the same sub-model"
     if len(set(map(str, config.tiers.ratios))) > 1:
         yield f"[privacy] amplification: {reason}, and [tiers] ratios differ: set amplification = false"

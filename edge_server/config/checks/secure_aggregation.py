@@ -1,4 +1,4 @@
-"""Which federation files cannot be masked: those that ask for more than a mean over holders."""
+"""Checks for settings that need more than a mean over holders, which masking does not provide."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edge_server.strategy.weighting.registry import PLAIN
 from schemas.security.secure_aggregation import MAX_COHORT
 
 FROM_THE_MODEL = frozenset({"last-step"})
-"""Groups that the server makes of the global model before and after a round."""
+"""Groups that the server computes from the global model before and after a round."""
 _KEY = "[privacy] secure-aggregation"
 
 
 def masking_problems(config: Config, strategy: Strategy) -> Iterator[str]:
-    """One line per piece that needs single updates, with its remedy."""
+    """One line per component that needs single updates, with a remedy."""
     if not config.privacy.secure_aggregation:
         return
     if config.privacy.mechanism != "none":
@@ -29,7 +29,7 @@ def masking_problems(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _pieces(config: Config) -> Iterator[str]:
-    """Pieces that look into single updates, or choose channels that do not nest."""
+    """Components that read single updates, or choose channels that do not nest."""
     spec = config.strategy
     for key, name, fitting, why in (
         ("pruner", spec.pruner.name, {"index"}, "cuts channels that devices do not share as a prefix"),
@@ -39,7 +39,7 @@ def _pieces(config: Config) -> Iterator[str]:
         ("ratio", spec.ratio.name, {"by-tier"}, "goes by single devices' results"),
     ):
         if name not in fitting:
-            remedy = " or ".join(f'{key} = "{one}"' for one in sorted(fitting))
+            remedy = " or ".join(f'{key} = "{name}"' for name in sorted(fitting))
             yield f"[strategy] {key}: '{name}' {why}, and {_KEY} shows their sum alone: set {remedy}"
     for piece in spec.uplink or ():
         yield (
@@ -54,7 +54,7 @@ def _pieces(config: Config) -> Iterator[str]:
 
 
 def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
-    """What devices send beside the model would have to be masked by rules of its own."""
+    """Additional groups would need masking rules of their own."""
     for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
         if piece.name not in FROM_THE_MODEL:
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"

@@ -1,4 +1,4 @@
-"""What a federation takes on trust of its devices: what no bound of the firewall can tell."""
+"""What a federation trusts its devices with: reports that no bound of the firewall can verify."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TRUSTS: Mapping[str, Mapping[str, str]] = {
     "combiner": combiners.TRUSTS,
     "groups": groups.TRUSTS,
 }
-"""Per concept and component, in words; the contract of `test_liars.py` holds for every other component."""
+"""By concept and component, in words; `test_liars.py` tests that no other component trusts devices."""
 
 
 def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
-    """The components that take anything on trust, each as concept, name and words.
+    """The components that trust devices' reports, each as concept, name and words.
 
-    A combiner that ignores weights leaves what they take on trust without effect.
+    If the combiner ignores weights, trust in reports that only affect weights has no effect.
     """
     named = [("combiner", spec.combiner.name), *(("groups", piece.name) for piece in spec.groups)]
     if spec.combiner.name not in combiners.IGNORES_WEIGHTS:
@@ -30,7 +30,7 @@ def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
 
 
 def warnings(config: Config) -> list[str]:
-    """One line per component that takes anything on trust, where `[firewall] strict` asks for it."""
+    """One line per component that trusts devices, if `[firewall] strict` is set."""
     if not config.firewall.strict:
         return []
     return [

@@ -54,7 +54,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
         "delta": summary.delta,
         "created_at": time.time(),
         "tiers": described,
-        "device_tiers": device_tiers or {one.device: one.tier for one in summary.devices},
+        "device_tiers": device_tiers or {device.device: device.tier for device in summary.devices},
     }
     try:
         return Version.model_validate(fields)
@@ -126,7 +126,9 @@ def _device_tiers(run: Path) -> dict[str, int]:
 def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord | None) -> TierModel:
     number, data = tier_of_file(path), path.read_bytes()
     manifest = signed[0] if signed else None
-    devices = [one for one in summary.devices if one.tier == number and one.onnx_bytes is not None]
+    devices = [
+        device for device in summary.devices if device.tier == number and device.onnx_bytes is not None
+    ]
     ratio = float(manifest.ratio) if manifest is not None and manifest.ratio else _ratio(path)
     return TierModel(
         tier=number,
@@ -139,7 +141,7 @@ def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord
         macs=devices[0].macs if devices else None,
         test_accuracy=last.tier_accuracy.get(number) if last else None,
         devices=len(devices),
-        devices_serving=sum(one.serves_new is True for one in devices) if devices else None,
+        devices_serving=sum(device.serves_new is True for device in devices) if devices else None,
         device_accuracy=_mean(devices, "onnx_accuracy"),
         device_latency_ms=_mean(devices, "latency_ms"),
     )
@@ -153,5 +155,5 @@ def _ratio(path: Path) -> float:
 
 
 def _mean(devices: list[DeviceRecord], field: str) -> float | None:
-    values: list[float] = [value for one in devices if (value := getattr(one, field)) is not None]
+    values: list[float] = [value for device in devices if (value := getattr(device, field)) is not None]
     return fmean(values) if values else None

@@ -56,7 +56,7 @@ def differences(before: Version, after: Version) -> list[Difference]:
         for what, field in _OWN.items()
         if getattr(before, field) != getattr(after, field)
     ]
-    numbers = sorted({tier.tier for one in (before, after) for tier in one.tiers})
+    numbers = sorted({tier.tier for version in (before, after) for tier in version.tiers})
     return [*found, *(line for number in numbers for line in _tier(number, before, after))]
 
 

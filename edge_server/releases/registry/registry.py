@@ -122,7 +122,7 @@ class Registry:
         """The version of that name; raises `ConfigError` with the nearest name."""
         with self.database() as database:
             row = database.execute("SELECT record FROM versions WHERE version = ?", (name,)).fetchone()
-            names = [one for (one,) in database.execute("SELECT version FROM versions").fetchall()]
+            names = [version for (version,) in database.execute("SELECT version FROM versions").fetchall()]
         if row is None:
             raise ConfigError(f"there is no version '{name}' in {self.folder}{nearest(name, names)}")
         return self._read(row[0])

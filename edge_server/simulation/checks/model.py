@@ -1,4 +1,4 @@
-"""What can be told of a federation file from its network and its data, before a run begins."""
+"""Checks a federation file against its network and data before a run."""
 
 from __future__ import annotations
 

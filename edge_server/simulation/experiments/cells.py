@@ -131,7 +131,7 @@ def _cell(
     for settings in (*stated, in_column.settings, in_row.settings, *last):
         table = merge_tables(table, settings)
     aims = (in_column, scale, column, experiment)
-    targets = next((one.target_accuracies for one in aims if one.target_accuracies is not None), ())
+    targets = next((aim.target_accuracies for aim in aims if aim.target_accuracies is not None), ())
     notes = (in_column.note or column.note, in_row.note or row.note)
     return Cell(
         in_row.label or row.label,

@@ -1,4 +1,4 @@
-"""From what the user names to what was found: an experiment, or recipes beside each other."""
+"""Runs a comparison: an experiment by name, or a list of recipes."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ class Result:
 
     def over_seeds(self, value: Callable[[RunMeasures], float | None]) -> Spread | None:
         """Mean and deviation of one figure."""
-        return spread([value(one) for one in self.runs.values()])
+        return spread([value(run) for run in self.runs.values()])
 
 
 def results(plan: Plan, done: Sequence[Done], sizes: Mapping[str, float]) -> list[Result]:
     """One result per cell that has run at all, in the plan's order; `sizes` are parameters by folder name."""
     found = []
     for cell in plan.cells:
-        own = [one for one in done if one.run.cell is cell]
+        own = [finished for finished in done if finished.run.cell is cell]
         if own:
             found.append(_result(plan, cell, own, sizes))
     return found
@@ -48,22 +48,24 @@ def _result(plan: Plan, cell: Cell, own: Sequence[Done], sizes: Mapping[str, flo
         average_share=experiment.average_share,
     )
     runs = {
-        one.run.seed: measure(one.history, one.summary, targets=cell.targets, window=window)
-        for one in own
-        if one.summary is not None and not one.failure
+        finished.run.seed: measure(finished.history, finished.summary, targets=cell.targets, window=window)
+        for finished in own
+        if finished.summary is not None and not finished.failure
     }
-    failures = tuple(f"seed {one.run.seed}: {one.failure}" for one in own if one.failure)
+    failures = tuple(f"seed {finished.run.seed}: {finished.failure}" for finished in own if finished.failure)
     return Result(cell, runs, window, sizes.get(own[0].run.folder), failures)
 
 
 def comparison_tables(found: Sequence[Result]) -> list[Table]:
     """One table per column of the experiment; without the paper's numbers where there are none."""
-    columns = dict.fromkeys(one.cell.column for one in found)
-    return [_table(column, [one for one in found if one.cell.column == column]) for column in columns]
+    columns = dict.fromkeys(result.cell.column for result in found)
+    return [
+        _table(column, [result for result in found if result.cell.column == column]) for column in columns
+    ]
 
 
 def _table(column: str, found: Sequence[Result]) -> Table:
-    window = max(one.window for one in found)
+    window = max(result.window for result in found)
     heads = [
         "",
         f"average of last {window} (%)",
@@ -78,15 +80,15 @@ def _table(column: str, found: Sequence[Result]) -> Table:
         "virtual time",
         "note",
     ]
-    table = Table(column, tuple(heads), tuple(_row(one, _targets(found)) for one in found))
+    table = Table(column, tuple(heads), tuple(_row(result, _targets(found)) for result in found))
     return without_empty(table)
 
 
 def _targets(found: Sequence[Result]) -> list[float]:
     """Ours, and those that only the paper has."""
-    papers = [one.cell.paper for one in found if one.cell.paper]
+    papers = [result.cell.paper for result in found if result.cell.paper]
     stated = {float(key) for paper in papers for key in (*paper.rounds, *paper.cost)}
-    return sorted(stated | {target for one in found for target in one.cell.targets})
+    return sorted(stated | {target for result in found for target in result.cell.targets})
 
 
 def _target_heads(target: float) -> tuple[str, ...]:
@@ -168,18 +170,22 @@ def _mean_text(value: Spread | None, text: Callable[[float], str]) -> str:
 def records(found: Sequence[Result]) -> list[dict[str, Any]]:
     """A flat line per cell: every figure's mean and deviation, accuracies 0 to 1, and the paper's."""
     lines = []
-    for one in found:
-        line: dict[str, Any] = {"row": one.cell.row, "column": one.cell.column, "seeds": len(one.runs)}
+    for result in found:
+        line: dict[str, Any] = {
+            "row": result.cell.row,
+            "column": result.cell.column,
+            "seeds": len(result.runs),
+        }
         for name in _FIGURES:
-            line |= _flat(name, one.over_seeds(lambda run, name=name: getattr(run, name)))  # type: ignore[misc]
-        line["parameters"] = one.parameters
-        for target in one.cell.targets:
+            line |= _flat(name, result.over_seeds(lambda run, name=name: getattr(run, name)))  # type: ignore[misc]
+        line["parameters"] = result.parameters
+        for target in result.cell.targets:
             for name in ("round", "updates", "models"):
-                values = [getattr(run.reached[target], name, None) for run in one.runs.values()]
+                values = [getattr(run.reached[target], name, None) for run in result.runs.values()]
                 line |= _flat(f"{name}_to_{target:g}", spread(values))
-            line[f"reached_{target:g}"] = sum(run.reached[target] is not None for run in one.runs.values())
-        line |= _paper(one.cell.paper)
-        lines.append({**line, "note": "; ".join([*one.cell.notes, *one.failures])})
+            line[f"reached_{target:g}"] = sum(run.reached[target] is not None for run in result.runs.values())
+        line |= _paper(result.cell.paper)
+        lines.append({**line, "note": "; ".join([*result.cell.notes, *result.failures])})
     return lines
 
 
@@ -216,17 +222,17 @@ def details(found: Sequence[Result]) -> dict[str, Any]:
     return {
         "cells": [
             {
-                "row": one.cell.row,
-                "column": one.cell.column,
-                "notes": one.cell.notes,
-                "parameters": one.parameters,
-                "average_rounds": one.window,
-                "paper": one.cell.paper.model_dump(exclude_defaults=True) if one.cell.paper else None,
-                "failures": one.failures,
-                "settings": one.cell.table,
-                "runs": [{"seed": seed, **_run(run)} for seed, run in one.runs.items()],
+                "row": result.cell.row,
+                "column": result.cell.column,
+                "notes": result.cell.notes,
+                "parameters": result.parameters,
+                "average_rounds": result.window,
+                "paper": result.cell.paper.model_dump(exclude_defaults=True) if result.cell.paper else None,
+                "failures": result.failures,
+                "settings": result.cell.table,
+                "runs": [{"seed": seed, **_run(run)} for seed, run in result.runs.items()],
             }
-            for one in found
+            for result in found
         ]
     }
 

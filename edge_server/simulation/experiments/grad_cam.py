@@ -36,13 +36,15 @@ SHOWN = 8
 def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
     """Run every row, and look at the same test pictures with each global model of the first seed."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress)
-    failures = tuple(f"{one.run.cell.row}: {one.failure}" for one in outcome.done if one.failure)
-    first = {one.run.cell.row: one for one in reversed(outcome.done) if not one.failure}
+    failures = tuple(
+        f"{finished.run.cell.row}: {finished.failure}" for finished in outcome.done if finished.failure
+    )
+    first = {finished.run.cell.row: finished for finished in reversed(outcome.done) if not finished.failure}
     models = {cell.row: first[cell.row] for cell in plan.cells if cell.row in first}
     if outcome.interrupted or not models:
         return Findings((), notes=plan.notes, failures=failures, interrupted=outcome.interrupted)
     data = _pictures(plan, MEASURED)
-    modules = {row: _trained(one, out, data) for row, one in models.items()}
+    modules = {row: _trained(model, out, data) for row, model in models.items()}
     inputs, classes = torch.from_numpy(data.inputs()), torch.from_numpy(data.labels)
     heats = {row: grad_cam(module, inputs, classes) for row, module in modules.items()}
     rows = {row: (evaluate(modules[row], data).accuracy or 0.0, concentration(heats[row])) for row in heats}

@@ -29,9 +29,9 @@ class Curve:
 def curves(done: Sequence[Done]) -> list[Curve]:
     """A curve per cell, over the rounds that were tested."""
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
-    for one in done:
-        by_round = found.setdefault((one.run.cell.row, one.run.cell.column), {})
-        for record in one.history if not one.failure else ():
+    for finished in done:
+        by_round = found.setdefault((finished.run.cell.row, finished.run.cell.column), {})
+        for record in finished.history if not finished.failure else ():
             if record.test_accuracy is not None:
                 by_round.setdefault(record.round, []).append(record.test_accuracy)
     return [Curve(row, column, _points(by_round)) for (row, column), by_round in found.items() if by_round]
@@ -39,7 +39,7 @@ def curves(done: Sequence[Done]) -> list[Curve]:
 
 def _points(by_round: Mapping[int, Sequence[float]]) -> tuple[tuple[int, Spread], ...]:
     spreads = ((number, spread(values)) for number, values in sorted(by_round.items()))
-    return tuple((number, one) for number, one in spreads if one is not None)
+    return tuple((number, point) for number, point in spreads if point is not None)
 
 
 def curve_records(found: Sequence[Curve]) -> list[dict[str, Any]]:
@@ -49,12 +49,12 @@ def curve_records(found: Sequence[Curve]) -> list[dict[str, Any]]:
             "row": curve.row,
             "column": curve.column,
             "round": number,
-            "mean": f"{one.mean:.5f}",
-            "std": "" if one.deviation is None else f"{one.deviation:.5f}",
-            "seeds": one.count,
+            "mean": f"{point.mean:.5f}",
+            "std": "" if point.deviation is None else f"{point.deviation:.5f}",
+            "seeds": point.count,
         }
         for curve in found
-        for number, one in curve.points
+        for number, point in curve.points
     ]
 
 
@@ -98,8 +98,8 @@ def _panel(axis: Any, column: str, found: Sequence[Curve], rows: Sequence[str]) 
         index = rows.index(curve.row)
         colour, dashes = COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
         numbers = [number for number, _ in curve.points]
-        means = [100 * one.mean for _, one in curve.points]
-        band = [100 * (one.deviation or 0.0) for _, one in curve.points]
+        means = [100 * point.mean for _, point in curve.points]
+        band = [100 * (point.deviation or 0.0) for _, point in curve.points]
         low = [mean - width for mean, width in zip(means, band, strict=True)]
         high = [mean + width for mean, width in zip(means, band, strict=True)]
         axis.fill_between(numbers, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -29,13 +29,13 @@ from edge_server.storage.provenance import Provenance
 
 def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None:
     """Write all of them into `out`, each whole."""
-    told = document(plan, findings, out, made)
+    report = document(plan, findings, out, made)
     files = {
         "results.json": results_json(plan, findings, made),
         "table.md": markdown(plan, findings, made),
         "table.csv": csv_text(findings.records),
-        "compare.html": html_page(told),
-        "compare.md": markdown_page(told),
+        "compare.html": html_page(report),
+        "compare.md": markdown_page(report),
     }
     for name, text in files.items():
         write_synced(out / name, text.encode())
@@ -61,8 +61,8 @@ def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
 def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
     """The tables with their notes and where they come from."""
     parts = [f"# {plan.experiment.title}", _heading(plan), *(f"- {note}" for note in _remarks(findings))]
-    for one in findings.tables:
-        parts += ["", f"## {one.caption}", "", markdown_table(one)]
+    for shown in findings.tables:
+        parts += ["", f"## {shown.caption}", "", markdown_table(shown)]
     parts += [f"\n![{name}]({name})" for name in findings.pictures]
     return "\n".join([*parts, "", f"Made by `{made.command}` on {_origin(made)}.", ""])
 
@@ -94,11 +94,11 @@ def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Doc
 
 def _facts(plan: Plan, made: Provenance) -> tuple[tuple[str, str], ...]:
     seeds = ", ".join(map(str, plan.seeds))
-    told = () if plan.experiment.kind == "sizes" else (("seeds", f"{seeds} (mean ± standard deviation)"),)
+    spread = () if plan.experiment.kind == "sizes" else (("seeds", f"{seeds} (mean ± standard deviation)"),)
     return (
         ("what", plan.experiment.reproduces or "recipes compared"),
         ("scale", plan.scale),
-        *told,
+        *spread,
         ("begun", made.date),
     )
 
@@ -118,7 +118,7 @@ def _differences(plan: Plan) -> Block:
     found = differing([first[row].table for row in rows])
     if not found:
         return Paragraph("The rows' federation files are the same.")
-    # A row of this table is a row of the results: there may be more of them than fit beside each other.
+    # Rows are those of the results, since columns for each would not fit the page.
     lines = [
         [words(row), *(words(values[index]) for values in found.values())] for index, row in enumerate(rows)
     ]
@@ -127,8 +127,8 @@ def _differences(plan: Plan) -> Block:
 
 def _heading(plan: Plan) -> str:
     seeds = ", ".join(str(seed) for seed in plan.seeds)
-    told = "" if plan.experiment.kind == "sizes" else f", seeds {seeds} (mean ± standard deviation)"
-    return f"{plan.experiment.reproduces or 'Recipes compared'}. Scale {plan.scale}{told}.\n"
+    seeds_text = "" if plan.experiment.kind == "sizes" else f", seeds {seeds} (mean ± standard deviation)"
+    return f"{plan.experiment.reproduces or 'Recipes compared'}. Scale {plan.scale}{seeds_text}.\n"
 
 
 def _remarks(findings: Findings) -> list[str]:

@@ -28,7 +28,7 @@ class Simulate(Protocol):
 
 
 class Progress(Protocol):
-    """Whoever shows how far the runs are."""
+    """Displays the progress of the runs."""
 
     def begin(self, number: int, count: int, run: Run) -> Watcher:
         """A run begins; the answer watches it."""
@@ -65,7 +65,7 @@ def run_all(
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Run what is missing, resume what was cut off; a run that fails is told and the others go on.
+    """Run the missing runs and resume interrupted ones; a failed run is reported and the others continue.
 
     Raises `ConfigError` before anything runs when `out` holds runs of other settings.
     """

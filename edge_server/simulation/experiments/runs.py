@@ -20,7 +20,7 @@ CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
     """Run what is missing, and tell what all runs found; the curves are written into `out`."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress)
-    sizes = {one.run.folder: mean_parameters(one.run.cell.config()) for one in outcome.done}
+    sizes = {finished.run.folder: mean_parameters(finished.run.cell.config()) for finished in outcome.done}
     found = results(plan, outcome.done, sizes)
     return Findings(
         tables=tuple(comparison_tables(found)),
@@ -29,7 +29,9 @@ def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) 
         pictures=_curves(plan, out, outcome.done),
         charts=accuracy_charts(outcome.done),
         notes=plan.notes,
-        failures=tuple(f"{_name(one)}: {one.failure}" for one in outcome.done if one.failure),
+        failures=tuple(
+            f"{_name(finished)}: {finished.failure}" for finished in outcome.done if finished.failure
+        ),
         interrupted=outcome.interrupted,
     )
 
@@ -51,7 +53,7 @@ def accuracy_charts(done: Sequence[Done]) -> tuple[Chart, ...]:
 
     by_column: dict[str, list[Series]] = {}
     for curve in curves(done):
-        points = tuple((number, one.mean) for number, one in curve.points)
+        points = tuple((number, point.mean) for number, point in curve.points)
         by_column.setdefault(curve.column, []).append(Series(curve.row, points))
     return tuple(
         Chart(f"accuracy-{number}", f"Test accuracy, {column}", "accuracy (%)", tuple(series), percent)

@@ -40,7 +40,7 @@ def test_defaults_are_taken_and_no_file_is_replaced(
     assert main(["init", str(path), "--yes"]) == 0
     before = path.read_text()
     assert main(["init", str(path), "--yes"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists: name another file" in capsys.readouterr().err
     assert path.read_text() == before
     assert main(["init", str(path), "--yes", "--force"]) == 0
 
