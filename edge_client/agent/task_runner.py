@@ -14,7 +14,7 @@ from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
 from edge_client.compression.uplink import encode_answer
 from edge_client.inference import installed_model
-from edge_client.pruning.submodel_cache import SubModels
+from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import count_macs, parameter_count, trained_since
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.evaluation import evaluate
@@ -33,7 +33,7 @@ def do_training(
     *,
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
-    sub_models: SubModels | None = None,
+    sub_models: SubModelCache | None = None,
     recorder: Recorder | None = None,
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
@@ -45,7 +45,7 @@ def do_training(
     with _received(task, context) as (channel_map, received):
         work, data = context.work or OWN, context.data.as_the_server_says(task)
         work.check(task)
-        module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
+        module = (sub_models or SubModelCache()).get(task.model, task.spec, channel_map, received["model"])
         job = TrainingJob(
             task,
             task.training,
@@ -92,7 +92,7 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
 
     with _received(task, context) as (channel_map, received):
         data = context.data.as_the_server_says(task)
-        module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
+        module = SubModelCache().get(task.model, task.spec, channel_map, received["model"]).eval()
     report = export_onnx(
         module,
         installed_model.begin(context.models),

@@ -168,9 +168,9 @@ class Worker:
     def _kept_networks(self) -> Any:
         """A cache of networks: initial weights, which are overwritten anyway, take time to draw."""
         if self._sub_models is None:
-            from edge_client.pruning.submodel_cache import SubModels
+            from edge_client.pruning.submodel_cache import SubModelCache
 
-            self._sub_models = SubModels()
+            self._sub_models = SubModelCache()
         return self._sub_models
 
 

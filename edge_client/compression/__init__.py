@@ -1,1 +1,1 @@
-"""How updates and models are made small: pieces that a recipe names, and the one form that they give."""
+"""Codecs that make updates and models small, and the encoded form."""

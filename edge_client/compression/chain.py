@@ -1,4 +1,4 @@
-"""A strategy's up-link codecs, as it names them, and what they make of an update together."""
+"""The up-link codecs that a strategy names, applied to updates as a chain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from edge_client.compression.decoding import (
     is_coded,
 )
 from edge_client.compression.quantization import Fp16, Int8, NumberCodec, draw
-from edge_client.compression.radix_packing import BYTE, in_bytes, per_byte, row_bytes
+from edge_client.compression.radix_packing import BYTE, pack_codes, per_byte, row_bytes
 from edge_client.compression.sparse import Sparse, TopK, column_type, to_sparse
 from edge_client.compression.zstd import Zstd
 from edge_client.system.plugins import Registry
@@ -39,7 +39,7 @@ from schemas.tensors.files import write_tensors
 
 @dataclass(frozen=True)
 class Delta:
-    """What is trained minus what was received: an update is that anyway, and naming it only says so."""
+    """Trained minus received: every update is such a difference; the name only states it."""
 
 
 CODECS: Registry[Callable[..., Any]] = Registry(
@@ -52,53 +52,52 @@ CODECS: Registry[Callable[..., Any]] = Registry(
         "zstd": Zstd,
     },
 )
-"""In the order in which they may be named: what is chosen, how it is written, how that is packed."""
+"""In the order in which they may be named: selection, number format, compression."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The codecs of one strategy; without any an update is float32, as it was trained."""
+    """The codecs of a strategy; without any, an update is sent in float32."""
 
-    thin: TopK | None = None
+    sparsifier: TopK | None = None
     number: NumberCodec | None = None
     pack: Zstd | None = None
 
     @property
     def lossy(self) -> bool:
-        """Whether numbers change on their way."""
-        return self.thin is not None or self.number is not None
+        """Whether encoding changes numbers."""
+        return self.sparsifier is not None or self.number is not None
 
     @property
     def digits(self) -> int | None:
-        """The levels of codes that share bytes; None where each number has its own."""
-        if self.thin is not None or not isinstance(self.number, Int8):
+        """The levels of codes that share bytes; None if each number has its own bytes."""
+        if self.sparsifier is not None or not isinstance(self.number, Int8):
             return None
         return self.number.levels if per_byte(self.number.levels) > 1 else None
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The groups sent with `model`, with an array for each parameter that is encoded."""
+        """The groups sent with `model`, with an array for each encoded parameter."""
         scaled = (SCALES,) if self.number is not None and self.number.scaled else ()
         sharing = (DIGITS,) if self.digits is not None else ()
-        return (*scaled, SHAPES, COUNTED, COLUMNS) if self.thin is not None else (*scaled, *sharing)
+        return (*scaled, SHAPES, COUNTED, COLUMNS) if self.sparsifier is not None else (*scaled, *sharing)
 
     def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> Encoded:
-        """The groups that stand for the group `model`, made when they are asked for.
+        """Encode the group `model`; arrays are computed when they are read.
 
-        `seed` decides how numbers are rounded, without one to the nearest. `residual` is what earlier rounds
-        have left unsent.
+        Without a `seed`, numbers are rounded to the nearest. `residual` is what earlier rounds left unsent.
         """
-        if self.thin is not None:
-            return _thinned(self, self.thin, arrays, seed, residual or {})
+        if self.sparsifier is not None:
+            return _sparsified(self, self.sparsifier, arrays, seed, residual or {})
         groups = in_codes(self.number, arrays, seed)
-        return Encoded(groups if self.digits is None else _sharing(groups, self.digits))
+        return Encoded(groups if self.digits is None else _packed(groups, self.digits))
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
-        """Write the tensors of a blob and return its digest."""
+        """Write the tensors of a blob; returns its digest."""
         return self.pack.write(file, arrays) if self.pack else write_tensors(file, arrays)
 
     def most_bytes(self, shape: tuple[int, ...]) -> int:
-        """The most bytes of a parameter of this shape, including scales and counts."""
+        """The maximum bytes of a parameter of this shape, including scales and counts."""
         size = math.prod(shape)
         if not self.lossy or not is_coded(shape):
             return FLOAT.itemsize * size
@@ -106,23 +105,23 @@ class Chain:
             held = shape[0] * row_bytes(size // shape[0], self.digits)
             return held + SCALE_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * (1 + len(shape))
         each = self.number.dtype.itemsize if self.number else FLOAT.itemsize
-        beside = SCALE_TYPE.itemsize * shape[0] if self.number and self.number.scaled else 0
-        if self.thin is not None:
-            each, size = each + column_type(shape).itemsize, self.thin.count(size)
-            beside += COUNT_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * len(shape)
-        return each * size + beside
+        extra = SCALE_TYPE.itemsize * shape[0] if self.number and self.number.scaled else 0
+        if self.sparsifier is not None:
+            each, size = each + column_type(shape).itemsize, self.sparsifier.count(size)
+            extra += COUNT_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * len(shape)
+        return each * size + extra
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Groups to send in the place of `model`, and what of it is left for the next round, if that counts."""
+    """The groups that replace `model`, and the residual to add in the next round if this update counts."""
 
     groups: Groups
     residual: Arrays = field(default_factory=dict)
 
 
 def make_chain(named: Iterable[Component]) -> Chain:
-    """The codecs of these components; raises `ConfigError` for unknown names, options and orders."""
+    """The chain of these components; raises `ConfigError` for unknown names or options, or a wrong order."""
     made = make_codecs(named, CODECS, "uplink")
     return Chain(made.get("top-k"), made.get("fp16", made.get("int8")), made.get("zstd"))
 
@@ -130,11 +129,11 @@ def make_chain(named: Iterable[Component]) -> Chain:
 def make_codecs(
     named: Iterable[Component], codecs: Mapping[str, Callable[..., Any]], key: str
 ) -> dict[str, Any]:
-    """These codecs by name, in the order of `codecs`; raises `ConfigError` as `make_chain`."""
+    """The named codecs of the table `codecs`; raises `ConfigError` as `make_chain`."""
     named = list(named)
-    made = {piece.name: _make(piece, codecs, key) for piece in named}
+    made = {component.name: _make(component, codecs, key) for component in named}
     order = list(codecs)
-    ranks = [order.index(piece.name) for piece in named]
+    ranks = [order.index(component.name) for component in named]
     if len(made) != len(named):
         raise ConfigError(f"{key}: a codec is named twice: name it once")
     if ranks != sorted(ranks):
@@ -146,9 +145,9 @@ def make_codecs(
 
 
 def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> dict[str, Arrays]:
-    """The groups `model`, a code in the place of each number, and what codes need; made when asked for.
+    """The group `model` with codes instead of numbers, and the scales; computed when read.
 
-    Rows and columns of it may still be cut out, as those of the parameters may. `seed` as in `Chain.encode`.
+    Rows and columns may be sliced like those of the parameters. `seed` as in `Chain.encode`.
     """
     if number is None:
         return {MODEL: arrays}
@@ -161,22 +160,22 @@ def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> di
     return {MODEL: ComputedArrays(types, make), **({SCALES: scales} if scales else {})}
 
 
-def _make(piece: Component, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
-    codec = codecs.get(piece.name)
+def _make(component: Component, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
+    codec = codecs.get(component.name)
     if codec is None:
-        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, codecs)}")
+        raise ConfigError(f"{key}: unknown codec '{component.name}'{nearest(component.name, codecs)}")
     options = set(getattr(codec, "__dataclass_fields__", {}))
-    for option in piece.options.keys() - options:
+    for option in component.options.keys() - options:
         hint = nearest(kebab(option), map(kebab, options))
-        raise ConfigError(f"{key}: codec '{piece.name}' has no option '{kebab(option)}'{hint}")
+        raise ConfigError(f"{key}: codec '{component.name}' has no option '{kebab(option)}'{hint}")
     try:
-        return codec(**piece.options)
+        return codec(**component.options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{key}: codec '{piece.name}': {error}") from error
+        raise ConfigError(f"{key}: codec '{component.name}': {error}") from error
 
 
-def _sharing(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
-    """The same groups with several codes in each byte of `model`."""
+def _packed(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
+    """The groups with several codes in each byte of `model`."""
     codes = groups[MODEL]
     kinds = {name: kind_of(codes, name) for name in codes}
     widths = {name: math.prod(shape[1:]) for name, (_, shape) in kinds.items() if is_coded(shape)}
@@ -186,22 +185,26 @@ def _sharing(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
         if name not in widths:
             return rows_of(codes, name, start, stop)
         made = np.empty((stop - start, held[name][1][1]), BYTE)
-        # Of a byte's codes each was a float32, and those are to stay in a processor's caches.
+        # In blocks: the float32 numbers of a block fit into the processor's caches.
         for begin, end in blocks((kinds[name][0], (stop - start, widths[name]))):
             rows = rows_of(codes, name, start + begin, start + end)
-            made[begin:end] = in_bytes(rows.reshape(end - begin, widths[name]), levels)
+            made[begin:end] = pack_codes(rows.reshape(end - begin, widths[name]), levels)
         return made
 
-    stated = {name: np.array([levels, *kinds[name][1]], SHAPE_TYPE) for name in widths}
-    return {**groups, MODEL: ComputedArrays({**kinds, **held}, make), **({DIGITS: stated} if stated else {})}
+    described = {name: np.array([levels, *kinds[name][1]], SHAPE_TYPE) for name in widths}
+    return {
+        **groups,
+        MODEL: ComputedArrays({**kinds, **held}, make),
+        **({DIGITS: described} if described else {}),
+    }
 
 
 def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:
-    """The step of every row of every parameter, if there are steps."""
+    """The scale of each row of every encoded parameter; empty for codecs without scales."""
     if not isinstance(number, Int8):
         return {}
     return {
-        name: np.concatenate([number.scales(rows_of(arrays, name, *piece)) for piece in blocks(kind)])
+        name: np.concatenate([number.scales(rows_of(arrays, name, *block)) for block in blocks(kind)])
         for name, kind in kinds.items()
         if is_coded(kind[1])
     }
@@ -219,10 +222,10 @@ def _codes(
     rows = rows_of(arrays, name, start, stop)
     if not is_coded(kind_of(arrays, name)[1]):
         return rows
-    return _written(number, name, rows, scales.get(name, _NONE)[start:stop], seed, start)
+    return _encode_rows(number, name, rows, scales.get(name, _NONE)[start:stop], seed, start)
 
 
-def _written(
+def _encode_rows(
     number: NumberCodec, name: str, rows: Array, scales: Array, seed: int | None, start: int
 ) -> AnyArray:
     if seed is None or not number.scaled:
@@ -233,35 +236,37 @@ def _written(
 _NONE, _HALF = np.zeros(0, np.float32), np.array(0.5, np.float32)
 
 
-def _thinned(chain: Chain, thin: TopK, arrays: Arrays, seed: int | None, residual: Arrays) -> Encoded:
-    """The largest numbers, one parameter at a time; what they are decoded to is what is not left."""
+def _sparsified(
+    chain: Chain, sparsifier: TopK, arrays: Arrays, seed: int | None, residual: Arrays
+) -> Encoded:
+    """Encode the largest numbers of each parameter; the residual is the input minus the decoded result."""
     groups: dict[str, dict[str, AnyArray]] = {MODEL: {}}
-    left: dict[str, Array] = {}
+    unsent: dict[str, Array] = {}
     for name in arrays:
         array = arrays[name]
         if not is_coded(array.shape):
             groups[MODEL][name] = array
             continue
         whole = array + residual[name] if name in residual else array
-        for group, part in _parts(chain.number, name, thin.thinned(whole), seed).items():
+        for group, part in _parts(chain.number, name, sparsifier.sparsified(whole), seed).items():
             groups.setdefault(group, {})[name] = part
-        one = {group: {name: parts[name]} for group, parts in groups.items() if name in parts}
-        # What is not finite is left as no number at all: such an update never counts.
+        encoded = {group: {name: parts[name]} for group, parts in groups.items() if name in parts}
+        # The residual of an infinite number is NaN; an update with such a number never counts.
         with np.errstate(invalid="ignore"):
-            left[name] = whole - decoded(one)[MODEL][name]
-    return Encoded(groups, left)
+            unsent[name] = whole - decoded(encoded)[MODEL][name]
+    return Encoded(groups, unsent)
 
 
-def _parts(number: NumberCodec | None, name: str, thinned: Array, seed: int | None) -> dict[str, AnyArray]:
-    """One sparse parameter, by group."""
-    scales = number.scales(thinned) if isinstance(number, Int8) else None
-    codes = thinned
+def _parts(number: NumberCodec | None, name: str, sparsified: Array, seed: int | None) -> dict[str, AnyArray]:
+    """The arrays of a sparse parameter by group."""
+    scales = number.scales(sparsified) if isinstance(number, Int8) else None
+    codes = sparsified
     if number is not None:
-        codes = _written(number, name, thinned, _NONE if scales is None else scales, seed, 0)
+        codes = _encode_rows(number, name, sparsified, _NONE if scales is None else scales, seed, 0)
     sparse: Sparse = to_sparse(codes)
     parts = {
         MODEL: sparse.values,
-        SHAPES: np.array(thinned.shape, SHAPE_TYPE),
+        SHAPES: np.array(sparsified.shape, SHAPE_TYPE),
         COUNTED: sparse.counts,
         COLUMNS: sparse.columns,
     }

@@ -1,17 +1,17 @@
-"""What an encoded update looks like, and how it is read: a row at a time, by what it says of itself.
+"""The format of an encoded update, and its decoder, which reads blocks of rows.
 
-The group `model` holds codes in the place of numbers; what they need beside them are groups of their own:
+The group `model` holds codes instead of numbers; further groups hold what decoding needs:
 
-    model          float32, float16 or int8 like the parameter; of a sparse one its values [N]; or bytes
+    model          float32, float16 or int8 of the parameter's shape; the values [N] of a sparse one; or bytes
                    uint8 [R, B] that hold several codes each
-    model.scales   float32 [R]: what the codes of each row are to be multiplied by
-    model.digits   uint32: the levels of codes that share bytes, and then the axes (`digits`)
-    model.shapes   uint32: the axes of a sparse parameter
-    model.counts   uint32 [R]: how many numbers each row of it has
-    model.columns  the smallest unsigned type [N]: where in their rows (`sparse`)
+    model.scales   float32 [R]: the factor of the codes of each row
+    model.digits   uint32: the levels of codes that share bytes, then the shape of the parameter
+    model.shapes   uint32: the shape of a sparse parameter
+    model.counts   uint32 [R]: the number of values in each row of a sparse parameter
+    model.columns  smallest unsigned type [N]: the columns of the values in their rows (`sparse`)
 
-A parameter of fewer than two axes (offsets, gains, running statistics) is always float32: there are few of
-them, and a variance that is off may fall below 0.
+A parameter of fewer than two axes (biases, gains, running statistics) is always float32: it is small, and an
+error might make a variance negative.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_client.compression.quantization import floats_of
-from edge_client.compression.radix_packing import codes_in
+from edge_client.compression.radix_packing import unpack_codes
 from edge_client.compression.sparse import COUNTS, Sparse, to_dense
 from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
@@ -37,14 +37,14 @@ FLOAT = np.dtype("<f4")
 
 
 def is_coded(shape: tuple[int, ...]) -> bool:
-    """Whether a parameter of this shape is encoded at all."""
+    """Whether parameters of this shape are encoded."""
     return len(shape) >= 2 and math.prod(shape) > 0
 
 
 def decoded(groups: Groups) -> Groups:
-    """The groups of an update as they were meant, `model` made when it is asked for.
+    """The groups of an update with a decoded `model`, computed when read.
 
-    Of an unchecked one, reading may raise anything.
+    Reading an update that was not validated may raise any exception.
     """
     encoded = MODEL in groups and (
         any(part in groups for part in PARTS)
@@ -56,7 +56,7 @@ def decoded(groups: Groups) -> Groups:
 
 
 class Decoded(LazyArrays):
-    """The float32 parameters that encoded groups stand for."""
+    """The decoded float32 parameters of encoded groups."""
 
     def __init__(self, groups: Groups) -> None:
         self._codes: Arrays = groups[MODEL]
@@ -70,25 +70,23 @@ class Decoded(LazyArrays):
         }
 
     def kind(self, name: str) -> Kind:
-        """Of the parameter."""
         if name in self._digits:
             return FLOAT, self._digits[name].shape
         return FLOAT, self._sparse[name] if name in self._sparse else kind_of(self._codes, name)[1]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Decoded now."""
         codes = self._dense(name, start, stop) if name in self._sparse else self._whole(name, start, stop)
         if name not in self._scales:
             return floats_of(codes)
         scales = rows_of(self._scales, name, start, stop)
-        # In two steps: numpy multiplies unlike types at half the speed.
+        # In two steps: numpy multiplies different types at half the speed.
         numbers = codes.astype(FLOAT)
         with np.errstate(over="ignore", invalid="ignore"):
             numbers *= scales.reshape(-1, *[1] * (codes.ndim - 1))
         return numbers
 
     def is_scaled(self, name: str) -> bool:
-        """Whether rows are just codes times the scale of each row."""
+        """Whether a row is its codes times its scale."""
         return name not in self._sparse and name in self._scales
 
     def coded(self, name: str, start: int, stop: int) -> tuple[AnyArray, AnyArray]:
@@ -100,7 +98,7 @@ class Decoded(LazyArrays):
         if name not in self._digits:
             return codes
         levels, shape = self._digits[name]
-        return codes_in(codes, levels, math.prod(shape[1:])).reshape(len(codes), *shape[1:])
+        return unpack_codes(codes, levels, math.prod(shape[1:])).reshape(len(codes), *shape[1:])
 
     def _dense(self, name: str, start: int, stop: int) -> AnyArray:
         counts, shape = self._counts[name], self._sparse[name]
@@ -117,18 +115,17 @@ class Decoded(LazyArrays):
 
 
 class Digits(NamedTuple):
-    """Codes that share bytes: how many levels they have, and the shape of their parameter."""
+    """Codes that share bytes: their levels, and the shape of the parameter."""
 
     levels: int
     shape: tuple[int, ...]
 
 
-def digits_of(stated: AnyArray) -> Digits:
-    """What an array of levels and axes states."""
-    levels, *axes = shape_of(stated)
+def digits_of(array: AnyArray) -> Digits:
+    """Parse an array of levels and shape."""
+    levels, *axes = shape_of(array)
     return Digits(levels, tuple(axes))
 
 
 def shape_of(axes: AnyArray) -> tuple[int, ...]:
-    """The shape that an array of axes states."""
     return tuple(int(size) for size in axes.reshape(-1))

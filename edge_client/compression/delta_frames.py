@@ -1,12 +1,11 @@
-"""A model in frames, as a film is sent: one that is whole, then what changes from each to the next.
+"""A model as frames: a whole model, then a delta from each model version to the next.
 
-A frame is the groups of an encoded model (`form`). In one of changes the numbers of a parameter are to be
-added to those before, encoded as the codecs say. Where no codec changes numbers, and in parameters of fewer
-than two axes always, it has uint32 in their place: how far their bits, read as whole numbers, are from those
-before, modulo 2^32; so nothing is lost, and bits that stay are zeros.
+A frame is the groups of an encoded model (`decoding`). The codecs encode the numbers of a delta. Without a
+number codec, and in parameters of fewer than two axes, a delta is uint32: the difference of the bit patterns
+modulo 2^32, which is lossless, with zeros for unchanged numbers.
 
-What is off in one frame is part of what the next one has to change: errors do not add up. Both sides add the
-same float32 numbers in the same order, so that the server knows to the bit what devices have.
+The next delta corrects the error of the last one, so errors do not add up. Both sides add the same float32
+numbers in the same order, so the server knows the devices' models exactly.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from schemas.tensors.blobs import Arrays, Groups
 
 BITS = np.dtype("<u4")
 CODES = (BITS, FLOAT, np.dtype("<f2"), np.dtype("i1"))
-"""What stands for the numbers of a frame of changes."""
+"""The types of codes in a delta."""
 NEAR = 0.25
-"""Of the sum of squares: two models that are further apart have little in common."""
+"""Share of the sum of squares up to which a delta is worth sending."""
 
 
 def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Groups:
-    """The frame that makes `params` of `before`, made when it is asked for."""
+    """The delta from `before` to `params`, computed when read."""
     kinds = {name: kind_of(params, name) for name in params}
     coded = {name: kind for name, kind in kinds.items() if number is not None and is_coded(kind[1])}
-    encoded = in_codes(number, ComputedArrays(coded, partial(_less, params, before)), None)
+    encoded = in_codes(number, ComputedArrays(coded, partial(_difference, params, before)), None)
     types = {
         name: kind_of(encoded[MODEL], name) if name in coded else (BITS, shape)
         for name, (_, shape) in kinds.items()
@@ -58,22 +57,22 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
 
 
 def near(params: Arrays, before: Arrays) -> bool:
-    """Whether the change from `before` is small compared with the model; False if a number is not finite."""
+    """Whether the delta from `before` is small compared with the model; False if a number is not finite."""
     if {name: kind_of(params, name) for name in params} != {name: kind_of(before, name) for name in before}:
         return False
     whole = change = 0.0
     for name in params:
-        for piece in blocks(kind_of(params, name)):
+        for block in blocks(kind_of(params, name)):
             with np.errstate(over="ignore", invalid="ignore"):
-                whole += _squares(rows_of(params, name, *piece))
-                change += _squares(_less(params, before, name, *piece))
+                whole += _squares(rows_of(params, name, *block))
+                change += _squares(_difference(params, before, name, *block))
     return change <= NEAR * whole < np.inf
 
 
 def added_up(frames: Sequence[Groups]) -> Groups:
-    """What frames, the whole one first, come to: their sum as `model`, the other groups of the last.
+    """The sum of frames, the whole model first, as `model`, with the other groups of the last frame.
 
-    Arrays are made when they are asked for; raises `PeerError` for frames that do not fit each other.
+    Arrays are computed when read; raises `PeerError` for frames that do not fit each other.
     """
     model = decoded(frames[0])[MODEL]
     for frame in frames[1:]:
@@ -83,7 +82,7 @@ def added_up(frames: Sequence[Groups]) -> Groups:
 
 
 class _Changed(KnownArrays):
-    """The parameters after a frame of changes."""
+    """The parameters after a delta."""
 
     def __init__(self, before: Arrays, frame: Groups) -> None:
         if MODEL not in frame or set(frame[MODEL]) != set(before):
@@ -100,7 +99,6 @@ class _Changed(KnownArrays):
                 raise PeerError(f"a frame's scales do not fit '{name}'")
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Changed now."""
         if kind_of(self._codes, name)[0] == BITS:
             changed = _bits(self._before, name, start, stop) + rows_of(self._codes, name, start, stop)
             return np.asarray(changed).view(FLOAT)
@@ -109,7 +107,7 @@ class _Changed(KnownArrays):
             return np.asarray(rows_of(self._before, name, start, stop) + numbers)
 
 
-def _less(params: Arrays, before: Arrays, name: str, start: int, stop: int) -> AnyArray:
+def _difference(params: Arrays, before: Arrays, name: str, start: int, stop: int) -> AnyArray:
     return np.asarray(rows_of(params, name, start, stop) - rows_of(before, name, start, stop))
 
 

@@ -1,4 +1,4 @@
-"""A strategy's down-link codecs, as it names them: what becomes of models on their way to devices."""
+"""The down-link codecs that a strategy names, for models on their way to devices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from schemas.strategy import Component
 
 @dataclass(frozen=True)
 class Differences:
-    """Only what has changed since the model before; of every `every` models one is sent whole.
+    """Send deltas; one of `every` model versions is sent whole.
 
-    A device that has missed some fetches these too: `every` is what one that has nothing may have to fetch.
+    A device also fetches the deltas that it missed: a new device fetches at most `every` frames.
     """
 
     every: int = 10
@@ -34,12 +34,12 @@ DOWNLINK: Mapping[str, Callable[..., Any]] = {
     "int8": Int8,
     "zstd": Zstd,
 }
-"""In the order in which they may be named. None leaves numbers out: a model needs them all."""
+"""In the order in which they may be named. No codec leaves numbers out: a model needs all."""
 
 
 @dataclass(frozen=True)
-class Down:
-    """The codecs of one strategy; without any a model is sent whole, in float32."""
+class DownlinkCodecs:
+    """The down-link codecs of a strategy; without any, models are sent whole in float32."""
 
     delta: Differences | None = None
     number: NumberCodec | None = None
@@ -47,17 +47,16 @@ class Down:
 
     @property
     def whole(self) -> NumberCodec | None:
-        """How the numbers of a whole model are written: few levels are enough for differences alone."""
+        """The number codec of whole models, with all levels: few levels suffice only for deltas."""
         return Int8() if self.delta and isinstance(self.number, Int8) else self.number
 
 
-def make_downlink(named: Iterable[Component]) -> Down:
-    """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
+def make_downlink(named: Iterable[Component]) -> DownlinkCodecs:
+    """The codecs of these components; raises `ConfigError` for unknown names or options, or a wrong order."""
     named = list(named)
-    for piece in named:
-        if piece.name not in DOWNLINK:
-            raise ConfigError(
-                f"downlink: no codec of models is '{piece.name}'{nearest(piece.name, DOWNLINK)}"
-            )
+    for component in named:
+        if component.name not in DOWNLINK:
+            hint = nearest(component.name, DOWNLINK)
+            raise ConfigError(f"downlink: no codec of models is '{component.name}'{hint}")
     made = make_codecs(named, DOWNLINK, "downlink")
-    return Down(made.get("delta"), made.get("fp16", made.get("int8")), made.get("zstd"))
+    return DownlinkCodecs(made.get("delta"), made.get("fp16", made.get("int8")), made.get("zstd"))

@@ -1,9 +1,8 @@
-"""A state in layers, as in scalable video: what the smallest sub-model holds, then what each larger one adds.
+"""A state in increments, like scalable video: the smallest sub-model, then what each larger one adds.
 
-A layer is a blob of parameter groups. It says itself which sub-model it completes (group `spec+`). An array
-is left out where it is that of the smaller sub-model; is in the group `{group}+`, flat, row by row, where
-only its values outside the smaller one's are sent; and is whole in its own group otherwise. So nothing is
-lost, whatever the groups' rules are and whatever the types.
+An increment ("layer" on the wire) is a blob of parameter groups; its group `spec+` names the sub-model that
+it completes. An array equal to the smaller sub-model's is omitted. If only the values outside the smaller
+array are sent, they are in the group `{group}+`, flat, row by row. Any other array is whole in its own group.
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ from schemas.tensors.blobs import FileGroups, Groups
 
 ADDED = "+"
 SPEC = "spec+"
-"""The group that says which channels a layer completes: a number per prefix, the indices of a list."""
+"""The group of the completed sub-model's channels: the length of a prefix, or a list of indices."""
 
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """What a sub-model holds: its groups, which may be lazy."""
+    """A sub-model and its groups, which may be lazy."""
 
     spec: SubModelSpec
     groups: Groups
 
 
 class Block(IndexSet):
-    """Where a smaller sub-model's array lies in a larger one's of `shape`."""
+    """The coordinates of a smaller sub-model's array in a larger one's of `shape`."""
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
-        """Where each row's added values begin among all that are added, and where they end."""
+        """The offset of each row's added values among all added values, and the end."""
         row = math.prod(self.shape[1:])
         counts = np.full(self.shape[0], row, np.intp)
         counts[self.axes[0]] = row - math.prod(self.sizes[1:])
         return np.concatenate([np.zeros(1, np.intp), np.cumsum(counts)])
 
     def is_added(self, start: int, stop: int) -> AnyArray:
-        """Of rows `start` to `stop - 1`, which values the smaller array lacks."""
+        """A mask of the values that the smaller array lacks in rows `start` to `stop - 1`."""
         return ~self.slice_rows(start, stop)[1].mask
 
 
 def block_of(
     layout: ParameterLayout, smaller: SubModelSpec, larger: SubModelSpec, *, shape: tuple[int, ...]
 ) -> Block | None:
-    """Where one sub-model's part of a parameter lies in another's, `shape`; None where it does not."""
+    """The block of a smaller sub-model in a larger one's array of `shape`; None if it is not nested."""
     if not layout.shape:
         return None
     small, large = submodel_index_set(layout, smaller), submodel_index_set(layout, larger)
@@ -68,21 +67,20 @@ def block_of(
         return None
     inner = []
     for axis, length in enumerate(layout.shape):
-        place = np.full(length, -1, np.intp)
-        place[large.axes[axis]] = np.arange(large.sizes[axis])
-        inner.append(as_slice(place[small.axes[axis]]))
-    if any((to_array(places) < 0).any() for places in inner):
+        positions = np.full(length, -1, np.intp)
+        positions[large.axes[axis]] = np.arange(large.sizes[axis])
+        inner.append(as_slice(positions[small.axes[axis]]))
+    if any((to_array(index) < 0).any() for index in inner):
         return None
     return Block(shape, tuple(inner))
 
 
 def spec_group(spec: SubModelSpec) -> dict[str, AnyArray]:
-    """A spec as arrays."""
     return {name: np.array(kept, np.int32) for name, kept in spec.kept.items()}
 
 
 def spec_of(layer: Groups) -> SubModelSpec:
-    """The sub-model that a layer completes; raises `PeerError` where it does not say so."""
+    """The sub-model that an increment completes; raises `PeerError` if it names none."""
     arrays = layer.get(SPEC, {})
     try:
         return SubModelSpec(kept={name: _kept(arrays[name]) for name in arrays})
@@ -95,17 +93,17 @@ def _kept(array: AnyArray) -> int | tuple[int, ...]:
 
 
 def first_holding(layer: Groups) -> Holding:
-    """What the first layer of a chain holds by itself."""
+    """The state in the first increment."""
     return Holding(spec_of(layer), {name: layer[name] for name in layer if name != SPEC})
 
 
 def assemble(smaller: Holding, layer: Groups, channel_map: ChannelMap) -> Holding:
-    """Put a layer around what the next smaller sub-model holds; arrays are made when they are asked for.
+    """Add an increment to the next smaller sub-model; arrays are computed when read.
 
-    Raises `PeerError` for a layer that does not fit.
+    Raises `PeerError` for an increment that does not fit.
     """
     spec = spec_of(layer)
-    if not all(one.fits(channel_map) for one in (smaller.spec, spec)):
+    if not all(held.fits(channel_map) for held in (smaller.spec, spec)):
         raise PeerError("a layer is for channels that the network lacks")
     names = {*smaller.groups, *(name.removesuffix(ADDED) for name in layer if name != SPEC)}
     groups = {
@@ -137,7 +135,7 @@ def _blocks(
 
 
 class _Assembled(KnownArrays):
-    """One group: arrays that are whole in the layer, those that it adds to, and what was there before."""
+    """A group: arrays that are whole in the increment, arrays that it extends, and unchanged arrays."""
 
     def __init__(
         self,
@@ -155,7 +153,6 @@ class _Assembled(KnownArrays):
         super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Put together now."""
         if name not in self._blocks:
             return rows_of(self._whole if name in self._whole else self._smaller, name, start, stop)
         block = self._blocks[name]
@@ -169,10 +166,9 @@ class _Assembled(KnownArrays):
 
 
 def received_groups(task: Task, store: GroupStore, channel_map: ChannelMap) -> Groups:
-    """What a task's layers, unpacked in the store, come to; arrays are read when they are asked for.
+    """The state that a task's unpacked increments, or its blob `state`, add up to; read lazily.
 
-    A task without layers has its state in one piece, as blob `state`. A single frame is as it was encoded, of
-    several the sum is.
+    A single frame stays encoded; several frames are decoded and added.
     """
     if not task.layers:
         return FileGroups(store.path(task.blobs["state"].digest))

@@ -1,9 +1,9 @@
-"""Codes of few levels that share bytes: what a byte holds is a number whose digits are codes.
+"""Packs codes of few levels into bytes: the digits of a byte are codes.
 
-A code of `levels` has one of 2 levels + 1 values. As many digits of that base as fit stand in a byte: two up
-to 7 levels, three of 2, five of 1. A row's codes are cut into as many runs, and the first byte holds the
-first code of each, that of the first run as its highest digit. So rows are read with a few divisions of bytes
-that lie side by side, and whoever packs them (zstd) has fewer to look at, and no code that fills one alone.
+A code of `levels` has one of 2 levels + 1 values. A byte holds as many digits of that base as fit: two for 3
+to 7 levels, three for 2, five for 1. A row's codes are split into that many parts, and byte i holds the i-th
+code of each part, with the first part's as its highest digit. So a row is unpacked with a few divisions of
+contiguous bytes, and zstd has fewer bytes to compress.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BYTE = np.dtype("u1")
 
 
 def per_byte(levels: int) -> int:
-    """How many codes share a byte."""
+    """The number of codes in a byte."""
     count = 1
     while (2 * levels + 1) ** (count + 1) <= 256:
         count += 1
@@ -24,36 +24,36 @@ def per_byte(levels: int) -> int:
 
 
 def row_bytes(width: int, levels: int) -> int:
-    """Bytes that hold the codes of a row of this length."""
+    """The number of bytes for the codes of a row of `width`."""
     return -(-width // per_byte(levels))
 
 
 def largest_byte(levels: int) -> int:
-    """No byte of codes is larger."""
+    """The largest value of a byte of codes."""
     return int((2 * levels + 1) ** per_byte(levels)) - 1
 
 
-def in_bytes(codes: AnyArray, levels: int) -> AnyArray:
-    """The bytes [R, B] that hold int8 codes [R, W], none of which is beyond `levels`."""
+def pack_codes(codes: AnyArray, levels: int) -> AnyArray:
+    """Pack int8 codes [R, W] between -`levels` and `levels` into bytes [R, B]."""
     base, width = BYTE.type(2 * levels + 1), row_bytes(codes.shape[1], levels)
     held = np.zeros((len(codes), width), BYTE)
-    for run in range(per_byte(levels)):
-        digits = codes[:, run * width : (run + 1) * width].view(BYTE)
+    for part in range(per_byte(levels)):
+        digits = codes[:, part * width : (part + 1) * width].view(BYTE)
         held *= base
         held[:, : digits.shape[1]] += digits
-        # Of a run that is short the rest is zeros.
+        # The last part may be shorter; its missing codes are 0.
         held += BYTE.type(levels)
     return held
 
 
-def codes_in(held: AnyArray, levels: int, width: int) -> AnyArray:
-    """The int8 codes [R, `width`] that bytes [R, B] hold."""
+def unpack_codes(held: AnyArray, levels: int, width: int) -> AnyArray:
+    """Unpack bytes [R, B] into int8 codes [R, `width`]."""
     base = BYTE.type(2 * levels + 1)
     codes = np.empty((len(held), width), np.int8)
-    for run in reversed(range(per_byte(levels))):
+    for part in reversed(range(per_byte(levels))):
         rest = held // base
         digits = held - rest * base
-        into = codes[:, run * held.shape[1] : (run + 1) * held.shape[1]].view(BYTE)
+        into = codes[:, part * held.shape[1] : (part + 1) * held.shape[1]].view(BYTE)
         np.subtract(digits[:, : into.shape[1]], BYTE.type(levels), out=into)
         held = rest
     return codes

@@ -1,8 +1,7 @@
-"""The largest numbers of a parameter alone, written row by row as sparse matrices are (CSR).
+"""The largest numbers of a parameter in a compressed sparse row format (CSR).
 
-Per row how many there are [R], and for all of them their columns [N], each the distance from the one before
-it in its row (the first: from the row's begin), and their values [N]. A parameter of axes (R, ...) has R
-rows.
+A parameter of shape (R, ...) has R rows: the number of values per row [R], their columns [N], each as the
+distance from the previous one in its row (the first from 0), and the values [N].
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ COUNTS = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class TopK:
-    """The `share` of each parameter's numbers that are largest; what is left waits for the next round.
+    """The `share` of each parameter's numbers with the largest magnitudes.
 
-    Error feedback: the rest is added to the next update (Stich et al. 2018, Sparsified SGD with Memory).
+    Error feedback: the residual is added to the next update (Stich et al. 2018, Sparsified SGD with Memory).
     """
 
     share: float = 0.05
@@ -34,14 +33,14 @@ class TopK:
             raise ValueError(f"share is above 0 and at most 1, not {self.share}")
 
     def count(self, size: int) -> int:
-        """How many of `size` numbers are sent at most."""
+        """The maximum number of values sent of `size`."""
         return min(size, math.ceil(self.share * size))
 
-    def thinned(self, array: Array) -> Array:
-        """The array with all but its largest numbers 0; where numbers are equal the first are taken."""
+    def sparsified(self, array: Array) -> Array:
+        """The array with all but its largest numbers set to 0; of equal numbers the first are kept."""
         kept = self.count(array.size)
         flat = array.reshape(-1)
-        # A stable order of all would take longer than the training of a small network.
+        # Sorting all numbers would take longer than training a small network.
         size = np.abs(flat)
         least = np.partition(size, array.size - kept)[array.size - kept] if kept else np.inf
         chosen = size > least
@@ -54,7 +53,7 @@ class TopK:
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """The numbers of one parameter that are not 0."""
+    """The non-zero numbers of a parameter."""
 
     counts: AnyArray
     columns: AnyArray
@@ -62,12 +61,12 @@ class Sparse:
 
 
 def column_type(shape: tuple[int, ...]) -> np.dtype[np.unsignedinteger]:
-    """The smallest type that has the columns of a parameter of this shape."""
+    """The smallest unsigned type for the columns of a parameter of this shape."""
     return np.dtype(np.min_scalar_type(max(0, math.prod(shape[1:]) - 1))).newbyteorder("<")
 
 
 def to_sparse(array: AnyArray) -> Sparse:
-    """A parameter of two axes or more as its numbers that are not 0."""
+    """The non-zero numbers of a parameter of at least two axes."""
     rows = array.reshape(len(array), -1)
     row, column = np.nonzero(rows)
     counts = np.bincount(row, minlength=len(rows))
@@ -78,7 +77,7 @@ def to_sparse(array: AnyArray) -> Sparse:
 
 
 def to_dense(sparse: Sparse, shape: tuple[int, ...]) -> AnyArray:
-    """Rows of a parameter again, of this shape."""
+    """The dense rows, of this shape."""
     dense = np.zeros((shape[0], math.prod(shape[1:])), sparse.values.dtype)
     row = np.repeat(np.arange(shape[0]), sparse.counts)
     dense[row, columns_of(sparse)] = sparse.values
@@ -86,7 +85,7 @@ def to_dense(sparse: Sparse, shape: tuple[int, ...]) -> AnyArray:
 
 
 def columns_of(sparse: Sparse) -> NDArray[np.int64]:
-    """Where in its row each number stands [N]."""
+    """The column of each number in its row [N]."""
     passed = np.cumsum(sparse.columns, dtype=np.int64)
     first = _first(sparse.counts)
     before = passed[first] - sparse.columns[first].astype(np.int64)
@@ -94,7 +93,7 @@ def columns_of(sparse: Sparse) -> NDArray[np.int64]:
 
 
 def check_sparse(name: str, sparse: Sparse, shape: tuple[int, ...]) -> None:
-    """Raise `PeerError` unless this is such a parameter, columns ascending and in range."""
+    """Raise `PeerError` unless the counts match and the columns ascend and are in range."""
     if int(sparse.counts.sum(dtype=np.uint64)) != len(sparse.columns):
         raise PeerError(f"'{name}' has {len(sparse.columns)} columns, its rows count others")
     later = np.ones(len(sparse.columns), bool)
@@ -106,6 +105,6 @@ def check_sparse(name: str, sparse: Sparse, shape: tuple[int, ...]) -> None:
 
 
 def _first(counts: AnyArray) -> NDArray[np.int64]:
-    """Where the numbers of each row begin that has any."""
+    """The index of the first number of each row that is not empty."""
     ends = np.cumsum(counts, dtype=np.int64)
     return (ends - counts)[counts > 0]

@@ -1,4 +1,4 @@
-"""A task's unpacked blobs: temporary files that exist while the task runs."""
+"""Unpacks a task's blobs into temporary files."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from schemas.messages import Task
 
 
 class GroupStore(Protocol):
-    """Where the bytes of blobs are to be read."""
+    """Finds the files of blobs."""
 
     def path(self, digest: str) -> Path:
-        """The file with what the blob of that digest holds."""
+        """The file with the (unpacked) content of a blob."""
         ...
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A store's blobs, some of them unpacked into other files."""
+    """A store's blobs, some of which are unpacked into other files."""
 
     store: GroupStore
     files: Mapping[str, Path]
 
     def path(self, digest: str) -> Path:
-        """The other file, or else the blob itself."""
         return self.files.get(digest) or self.store.path(digest)
 
 
 @contextmanager
 def unpacked(task: Task, store: BlobStore) -> Iterator[GroupStore]:
-    """The blobs of a task with its packed layers unpacked, as long as the block lasts.
+    """The blobs of a task, with its packed layers unpacked until the block ends.
 
-    Raises `PeerError` for what is damaged, or comes to more bytes than the task says.
+    Raises `PeerError` for a damaged layer, or one that is larger than the task states.
     """
     sizes = {
         task.blobs[layer.blob].digest: layer.unpacked for layer in task.layers if layer.unpacked is not None
     }
-    who = f"{os.getpid()}.{threading.get_ident()}"
-    files = {digest: store.directory / f".unpacked-{digest}.{who}.part" for digest in sizes}
+    owner = f"{os.getpid()}.{threading.get_ident()}"
+    files = {digest: store.directory / f".unpacked-{digest}.{owner}.part" for digest in sizes}
     try:
         for digest, path in files.items():
             with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""What a device sends up of its answer, encoded as its task asks, and what it keeps of the rest."""
+"""Encodes a device's answer with its task's codecs, and keeps the residual."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 
 RESIDUAL = "residual"
-"""The group of what error feedback adds to the next update; it never leaves the device."""
+"""The group of the residual, which error feedback adds to the next update; it stays on the device."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sending:
-    """The groups to send, the codecs that write them, and what the device keeps, in global coordinates."""
+    """The groups to send, their codecs, and what the device keeps, in global coordinates."""
 
     groups: Groups
     chain: Chain
@@ -27,17 +27,16 @@ class Sending:
 def encode_answer(
     answer: Answer, delta: Arrays, task: TrainTask, channel_map: ChannelMap, previous: Groups
 ) -> Sending:
-    """Encode the group `model` of an answer, the others travel as they are; equal tasks give equal bytes.
+    """Encode the group `model` of an answer, deterministically; the other groups are sent unchanged.
 
-    `previous` is what the device kept after its last round that counted. Raises `ConfigError` for codecs
-    that this program does not know.
+    `previous` is what the device kept after its last round that counted; `ConfigError` for unknown codecs.
     """
     chain, groups = make_chain(task.uplink), answer.groups(delta)
     unsent = {RESIDUAL: previous.get(RESIDUAL, {})}
     before = in_sub_model(unsent, answer.spec, channel_map)[RESIDUAL]
     encoded = chain.encode(groups[MODEL], task.training.seed, before)
     waiting = {name: before[name] for name in before if name not in encoded.residual}
-    left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.thin is not None else {}
+    left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.sparsifier is not None else {}
     return Sending(
         {**encoded.groups, **{name: arrays for name, arrays in groups.items() if name != MODEL}},
         chain,

@@ -1,4 +1,4 @@
-"""Entropy coding of a whole blob, header included: zstd (RFC 8878), written and read a piece at a time."""
+"""Compresses whole blobs with zstd (RFC 8878), in a stream."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from schemas.tensors.files import tensor_file_blocks
 from schemas.values import Reason
 
 MAGIC = bytes.fromhex("28b52ffd")
-"""How a frame begins; a safetensors file cannot, its header would be of 4 GB."""
+"""The first bytes of a zstd frame; in a safetensors file they would mean a header of 4 GB."""
 WINDOW_BYTES = 8 * 1024 * 1024
-"""The most that a decoder keeps in memory; RFC 8878 asks every one for that much."""
+"""The decoder's window limit in bytes; RFC 8878 recommends that decoders support this size."""
 WRITTEN_WINDOW_LOG = 21
-"""A quarter of that: what a far match spares of weights is nothing."""
+"""A quarter of the limit: distant matches save nothing in weights."""
 _PIECE = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Zstd:
-    """`level` 1 is fastest, 19 smallest; of rounded numbers 2 to 5 make more bytes than 1, more slowly."""
+    """`level` 1 is the fastest, 19 the smallest; for quantised numbers 2 to 5 are worse than 1."""
 
     level: int = 1
 
@@ -34,9 +34,9 @@ class Zstd:
         _zstandard()
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
-        """A file of tensors, compressed; returns the sha256 of what was written, hex."""
+        """Write a compressed file of tensors; returns its sha256 in hex."""
         zstd = _zstandard()
-        # At high levels the window would be larger than what decoders must take.
+        # The default window of high levels exceeds what decoders must support.
         chosen = zstd.ZstdCompressionParameters.from_level(self.level, window_log=WRITTEN_WINDOW_LOG)
         hashed, compressor = _Hashed(file), zstd.ZstdCompressor(compression_params=chosen)
         with compressor.stream_writer(cast(IO[bytes], hashed), closefd=False) as writer:
@@ -46,7 +46,7 @@ class Zstd:
 
 
 def _zstandard() -> Any:
-    """The package, imported late: a board that only infers has none. Raises `ConfigError` without it."""
+    """The package, imported late: a device that only infers lacks it. Raises `ConfigError` without it."""
     try:
         import zstandard
     except ImportError as error:
@@ -58,7 +58,7 @@ def _zstandard() -> Any:
 
 
 class _Hashed:
-    """A file that is written to, and the sha256 of what was."""
+    """Writes to a file and computes the sha256 of the bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.digest = file, hashlib.sha256()
@@ -72,7 +72,6 @@ class _Hashed:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file begins as a zstd frame does."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
@@ -80,10 +79,10 @@ def is_compressed(path: Path) -> bool:
 def unpack(
     source: Path, target: BinaryIO, *, limit: int | None = None, through: bytearray | None = None
 ) -> memoryview | None:
-    """Write what `source` holds; raises `PeerError` for damage, and beyond `limit` bytes.
+    """Write the content of `source`; raises `PeerError` for damage, and beyond `limit` bytes.
 
-    A frame that was cut off is not told from one that ends: what it holds says how long it is. It goes
-    `through` a buffer, and what that is left with is returned if that is all of it.
+    A truncated frame is not detected: the content states its own length. `through` is the buffer to use; if
+    all of the content fits into the buffer, it is returned.
     """
     zstd, written = _zstandard(), 0
     buffer = memoryview(bytearray(_PIECE) if through is None else through)
@@ -103,11 +102,11 @@ def unpack(
                 target.write(buffer[:count])
             return buffer[:written].toreadonly() if written < len(buffer) else None
     except zstd.ZstdError as error:
-        raise PeerError(f"{source.name} is not compressed as it should be: {error}") from error
+        raise PeerError(f"{source.name} is not valid zstd data: {error}") from error
 
 
 def _filled(reader: Any, buffer: memoryview) -> int:
-    """How many bytes there were for the buffer; fewer than it holds only at the end."""
+    """Fill the buffer; returns the number of bytes, which is smaller only at the end."""
     count = 0
     while count < len(buffer) and (read := reader.readinto(buffer[count:])):
         count += read

@@ -1,13 +1,13 @@
-"""ATTENDING's attention module (equations 1 to 6, appendix B), inserted behind layers while training.
+"""ATTENDING's attention module (equations 1 to 6, appendix B), inserted behind layers during training.
 
-Spatial attention A_S works on groups of channels; channel attention A, whose mean over the data is a
-channel's score, on all of them, and is computed from X * A_S (appendix B, not from A_S as equation 5 has it).
-Equation 5 normalises over all channels as one group: with a group per channel every 1x1 map becomes zero.
+Spatial attention A_S applies to groups of channels, channel attention A to all of them; a channel's score is
+the mean of A over the data. A is computed from X * A_S (appendix B, not from A_S as in equation 5).
+Equation 5 normalises over all channels as one group: with a group per channel a 1x1 map would become zero.
 
-The paper says that the module adds 0.2% of parameters to 2NN. Equations 1 to 5 as printed hold the affine
-parameters of two group norms only: 4 * 64 = 256 behind conv2 (0.015%). SGE (Li et al. 2019), which equations
-1 to 4 follow, adds a scale and a shift per group, 16 more; behind all three hidden layers the equations hold
-4 * (32 + 64 + 512) = 2,432 (0.146%). No reading behind conv2 alone comes near, so nothing was added.
+According to the paper the module adds 0.2% of parameters to 2NN. Equations 1 to 5 as printed contain only the
+affine parameters of two group norms: 4 * 64 = 256 behind conv2 (0.015%), 4 * (32 + 64 + 512) = 2,432 behind
+all three hidden layers (0.146%). SGE (Li et al. 2019), the basis of equations 1 to 4, has a scale and a shift
+per group, 16 more. No reading gives 0.2% behind conv2 alone, so nothing was added.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MOST_GROUPS = 8
 
 
 def spatial_groups(channels: int) -> int:
-    """The number g of groups: the largest divisor up to 8 that leaves an even number of channels each."""
+    """The number of groups: the largest divisor up to 8 that gives groups of an even number of channels."""
     divisors = [g for g in range(1, MOST_GROUPS + 1) if channels % g == 0]
     even = [g for g in divisors if channels // g % 2 == 0]
     return max(even or divisors)
 
 
 class AttentionModule(nn.Module):
-    """Weighs a feature map by where and what it responds to: X * A_S * A.
+    """Weighs a feature map by spatial and channel attention: X * A_S * A.
 
     `forward` takes [B, C, ...positions] or [B, C] (a map of one position); `attention` is the last A [B, C].
     """
@@ -48,12 +48,11 @@ class AttentionModule(nn.Module):
         self.attention: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The weighted map, of x's shape."""
         maps = x.reshape(*x.shape[:2], -1)
-        seen = maps * self._spatial(maps)
-        attention = self._channel(seen)
+        weighed = maps * self._spatial(maps)
+        attention = self._channel(weighed)
         self.attention = attention.detach()
-        return (seen * attention.unsqueeze(-1)).reshape(x.shape)
+        return (weighed * attention.unsqueeze(-1)).reshape(x.shape)
 
     def _spatial(self, x: Tensor) -> Tensor:
         """Equations 1 to 4: [B, C, N] to A_S [B, C, N], equal within a group."""
@@ -62,7 +61,7 @@ class AttentionModule(nn.Module):
         pooled = (local[:, :, :half].mean(-1), local[:, :, half:].amax(-1))
         similarity = (torch.cat(pooled, 2).unsqueeze(-1) * local).sum(2)
         centred = similarity - similarity.mean(-1, keepdim=True)
-        # Of the population: the sample's deviation has no value on a map of one position.
+        # Population deviation: the sample deviation of a single position is undefined.
         deviation = similarity.std(-1, keepdim=True, unbiased=False)
         spatial = torch.sigmoid(centred / (deviation + EPSILON))
         return spatial.repeat_interleave(local.shape[2], 1)
@@ -74,7 +73,7 @@ class AttentionModule(nn.Module):
 
 
 class Attached:
-    """Attention modules behind layers of a network, until removed; its state dict stays the same."""
+    """Attention modules behind layers of a network until removed; its state dict does not contain them."""
 
     def __init__(self, modules: dict[str, AttentionModule], layers: dict[str, nn.Module]) -> None:
         self.modules = nn.ModuleDict({_key(name): module for name, module in modules.items()})
@@ -87,12 +86,12 @@ class Attached:
         return self.modules.parameters()
 
     def reset(self) -> None:
-        """Forget what was observed."""
+        """Discard the observations."""
         self._totals: dict[str, Tensor] = {}
         self._examples: dict[str, int] = {}
 
     def observe(self) -> None:
-        """Add the attention of the batch that last went forward."""
+        """Add the attention of the last forward batch."""
         for name, module in self._by_layer.items():
             attention, module.attention = module.attention, None
             if attention is None:
@@ -102,10 +101,7 @@ class Attached:
             self._examples[name] = self._examples.get(name, 0) + len(attention)
 
     def scores(self) -> dict[str, NDArray[np.float32]]:
-        """Equation 6: the mean attention per layer [C], each example counting once.
-
-        `InvariantError` before anything was observed.
-        """
+        """Equation 6: the mean attention per layer [C] over examples; `InvariantError` before any batch."""
         missing = [name for name in self._by_layer if name not in self._totals]
         if missing:
             raise InvariantError(f"no batch was observed behind {missing}")
@@ -115,7 +111,7 @@ class Attached:
         }
 
     def state(self) -> dict[str, Any]:
-        """Parameters of the attention modules, and what was observed."""
+        """The parameters of the attention modules, and the observations."""
         return {
             "modules": self.modules.state_dict(),
             "totals": self._totals,
@@ -123,7 +119,7 @@ class Attached:
         }
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Restore the result of `state`."""
         self.modules.load_state_dict(state["modules"])
         self._totals = {
             name: total.to(next(self._by_layer[name].parameters()).device)
@@ -132,7 +128,7 @@ class Attached:
         self._examples = dict(state["examples"])
 
     def remove(self) -> None:
-        """Take the attention modules out; the network is the plain one again."""
+        """Remove the attention modules from the network."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -147,10 +143,7 @@ class Attached:
 
 
 def attach(module: nn.Module, layers: Iterable[str]) -> Attached:
-    """Insert an attention module behind each named convolution or linear layer.
-
-    `ConfigError` for a name that is none.
-    """
+    """Insert an attention module behind each named convolution or linear layer; `ConfigError` for others."""
     known = {name: layer for name, layer in module.named_modules() if _channels(layer)}
     chosen = {}
     for name in layers:
@@ -169,7 +162,7 @@ def _attention_for(layer: Any) -> AttentionModule:
 
 
 def _norm(norm: nn.GroupNorm, x: Tensor) -> Tensor:
-    # The module's own call refuses a single channel in a batch of one.
+    # The module itself refuses a single channel in a batch of one.
     return torch.group_norm(x, norm.num_groups, norm.weight, norm.bias, norm.eps)
 
 

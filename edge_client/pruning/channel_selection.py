@@ -1,7 +1,7 @@
-"""From attention scores to a sub-model: ATTENDING, algorithm 1 (eq. 7) and appendix H.
+"""Selects a sub-model's channels by attention scores: ATTENDING, algorithm 1 (eq. 7) and appendix H.
 
-Equation 8 read together with algorithm 2 would drop the strongest channels. Here channels are ranked
-highest attention first and the last ones are pruned, ceil(channels * ratio) of them per group.
+Equation 8 together with algorithm 2 would prune the strongest channels. Here the ceil(channels * ratio)
+channels with the lowest attention are pruned in each group.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from schemas.submodel import ChannelGroup, ChannelMap, Segment, SubModelSpec
 
 Scores = Mapping[str, NDArray[Any]]
 Ratio = float | Mapping[str, float]
-"""A pruning ratio: one for all targets, or one per glob of layers (ATTENDING, appendix H)."""
+"""A pruning ratio for all targets, or one per glob of layers (ATTENDING, appendix H)."""
 NOISE = 1e-9
-"""What 0.7 * 10 exceeds 7 by must not cost a channel."""
+"""Tolerance: 0.7 * 10 is slightly above 7 and must not prune another channel."""
 
 
 def kept_count(channels: int, ratio: float, multiple: int = 1) -> int:
-    """How many of `channels` stay at a pruning ratio: whole blocks of `multiple`, at least one."""
+    """The number of channels kept at a pruning ratio: whole blocks of `multiple`, at least one."""
     blocks = channels // multiple
     return multiple * max(1, blocks - math.ceil(blocks * ratio - NOISE))
 
 
 def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> dict[str, float]:
-    """The pruning ratio of every group that the network's targets name, zeros included.
+    """The pruning ratio of every group among the network's targets, zeros included.
 
-    A number is one of the paper's levels, or holds for all targets; a mapping gives a ratio per glob, the
-    first match counts and other groups stay whole. Where the entry asks for a multiple of channels, a ratio
-    is the smaller one that leaves such a number. `ConfigError` for a glob without a match.
+    A number is one of the paper's levels, or applies to all targets; a mapping gives a ratio per glob, of
+    which the first match counts, and 0 for other groups. Ratios are reduced so that the entry's multiple of
+    channels is left. Raises `ConfigError` for a glob without a match.
     """
     targets = _targets(entry, channel_map)
     globs = ratio if isinstance(ratio, Mapping) else _levels(entry, ratio)
@@ -51,7 +51,7 @@ def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> di
 
 
 def rounded(ratio: float, group: ChannelGroup, multiple: int) -> float:
-    """The ratio that leaves as many channels as `ratio` does, rounded up to a multiple, or all of them."""
+    """The ratio that leaves a multiple of channels: as many as `ratio` does or more, at most all."""
     if multiple == 1:
         return ratio
     step = math.lcm(multiple, group.multiple)
@@ -60,22 +60,22 @@ def rounded(ratio: float, group: ChannelGroup, multiple: int) -> float:
 
 
 def mean_ratio(ratio: Ratio) -> float:
-    """The one number that stands for a ratio: the mean over its globs (ATTENDING, eq. 10)."""
+    """A ratio as a single number: the mean over its globs (ATTENDING, eq. 10)."""
     if isinstance(ratio, Mapping):
         return sum(ratio.values()) / len(ratio) if ratio else 0.0
     return ratio
 
 
 def target_layers(entry: ModelEntry, channel_map: ChannelMap) -> tuple[str, ...]:
-    """The layers behind which attention is measured: all whose channels may be cut."""
+    """The layers whose attention is measured: all with channels that can be cut."""
     layers = (layer for group in _targets(entry, channel_map).values() for layer in group.layers)
     return tuple(dict.fromkeys(layers))
 
 
 def group_scores(layer_scores: Scores, channel_map: ChannelMap) -> dict[str, NDArray[np.float32]]:
-    """Scores per group [C]: the mean over its coupled layers that have any.
+    """Scores per group [C]: the mean over its layers that have scores, one per output channel.
 
-    A layer's scores are one per output channel; `InvariantError` when they do not fit it.
+    Raises `InvariantError` for scores that do not fit their layer.
     """
     found: dict[str, list[NDArray[Any]]] = {}
     for layer, scores in layer_scores.items():
@@ -92,16 +92,16 @@ def ranking(scores: NDArray[Any], multiple: int = 1) -> tuple[int, ...]:
 
 
 def personal_spec(scores: Scores, ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
-    """The channels that one client keeps, the most attended first (algorithm 1).
+    """The channels that a client keeps, by descending score (algorithm 1).
 
-    A group at ratio 0 is listed too, whole: its order is what attention matching asks for. `InvariantError`
-    for a group without scores.
+    Groups at ratio 0 are included, as attention matching needs their order. Raises `InvariantError` for a
+    group without scores.
     """
     return SubModelSpec(kept={name: _best(name, scores, p, channel_map) for name, p in ratios.items()})
 
 
 def prefix_spec(ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
-    """The leading channels of every group; ratio 0 everywhere is the empty spec, the full model."""
+    """The leading channels of every group; the empty spec, which is the full model, if all ratios are 0."""
     groups = {name: _group(name, channel_map) for name in ratios}
     kept = {name: _kept(group, ratios[name]) for name, group in groups.items()}
     return SubModelSpec(kept={n: count for n, count in kept.items() if count < groups[n].channels})
@@ -126,7 +126,7 @@ def _first(globs: Mapping[str, float], name: str, group: ChannelGroup) -> float:
 
 
 def _parts(layer: str, scores: NDArray[Any], channel_map: ChannelMap) -> list[tuple[str, NDArray[Any]]]:
-    """Split a layer's scores into those of the groups that its output carries (a depth-wise one, several)."""
+    """Split a layer's scores by the groups of its output channels (several behind a concatenation)."""
     layout = channel_map.parameters.get(f"{layer}.weight")
     if layout is None or np.shape(scores) != layout.shape[:1]:
         raise InvariantError(f"scores of shape {np.shape(scores)} do not fit layer {layer!r}")

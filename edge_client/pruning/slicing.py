@@ -1,6 +1,6 @@
-"""Cut arrays down to a sub-model and put them back: `extract` and `expand`, without any model code.
+"""Slices arrays to a sub-model and puts them back: `extract` and `expand`, without torch.
 
-Full arrays are in global coordinates; a sub-model's have the kept channels only, in the order of its spec.
+Global arrays have all channels; a sub-model's have the kept channels in the order of its spec.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Positions = NDArray[np.intp]
 
 
 def extract(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, NDArray[Any]]:
-    """Cut global arrays down to the channels of `spec`; an array that loses nothing is returned itself.
+    """Slice any global arrays to the channels of `spec`, without copying unchanged arrays.
 
-    Any subset of the parameters will do. `InvariantError` for a name, shape or spec that does not fit.
+    Raises `InvariantError` for a name, shape or spec that does not fit.
     """
     check(spec, channel_map)
     cut = {}
@@ -37,9 +37,9 @@ def extract(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> dict
 def expand(
     arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.bool_]]]:
-    """Put a sub-model's arrays back into global coordinates, with the positions that they cover.
+    """A sub-model's arrays in global coordinates, with zeros elsewhere, and the masks of their coordinates.
 
-    Zeros where nothing is held. `InvariantError` for a name, shape or spec that does not fit.
+    Raises `InvariantError` for a name, shape or spec that does not fit.
     """
     check(spec, channel_map)
     full: dict[str, NDArray[Any]] = {}
@@ -54,9 +54,9 @@ def expand(
 def permute(
     arrays: Arrays, order: Mapping[str, Sequence[int]], channel_map: ChannelMap
 ) -> dict[str, NDArray[Any]]:
-    """Reorder channels everywhere at once: place i of a group gets its old channel `order[group][i]`.
+    """Reorder channels in all arrays: channel i of a group becomes its old channel `order[group][i]`.
 
-    The function that the network computes stays the same.
+    The network's function does not change.
     """
     spec = SubModelSpec(kept={group: tuple(int(i) for i in places) for group, places in order.items()})
     check(spec, channel_map)
@@ -72,17 +72,17 @@ def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tu
 
 
 def cut_axes(layout: ParameterLayout, spec: SubModelSpec) -> dict[int, Positions]:
-    """The kept positions along each axis of a parameter that is cut or reordered."""
+    """The kept positions on each axis of a parameter that is cut or reordered."""
     return _other_axes(layout, spec.kept)
 
 
 def moved_axes(layout: ParameterLayout, order: Mapping[str, Sequence[int]]) -> dict[int, Positions]:
-    """Which old position stands at each place, along each axis that is reordered: see `permute`."""
+    """The old position of each new one on each axis that is reordered: see `permute`."""
     return _other_axes(layout, order)
 
 
 def _other_axes(layout: ParameterLayout, kept: Mapping[str, int | Sequence[int]]) -> dict[int, Positions]:
-    """The kept positions of every axis that does not stay as it is."""
+    """The kept positions on every axis that changes."""
     positions = {axis: _positions(segments, kept) for axis, segments in layout.axes.items()}
     return {
         axis: places

@@ -1,4 +1,4 @@
-"""Sub-models ready to be used again: building a network costs more than filling it with weights."""
+"""A cache of sub-models: building a network costs more than loading weights into it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
 
-class SubModels:
-    """The last `limit` sub-models, on a torch device; one at a time is lent out, and it is as good as new."""
+class SubModelCache:
+    """The last `limit` sub-models, on a torch device; use one at a time."""
 
     def __init__(self, limit: int = 1, *, device: str = "cpu") -> None:
         self._limit, self._device = limit, device
         self._ready: OrderedDict[str, tuple[nn.Module, dict[str, Tensor]]] = OrderedDict()
 
     def get(self, model: ModelSpec, spec: SubModelSpec, channel_map: ChannelMap, params: Arrays) -> nn.Module:
-        """The dense network of `spec` with `params`, which have its shapes."""
+        """The network of `spec` with parameters `params`, in the state of a new one."""
         key = f"{model.model_dump_json()} {spec.model_dump_json()}"
         if key not in self._ready:
             module = cut_down(build_blank(model), spec, channel_map).to(self._device)
@@ -41,5 +41,5 @@ class SubModels:
 
 
 def _counters(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers that no blob carries, such as how many batches a normalisation has seen."""
+    """Buffers that are not sent, such as the batch counter of a normalisation."""
     return {n: buffer.clone() for n, buffer in module.named_buffers() if not buffer.is_floating_point()}

@@ -1,4 +1,4 @@
-"""Between torch modules and arrays, and from a network to its physically smaller one."""
+"""Converts between torch modules and arrays, and cuts a network to a smaller one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
-    """Copies of every floating-point parameter and buffer, float32."""
+    """Copies of all floating-point parameters and buffers, in float32."""
     return {name: _to_array(tensor) for name, tensor in _floats(module).items()}
 
 
 def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
-    """What training has added to the arrays that `module` began with, float32, made when asked for.
+    """The module's arrays minus `received`, in float32, computed when read.
 
-    The module must not change until then; `received` is read again, a piece at a time where it is lazy.
+    The module must not change meanwhile; `received` is read again, in blocks if it is lazy.
     """
     tensors = _floats(module)
 
@@ -54,7 +54,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
     with torch.no_grad():
         for name, tensor in tensors.items():
             for start, stop in blocks(kinds[name]):
-                # Read-only ones, which torch does not take, are copied; what comes from a file is not.
+                # Copies read-only rows, which torch does not accept.
                 rows = torch.from_numpy(
                     np.require(rows_of(arrays, name, start, stop), requirements=["C", "W"])
                 )
@@ -62,21 +62,21 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
 
 
 def hollow(module: nn.Module) -> nn.Module:
-    """A copy with shapes and types but without numbers, until `borrow_arrays` lends it some."""
+    """A copy with shapes and types but without numbers, for `borrow_arrays`."""
     empty = {id(tensor): _emptied(tensor) for tensor in _floats(module).values()}
     return copy.deepcopy(module, empty)
 
 
 def borrow_arrays(module: nn.Module, arrays: Arrays) -> None:
-    """Make these the module's own parameters without copying any; nobody may train it.
+    """Use these arrays as the module's parameters without a copy; the module must not be trained.
 
-    Buffers, which a network may write to while it is used, are copied, and so is what has another type.
+    Buffers, which a forward pass may change, and arrays of another type are copied.
     """
     for name, tensor in _floats(module).items():
         owner, _, attribute = name.rpartition(".")
         if isinstance(tensor, nn.Parameter):
-            lent = torch.from_numpy(np.require(arrays[name], requirements=["C", "W"])).to(tensor.dtype)
-            held: Tensor = nn.Parameter(lent, requires_grad=False)
+            borrowed = torch.from_numpy(np.require(arrays[name], requirements=["C", "W"])).to(tensor.dtype)
+            held: Tensor = nn.Parameter(borrowed, requires_grad=False)
         else:
             held = torch.from_numpy(np.array(arrays[name])).to(tensor.dtype)
         setattr(module.get_submodule(owner), attribute, held)
@@ -88,16 +88,16 @@ def _emptied(tensor: Tensor) -> Tensor:
 
 
 def compact(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
-    """A dense copy of `module` with the channels of `spec` only; the module itself is not touched.
+    """A dense copy of `module` with only the channels of `spec`.
 
-    `InvariantError` when the map or the spec is of another network.
+    Raises `InvariantError` if the map or the spec is of another network.
     """
     check(spec, channel_map)
     return cut_down(copy.deepcopy(module), spec, channel_map)
 
 
 def cut_down(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
-    """As `compact`, of a module that nobody needs whole: it is cut itself, and returned."""
+    """As `compact`, but in place; returns the module."""
     check(spec, channel_map)
     _cut_tensors(module, spec, channel_map)
     for layer in module.modules():
@@ -108,12 +108,12 @@ def cut_down(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> 
 
 
 def parameter_count(module: nn.Module) -> int:
-    """How many trainable numbers a module has; buffers do not count."""
+    """The number of a module's parameters, without buffers."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Multiply-accumulates of the convolutions and linear layers for one input of `input_shape`."""
+    """Multiply-accumulates of convolutions and linear layers for one input of `input_shape`."""
     counts: list[int] = []
 
     def count(layer: nn.Module, inputs: object, output: Tensor) -> None:
@@ -151,7 +151,7 @@ def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap)
         layout = channel_map.parameters.get(name)
         if layout is None or layout.shape != tuple(tensor.shape):
             raise InvariantError(f"{name!r} of shape {tuple(tensor.shape)} is not in the channel map")
-        # A tensor that is held under two names stays one tensor.
+        # A tensor with two names remains one tensor.
         cut = done.setdefault(id(tensor), _cut(tensor, layout, spec))
         if cut is not tensor:
             owner, _, attribute = name.rpartition(".")
@@ -194,7 +194,7 @@ def _refit_channel_norm(layer: Any) -> None:
 
 def _refit_group_norm(layer: Any) -> None:
     if layer.weight is not None:
-        # One norm group stays one; several keep their width.
+        # A single norm group remains one; several keep their width.
         if layer.num_groups > 1:
             layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
         layer.num_channels = len(layer.weight)
@@ -224,4 +224,4 @@ REFIT: dict[type[nn.Module], Callable[[Any], None]] = {
     nn.LayerNorm: _refit_layer_norm,
     nn.PReLU: _refit_prelu,
 }
-"""By exact type, as in the tracer: no other layer is ever cut."""
+"""By exact type, as in the tracer; other layers are never cut."""

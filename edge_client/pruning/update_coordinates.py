@@ -1,7 +1,7 @@
-"""What a device answers with after training, and in whose coordinates: the sub-model's or the global ones.
+"""The groups of a device's answer after training, in the sub-model's or the global coordinates.
 
-An array that bears a parameter's name has that parameter's axes, in whatever group it stands; any other
-array (attention scores, prototypes' counts) is left as it is.
+An array with the name of a parameter has its axes, in any group; any other array (attention scores, counts of
+prototypes) stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Order = Mapping[str, Sequence[int]]
 
 
 class Answer:
-    """The groups of an update, cut to what the task asks back; `spec` is the sub-model that they are of.
+    """The groups of an update, reduced to those that the task requests; `spec` is their sub-model.
 
-    `order` is how the server will reorder this device's channels (ATTENDING's attention matching); empty
-    where it will not.
+    `order` is the order into which the server will bring this device's channels (ATTENDING's attention
+    matching); empty if it will not.
     """
 
     def __init__(self, task: TrainTask, channel_map: ChannelMap, groups: Groups) -> None:
@@ -37,7 +37,7 @@ class Answer:
         self.order = attention_order(self._scores, channel_map)
 
     def groups(self, delta: Arrays) -> Groups:
-        """All groups, `model` with them, as they are sent."""
+        """All groups to send, with `delta` as `model`."""
         returned = _of_layers(delta, self._task.returned)
         whole = {**self._groups, "model": returned}
         if self._task.personal is None:
@@ -45,10 +45,7 @@ class Answer:
         return in_sub_model(whole, self.spec, self._channel_map)
 
     def _personal_spec(self) -> SubModelSpec:
-        """The channels that this device attends to most, if the task asks for that.
-
-        Without a single example there are no scores; the leading channels then stand for the unknown best.
-        """
+        """The channels with the highest attention if the task requests them; without scores, the first."""
         if self._task.personal is None:
             return self._task.spec
         ratios = self._task.personal.ratios
@@ -58,25 +55,19 @@ class Answer:
 
 
 def attention_order(scores: Arrays, channel_map: ChannelMap) -> Order:
-    """Per channel group, all its channels by descending score [C]; what attention matching goes by."""
+    """All channels of each group by descending score [C], for attention matching."""
     return {name: ranking(values, channel_map.groups[name].multiple) for name, values in scores.items()}
 
 
 def in_sub_model(groups: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
-    """Cut every array that bears a parameter's name from global coordinates to the channels of `spec`.
-
-    Each is cut when it is asked for; `InvariantError` for a shape that does not fit.
-    """
+    """Slice the parameters' arrays to `spec` when read; raises `InvariantError` for a wrong shape."""
     return {group: LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
 
 
 def in_global(
     groups: Groups, before: Groups, spec: SubModelSpec, channel_map: ChannelMap, order: Order
 ) -> Groups:
-    """Put a sub-model's groups back over `before`, in global coordinates and the channels' new order.
-
-    What the sub-model does not hold stays as it was before, or 0.
-    """
+    """A sub-model's groups in global coordinates, reordered; other values are from `before`, or 0."""
     after: dict[str, Arrays] = {}
     for group, arrays in groups.items():
         known = before.get(group, {})

@@ -53,14 +53,14 @@ class ClientWork:
     def __init__(self, setup: WorkSetup) -> None:
         import torch
 
-        from edge_client.pruning.submodel_cache import SubModels
+        from edge_client.pruning.submodel_cache import SubModelCache
         from edge_client.training.step_capture import Recorder
 
         torch.set_num_threads(1)
         self._setup = setup
         self._data = setup.data.open()
         self._store = BlobStore(setup.blobs, durable=False)
-        self._sub_models = SubModels(KEPT_MODULES, device=setup.accelerator)
+        self._sub_models = SubModelCache(KEPT_MODULES, device=setup.accelerator)
         self._recorder = Recorder()
 
     def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:

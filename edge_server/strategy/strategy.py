@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edge_client.compression.downlink import Down
+from edge_client.compression.downlink import DownlinkCodecs
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
@@ -59,7 +59,7 @@ class Strategy:
     privacy: dp.Gaussian | None = None
     claims: Claims = field(default_factory=Claims)
     uplink: tuple[Component, ...] = ()
-    downlink: Down = field(default_factory=Down)
+    downlink: DownlinkCodecs = field(default_factory=DownlinkCodecs)
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""

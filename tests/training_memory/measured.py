@@ -24,7 +24,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import extract
-from edge_client.pruning.submodel_cache import SubModels
+from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.cost_model import network_cost
@@ -115,13 +115,13 @@ def _measured(case: Case) -> Growth:
         said: dict[str, Any] = {"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]}
         return TrainingPlan(**said)
 
-    train(SubModels().get(model, spec, channels, params), _examples(model.input_shape, 4), plan(2))
+    train(SubModelCache().get(model, spec, channels, params), _examples(model.input_shape, 4), plan(2))
     gc.collect()
     # What was freed and not given back would hide as much of what comes now.
     ctypes.CDLL(None).malloc_trim(0)
     forget_peak()
     before = rss() or 0
-    sub_models, data = SubModels(), _examples(model.input_shape, EXAMPLES)
+    sub_models, data = SubModelCache(), _examples(model.input_shape, EXAMPLES)
     for _ in range(ROUNDS):
         module = sub_models.get(model, spec, channels, params)
         train(module, data, plan(case.batch))

@@ -1,1 +1,1 @@
-"""How channels are followed through a network: one rule per layer and operation, one book of groups."""
+"""Traces channels through a network: a rule per layer and operation, and a ledger of groups."""

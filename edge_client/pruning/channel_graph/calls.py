@@ -1,4 +1,4 @@
-"""What a rule of the channel tracer sees: one call in the graph, its tensors and where their channels are."""
+"""The input of a rule of the channel tracer: a call in the graph, and the channel axes of its tensors."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Size:
 
 @dataclass(frozen=True)
 class Extent:
-    """The number of channels, as `x.shape[1]` gives it: it changes when channels are cut."""
+    """The number of channels, as `x.shape[1]` gives it; it changes when channels are cut."""
 
     segments: Segments
 
 
 Value = Signal | Size | Extent | None
-"""None: a tensor or number in which no channel can be cut."""
+"""None: a tensor or number without channels to cut."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One node of the graph; a rule reads it and returns the value of its result."""
+    """A node of the graph; a rule maps it to the value of its result."""
 
     node: Node
     values: Mapping[Node, Value]
@@ -49,18 +49,18 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Qualified name of the layer that is called."""
+        """Qualified name of the called layer."""
         return str(self.node.target)
 
     @property
     def source(self) -> Node:
-        """The tensor that the call is about."""
+        """The tensor argument of the call."""
         first = self.node.args[0] if self.node.args else None
         return first if isinstance(first, Node) else self.node.all_input_nodes[0]
 
     @property
     def signal(self) -> Signal | None:
-        """Where the channels of the source are."""
+        """The channels of the source, if any."""
         value = self.values[self.source]
         return value if isinstance(value, Signal) else None
 
@@ -71,7 +71,7 @@ class Call:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Shape of the result; empty when it is no tensor."""
+        """Shape of the result; empty if it is not a tensor."""
         return shape_of(self.node)
 
     def option(self, position: int, name: str, default: object = None) -> object:
@@ -88,7 +88,7 @@ class Call:
         return tuple(self.node.args[position:]) or (value,)
 
     def give_up(self) -> Value:
-        """Keep every channel that enters this call whole, and follow its result no further."""
+        """Pin all channels that enter this call, and do not follow its result."""
         for node in self.node.all_input_nodes:
             value = self.values[node]
             if isinstance(value, Size):
@@ -99,5 +99,5 @@ class Call:
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
-    """The shape that propagation found for a node; empty when it is no tensor."""
+    """The propagated shape of a node; empty if it is not a tensor."""
     return tuple(node.meta.get("shape", ()))

@@ -1,6 +1,6 @@
-"""One rule per kind of layer: where its channels come from, where they go, which parameters they run through.
+"""The rule of each layer type: its input channels, its output channels and its parameters' axes.
 
-A layer's rule is found by its exact type, so a subclass with a forward method of its own is unknown.
+Rules apply to exact types: a subclass might have its own forward method.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge_client.pruning.channel_graph.reshaping import Rule, merge_axes
 
 
 def convolution(call: Call) -> Value:
-    """Input channels along axis 1 of the weight, new channels along axis 0; depth-wise couples the two."""
+    """Input channels on axis 1 of the weight, new channels on axis 0; depth-wise ones couple the two."""
     layer = cast(nn.Conv2d, call.layer)
     if len(call.shape) != layer.weight.ndim:
         return call.give_up()
@@ -26,7 +26,7 @@ def convolution(call: Call) -> Value:
 
 
 def linear(call: Call) -> Value:
-    """The last axis is consumed and made anew; channels on another axis pass through."""
+    """The last axis is consumed and replaced; channels on another axis pass through."""
     layer = cast(nn.Linear, call.layer)
     last = len(call.shape) - 1
     signal = call.signal
@@ -42,10 +42,7 @@ def channel_norm(call: Call) -> Value:
 
 
 def group_norm(call: Call) -> Value:
-    """Group normalisation: the channels of one norm group stay together.
-
-    A single norm group has no block to keep: it is taken over the channels that are left, as in layer norm.
-    """
+    """Group normalisation: the channels of each norm group stay together, unless there is a single one."""
     layer = cast(nn.GroupNorm, call.layer)
     signal = call.signal
     if signal and layer.num_groups > 1:
@@ -54,7 +51,7 @@ def group_norm(call: Call) -> Value:
 
 
 def layer_norm(call: Call) -> Value:
-    """Layer normalisation over the last axes; the statistics are taken over the channels that are left."""
+    """Layer normalisation over the last axes; statistics are computed over the remaining channels."""
     layer = cast(nn.LayerNorm, call.layer)
     signal = call.signal
     if signal is None:
@@ -64,7 +61,7 @@ def layer_norm(call: Call) -> Value:
 
 
 def prelu(call: Call) -> Value:
-    """One slope for all, or one per channel."""
+    """A single slope, or one per channel."""
     if cast(nn.PReLU, call.layer).num_parameters == 1:
         return elementwise(call)
     return _along(call, axis=1, position=0)
@@ -105,10 +102,10 @@ def _produce(call: Call, weight: Tensor, bias: Tensor | None, *, axis: int) -> S
 
 
 def _along(call: Call, *, axis: int, position: int) -> Value:
-    """Channels pass through; the layer's own tensors carry them at `position`."""
+    """Channels pass through; in the layer's tensors they are on axis `position`."""
     signal = call.signal
     tensors = [t for t in (*call.layer.parameters(), *call.layer.buffers()) if t.ndim]
-    # Without any tensor nothing would tell the map that this layer is cut too.
+    # Without a tensor the map could not record that this layer is cut too.
     if signal is None or signal.axis != axis or not tensors:
         return call.give_up()
     for tensor in tensors:

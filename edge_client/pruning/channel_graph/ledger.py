@@ -1,4 +1,4 @@
-"""The book of channel groups kept while tracing: which channels are one, which must stay whole."""
+"""The channel groups found while tracing: coupled channels are merged, others pinned."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Segments = tuple[Segment, ...]
 class ChannelLedger:
     """Groups merge (union-find, the earliest layer's name wins) and are pinned, never split.
 
-    `claims` says, by identity of a parameter, what lies along its axes: a parameter used twice, or held
-    under two names, is claimed twice and its two readings become one.
+    `claims` maps the identity of a parameter to the segments on its axes. A parameter that is used twice, or
+    has two names, is claimed twice, and the two claims are unified.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class ChannelLedger:
         self._sealed: set[int] = set()
 
     def new(self, layer: str, channels: int) -> Segments:
-        """The channels that `layer` makes; the same ones when it is called again."""
+        """The output channels of `layer`; the same at every call."""
         if layer not in self._parent:
             self._parent[layer], self._channels[layer] = layer, channels
             self._multiple[layer], self._layers[layer] = 1, set()
@@ -45,7 +45,7 @@ class ChannelLedger:
             self._layers[root].add(layer)
 
     def claim(self, tensor: torch.Tensor, axis: int, segments: Segments) -> None:
-        """Note what lies along one axis of a parameter or buffer."""
+        """Note the segments on an axis of a parameter or buffer."""
         axes = self.claims.setdefault(id(tensor), {})
         if axis in axes:
             self.unify(axes[axis], segments)
@@ -53,26 +53,26 @@ class ChannelLedger:
             axes[axis] = segments
 
     def seal(self, tensor: torch.Tensor) -> None:
-        """Keep every channel of a parameter that the forward method reads by itself."""
+        """Pin all channels of a parameter that the forward method reads directly."""
         self._sealed.add(id(tensor))
 
     def pin(self, segments: Segments) -> None:
-        """Keep these channels whole for good."""
+        """Exclude these channels from cutting."""
         self._pinned.update(self._roots(segments))
 
     def unify(self, first: Segments, second: Segments) -> None:
-        """Make two runs of equal length the same channels; runs of unlike structure are pinned."""
+        """Couple two sequences of segments; sequences of different structure are pinned."""
         if [(s.channels, s.repeat) for s in first] != [(s.channels, s.repeat) for s in second]:
             self.pin(first + second)
             return
-        for one, other in zip(first, second, strict=True):
-            if one.group is None or other.group is None:
-                self.pin((one, other))
+        for left, right in zip(first, second, strict=True):
+            if left.group is None or right.group is None:
+                self.pin((left, right))
             else:
-                self._merge(self._root(one.group), self._root(other.group))
+                self._merge(self._root(left.group), self._root(right.group))
 
     def keep_blocks(self, segments: Segments, block: int) -> None:
-        """Keep runs of `block` channels together; runs that straddle two segments pin them."""
+        """Keep blocks of `block` channels together; a block that spans two segments pins them."""
         if any(segment.repeat != 1 or segment.channels % block for segment in segments):
             self.pin(segments)
             return
@@ -80,7 +80,7 @@ class ChannelLedger:
             self._multiple[root] = math.lcm(self._multiple[root], block)
 
     def close(self) -> dict[str, ChannelGroup]:
-        """The groups that may be cut, in the order of their first layers."""
+        """The groups that can be cut, in the order of their first layers."""
         for identity in self._sealed:
             for segments in self.claims.get(identity, {}).values():
                 self.pin(segments)
@@ -91,7 +91,7 @@ class ChannelLedger:
         return {name: self._group(name) for name in roots if name not in self._pinned}
 
     def layout(self, tensor: torch.Tensor, groups: Mapping[str, ChannelGroup]) -> ParameterLayout:
-        """Where the channels of `groups` lie in one parameter or buffer."""
+        """The positions of the channels of `groups` in a parameter or buffer."""
         claims = {
             axis: tuple(self._named(segment, groups) for segment in segments)
             for axis, segments in sorted(self.claims.get(id(tensor), {}).items())
@@ -117,8 +117,8 @@ class ChannelLedger:
             name = self._parent[name]
         return name
 
-    def _merge(self, one: str, other: str) -> None:
-        first, second = sorted((one, other), key=self._order.__getitem__)
+    def _merge(self, left: str, right: str) -> None:
+        first, second = sorted((left, right), key=self._order.__getitem__)
         if first == second:
             return
         self._parent[second] = first

@@ -1,6 +1,6 @@
-"""One rule per function or tensor method: what it does to the axis that carries channels.
+"""The rule of each function and tensor method: its effect on the channel axis.
 
-Whatever a rule is not sure of it gives up on: those channels are kept whole.
+A rule gives up on calls that it does not cover: their channels are pinned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from schemas.submodel import Segment
 
 
 def elementwise(call: Call) -> Value:
-    """Operands with broadcasting: channels that meet at the same position become one group."""
+    """Elementwise operations with broadcasting: channels at the same position become one group."""
     operands = call.node.all_input_nodes
     tracked = [(node, value) for node in operands if isinstance(value := call.values[node], Signal)]
     offsets = {signal.axis - len(shape_of(node)) for node, signal in tracked}
@@ -48,7 +48,7 @@ def elementwise(call: Call) -> Value:
 
 
 def spatial(dims: int) -> Rule:
-    """Pooling, padding and resizing over the last `dims` axes leave the channels alone."""
+    """Pooling, padding and resizing over the last `dims` axes do not change channels."""
 
     def rule(call: Call) -> Value:
         signal, shape = call.signal, call.shape
@@ -59,7 +59,7 @@ def spatial(dims: int) -> Rule:
 
 
 def reduce(call: Call) -> Value:
-    """Mean, sum or maximum over named axes other than the channels'."""
+    """Mean, sum or maximum over given axes other than the channel axis."""
     signal, ndim = call.signal, len(call.shape)
     dims = call.option(1, "dim")
     axes = dims if isinstance(dims, (tuple, list)) else (dims,)
@@ -73,7 +73,7 @@ def reduce(call: Call) -> Value:
 
 
 def concatenate(call: Call) -> Value:
-    """`torch.cat`: along the channels their segments line up, along another axis they are one."""
+    """`torch.cat`: along the channel axis segments are concatenated, along another one unified."""
     parts, dim = call.option(0, "tensors"), call.option(1, "dim", 0)
     nodes = [part for part in parts if isinstance(part, Node)] if isinstance(parts, (tuple, list)) else []
     signals = [value for node in nodes if isinstance(value := call.values[node], Signal)]
@@ -91,7 +91,7 @@ def concatenate(call: Call) -> Value:
 
 
 def size(call: Call) -> Value:
-    """`x.size()` and `x.size(axis)`: the number of channels is one of the values that are followed."""
+    """`x.size()` and `x.size(axis)`, which may be the number of channels."""
     signal, axis = call.signal, call.option(1, "dim")
     if signal is None or axis is None:
         return None if signal is None else Size(signal, len(call.shape))
@@ -101,7 +101,7 @@ def size(call: Call) -> Value:
 
 
 def attribute(call: Call) -> Value:
-    """`x.shape`, and what no channel is in."""
+    """`x.shape`, and attributes without channels."""
     name = call.option(1, "name")
     if name == "shape":
         return None if call.signal is None else Size(call.signal, len(call.shape))
@@ -109,7 +109,7 @@ def attribute(call: Call) -> Value:
 
 
 def item(call: Call) -> Value:
-    """`x.shape[1]`; parts of tensors are not followed."""
+    """`x.shape[1]`; items of tensors are not followed."""
     whole, index = call.values[call.source], call.option(1, "index")
     if not isinstance(whole, Size) or not isinstance(index, int):
         return call.give_up()
@@ -117,7 +117,7 @@ def item(call: Call) -> Value:
 
 
 def _plain(call: Call) -> bool:
-    """Whether no number that enters depends on how many channels there are."""
+    """Whether no argument depends on the number of channels."""
     values = (call.values[node] for node in call.node.all_input_nodes)
     return not any(isinstance(value, (Size, Extent)) for value in values)
 

@@ -1,4 +1,4 @@
-"""Rules of the operations that move axes, merge them or take them away."""
+"""Rules of the operations that move, merge or remove axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rule = Callable[[Call], Value]
 
 
 def merge_axes(call: Call, start: int, end: int) -> Value:
-    """Flatten axes `start` to `end`: channels in front become runs, one position each before."""
+    """Flatten axes `start` to `end`; leading channels then have several positions each."""
     signal, ndim = call.signal, len(call.shape)
     if signal is None:
         return call.give_up()
@@ -36,10 +36,7 @@ def flatten(call: Call) -> Value:
 
 
 def reshape(call: Call) -> Value:
-    """`x.view(n, -1)` and `x.view(n, c, 1, 1)`, where `n` and `c` are read from a shape.
-
-    A width written as a number would no longer be right for fewer channels.
-    """
+    """`x.view(n, -1)` and `x.view(n, c, 1, 1)` with sizes from a shape; constants would become wrong."""
     signal, sizes = call.signal, call.listed(1, "shape")
     shape, result = call.shape, call.result_shape
     if signal is None or signal.axis != 1 or len(sizes) < 2 or result[:1] != shape[:1]:
@@ -57,7 +54,7 @@ def reshape(call: Call) -> Value:
 
 
 def squeeze(call: Call) -> Value:
-    """`x.squeeze(axis)`; without an axis the channels would vanish where one is left."""
+    """`x.squeeze(axis)`; without an axis, a single remaining channel would be removed."""
     signal, ndim = call.signal, len(call.shape)
     axis = call.option(1, "dim")
     if signal is None or not isinstance(axis, int) or axis % ndim == signal.axis:
@@ -87,10 +84,10 @@ def permute(call: Call) -> Value:
 def transpose(call: Call) -> Value:
     """`x.transpose(1, 2)`."""
     signal, ndim = call.signal, len(call.shape)
-    one, other = call.option(1, "dim0"), call.option(2, "dim1")
-    if signal is None or not isinstance(one, int) or not isinstance(other, int):
+    first, second = call.option(1, "dim0"), call.option(2, "dim1")
+    if signal is None or not isinstance(first, int) or not isinstance(second, int):
         return call.give_up()
-    swap = {one % ndim: other % ndim, other % ndim: one % ndim}
+    swap = {first % ndim: second % ndim, second % ndim: first % ndim}
     return Signal(swap.get(signal.axis, signal.axis), signal.segments)
 
 

@@ -1,9 +1,8 @@
-"""Find which channels of a network belong together and where they lie: `trace_channels`.
+"""Finds the channel groups of a network and their positions in its parameters: `trace_channels`.
 
-The network is traced once with `torch.fx`; every tensor is followed with a label of its channel axis, a
-tuple of segments, and groups that meet are merged. The dependency graph of PyPI's torch-pruning was tried
-first: behind a concatenation that is flattened its group of one branch cuts the other branch too, it ignores
-the blocks of group norms, and it gives functions that prune where data to send is needed.
+The network is traced once with `torch.fx`; each tensor's channel axis is labelled with segments, and groups
+that meet are merged. torch-pruning's dependency graph was rejected: behind a flattened concatenation, a group
+of one branch also cuts the other, it ignores the blocks of group norms, and its groups cannot be sent.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 
 PROBES = 2
-"""Batch size of the trial run: with 1, an axis of images would look like an axis to squeeze."""
+"""Batch size of the trial run: with 1, the batch axis could be squeezed."""
 
 
 def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMap:
-    """Map every channel of `module` that can be cut; what is not understood is kept whole.
+    """Map the channels of `module` that can be cut; those behind unknown operations are pinned.
 
-    `input_shape` is without the batch. `ConfigError` when the network cannot be traced.
+    `input_shape` excludes the batch. Raises `ConfigError` if the network cannot be traced.
     """
     plain = copy.deepcopy(module).eval()
     traced = _trace(plain, input_shape)
@@ -60,7 +59,7 @@ def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
 
 
 class _Shapes(fx.Interpreter):
-    """Notes the shape of every node's tensor; torch's own `ShapeProp` imports sympy, half a second's work."""
+    """Notes the shape of each node's tensor; torch's `ShapeProp` imports sympy, which takes half a second."""
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
@@ -90,7 +89,7 @@ def _rule(call: Call) -> Rule | None:
     if not node.all_input_nodes:
         return None
     if node.op == "call_module":
-        # A hook may do anything to what enters or leaves the layer.
+        # A hook may change the layer's input or output.
         hooked = call.layer._forward_hooks or call.layer._forward_pre_hooks
         return None if hooked else LAYERS.get(type(call.layer))
     if node.op == "call_function" and callable(node.target):

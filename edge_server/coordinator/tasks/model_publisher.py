@@ -19,7 +19,7 @@ import numpy as np
 from edge_client.compression.chain import Chain, in_codes
 from edge_client.compression.decoding import MODEL
 from edge_client.compression.delta_frames import added_up, changes, near
-from edge_client.compression.downlink import Differences, Down
+from edge_client.compression.downlink import Differences, DownlinkCodecs
 from edge_client.compression.zstd import Zstd
 from edge_client.storage.atomic_files import unlink
 from edge_client.storage.blob_store import BlobStore
@@ -71,7 +71,14 @@ class ModelPublisher:
     """Publishes the versions of one run; frames kept at `path` are used if the run is resumed (`go_on`)."""
 
     def __init__(
-        self, path: Path, store: BlobStore, channel_map: ChannelMap, down: Down, *, durable: bool, go_on: bool
+        self,
+        path: Path,
+        store: BlobStore,
+        channel_map: ChannelMap,
+        down: DownlinkCodecs,
+        *,
+        durable: bool,
+        go_on: bool,
     ) -> None:
         self._path, self._store, self._channel_map, self._durable = path, store, channel_map, durable
         self._down = down

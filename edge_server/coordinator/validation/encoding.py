@@ -44,7 +44,7 @@ def check_encoding(groups: Groups, chain: Chain) -> None:
     if found != wanted:
         raise _wrong(f"expected the parts {sorted(wanted)}, got {sorted(found)} or others of their arrays")
     for name in sorted(coded):
-        if chain.thin is not None:
+        if chain.sparsifier is not None:
             _check_sparse(groups, name, shapes[name], chain)
         if chain.number is not None and chain.number.scaled:
             _expect(name, kind_of(groups[SCALES], name), (SCALE_TYPE, (shapes[name][0],)))
@@ -89,8 +89,8 @@ def _check_axes(groups: Groups, part: str, name: str) -> None:
 
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
     """Check that each row's numbers are counted, in order and no more than allowed."""
-    assert chain.thin is not None
-    (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.thin.count(math.prod(shape))
+    assert chain.sparsifier is not None
+    (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.sparsifier.count(math.prod(shape))
     if count > most:
         raise _wrong(f"'{name}' has {count} numbers, at most {most} are chosen")
     _expect(name, kind_of(groups[MODEL], name), (kind_of(groups[MODEL], name)[0], (count,)))

@@ -1,4 +1,4 @@
-"""Every codec's error is bounded, whatever is sent; nothing is lost where nothing may be."""
+"""Codecs: bounded errors, lossless packing, refused damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from edge_client.compression.chain import CODECS, in_codes, make_chain
 from edge_client.compression.decoding import decoded, is_coded
 from edge_client.compression.quantization import Fp16, Int8, draw, floats_of
-from edge_client.compression.radix_packing import codes_in, in_bytes, largest_byte, per_byte, row_bytes
+from edge_client.compression.radix_packing import largest_byte, pack_codes, per_byte, row_bytes, unpack_codes
 from edge_client.compression.sparse import TopK, to_dense, to_sparse
 from edge_client.compression.zstd import MAGIC, Zstd, is_compressed, unpack
 from edge_client.storage.blob_store import BlobStore
@@ -36,8 +36,8 @@ quickly = settings(max_examples=30, deadline=None)
 
 
 def chain(*named):
-    """The chain of pieces as a recipe writes them."""
-    return make_chain([Component.model_validate(one) for one in named])
+    """The chain of components as a recipe writes them."""
+    return make_chain([Component.model_validate(component) for component in named])
 
 
 def there_and_back(codecs, update, seed=0, residual=None):
@@ -47,15 +47,15 @@ def there_and_back(codecs, update, seed=0, residual=None):
     return {name: again[name] for name in again}, encoded
 
 
-def same(one, other):
-    return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(one, other)
+def same(first, second):
+    return first.dtype == second.dtype and first.shape == second.shape and np.array_equal(first, second)
 
 
-def test_halves_are_those_of_ieee_754_whoever_makes_them():
+def test_halves_are_those_of_ieee_754():
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     wide = floats_of(halves)
     np.testing.assert_array_equal(wide, halves.astype(np.float32))
-    # Between each two neighbours: the middle, which is rounded to even, and what lies just beside it.
+    # Between two neighbours: the middle, which is rounded to even, and the numbers next to it.
     finite = np.unique(wide[np.isfinite(wide)])
     middles = (finite[:-1] + finite[1:]) / 2
     ends = np.float32([65_519, 65_520, -65_520, 1e30, np.inf, 1e-9, -0.0])
@@ -98,7 +98,7 @@ def test_a_whole_number_is_off_by_at_most_a_step_of_its_row(update, seed, levels
         assert not again[name][array == 0].any()
 
 
-def test_rounding_by_chance_is_right_in_the_mean():
+def test_stochastic_rounding_is_unbiased():
     # 7 levels of 0.1: 0.23 is rounded to 0.2 seven times of ten and to 0.3 three times: a deviation of
     # sqrt(0.3 * 0.7) * 0.1 = 0.046 each, 0.00046 of the mean of 10,000. The row's largest number is exact.
     row = np.full((1, 10_001), 0.23, np.float32)
@@ -113,7 +113,7 @@ def test_rounding_by_chance_is_right_in_the_mean():
 @given(
     arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=9), elements=NUMBERS), SEEDS, st.data()
 )
-def test_rows_are_the_same_whatever_pieces_are_asked_for(array, seed, data):
+def test_rows_do_not_depend_on_the_block_that_is_read(array, seed, data):
     codes = chain("int8").encode({"w": array}, seed).groups["model"]
     start = data.draw(st.integers(0, len(array)))
     stop = data.draw(st.integers(start, len(array)))
@@ -122,15 +122,17 @@ def test_rows_are_the_same_whatever_pieces_are_asked_for(array, seed, data):
 
 def test_equal_seeds_round_alike_and_others_do_not():
     array = np.random.default_rng(0).normal(size=(20, 50)).astype(np.float32)
-    one, again, other = (chain("int8").encode({"w": array}, seed).groups["model"]["w"] for seed in (1, 1, 2))
-    assert same(one, again)
-    assert not same(one, other)
+    first, again, other = (
+        chain("int8").encode({"w": array}, seed).groups["model"]["w"] for seed in (1, 1, 2)
+    )
+    assert same(first, again)
+    assert not same(first, other)
     assert not same(draw(1, "w", 0, (4, 9)), draw(1, "v", 0, (4, 9)))
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("codec", ["fp16", "int8", "top-k"])
-def test_a_number_that_is_none_is_still_none_when_it_arrives(codec, odd):
+def test_a_number_that_is_not_finite_stays_so(codec, odd):
     array = np.ones((3, 4), np.float32)
     array[1, 2] = odd
     again, _ = there_and_back(chain(codec), {"w": array})
@@ -149,17 +151,17 @@ def test_as_many_codes_share_a_byte_as_fit(levels, codes):
 @given(st.data(), st.integers(1, 7), st.integers(0, 5), st.integers(1, 23))
 def test_codes_that_share_bytes_come_back_to_the_bit(data, levels, rows, width):
     codes = data.draw(arrays(np.int8, (rows, width), elements=st.integers(-levels, levels)))
-    held = in_bytes(codes, levels)
+    held = pack_codes(codes, levels)
     assert held.shape == (rows, row_bytes(width, levels))
     assert held.max(initial=0) <= largest_byte(levels)
-    assert same(codes_in(held, levels, width), codes)
+    assert same(unpack_codes(held, levels, width), codes)
 
 
-def test_the_highest_digit_is_the_first_code_and_what_a_run_lacks_is_zeros():
-    # Base 3, five runs of one code each, the last of which is not there: 1, 0, -1, 1 and 0.
-    assert in_bytes(np.array([[1, 0, -1, 1]], np.int8), 1).tolist() == [[2 * 81 + 27 + 0 + 2 * 3 + 1]]
-    # Base 15, two runs of two: 7 and -7, -7 and nothing.
-    assert in_bytes(np.array([[7, -7, -7]], np.int8), 7).tolist() == [[14 * 15 + 0, 0 * 15 + 7]]
+def test_the_highest_digit_is_the_first_code_and_missing_codes_are_zero():
+    # Base 3, five parts of one code, of which the last is missing: 1, 0, -1, 1 and 0.
+    assert pack_codes(np.array([[1, 0, -1, 1]], np.int8), 1).tolist() == [[2 * 81 + 27 + 0 + 2 * 3 + 1]]
+    # Base 15, two parts of two codes: 7 and -7, -7 and a missing one.
+    assert pack_codes(np.array([[7, -7, -7]], np.int8), 7).tolist() == [[14 * 15 + 0, 0 * 15 + 7]]
 
 
 @quickly
@@ -172,18 +174,18 @@ def test_codes_that_share_bytes_are_those_that_have_their_own(update, seed, leve
         assert same(again[name], alone[name])
 
 
-def test_a_large_array_in_shared_bytes_is_made_a_piece_at_a_time_and_the_same():
+def test_a_large_array_in_shared_bytes_is_made_in_blocks_and_the_same():
     array = np.random.default_rng(0).normal(size=(3, 300_000)).astype(np.float32)
     groups = chain({"name": "int8", "levels": 1}).encode({"w": array}, 4).groups
     held, codes = groups["model"]["w"], in_codes(Int8(1), {"w": array}, 4)["model"]["w"]
     assert held.shape == (3, 60_000)
-    assert same(codes_in(held, 1, 300_000), codes)
+    assert same(unpack_codes(held, 1, 300_000), codes)
 
 
 # --- the largest numbers ---
 @quickly
 @given(UPDATES, st.floats(0.01, 1))
-def test_what_is_sent_and_what_is_left_are_the_update_exactly(update, share):
+def test_sent_values_and_residual_add_up_to_the_update(update, share):
     again, encoded = there_and_back(chain({"name": "top-k", "share": share}), update)
     for name, array in update.items():
         if not is_coded(array.shape):
@@ -200,7 +202,7 @@ def test_what_is_sent_and_what_is_left_are_the_update_exactly(update, share):
 @quickly
 @given(st.lists(arrays(np.float32, (3, 5), elements=st.integers(-64, 64)), min_size=1, max_size=6))
 def test_over_rounds_error_feedback_loses_nothing(rounds):
-    # Whole numbers: sums of float32 are exact, so what was sent and what is left are all there ever was.
+    # Sums of integers in float32 are exact, so sent values and residual add up to the input.
     codecs, left, sent = chain({"name": "top-k", "share": 0.2}), {}, np.zeros((3, 5), np.float32)
     for array in rounds:
         again, encoded = there_and_back(codecs, {"w": array}, residual=left)
@@ -210,7 +212,7 @@ def test_over_rounds_error_feedback_loses_nothing(rounds):
 
 @quickly
 @given(UPDATES, SEEDS, st.sampled_from([("top-k", "int8", "zstd"), ("top-k", "fp16"), ("delta", "top-k")]))
-def test_together_what_is_left_is_what_the_server_does_not_know(update, seed, named):
+def test_the_residual_of_a_chain_is_the_update_minus_the_decoded_one(update, seed, named):
     again, encoded = there_and_back(chain(*named), update, seed)
     for name, array in update.items():
         if is_coded(array.shape):
@@ -231,7 +233,7 @@ def test_a_sparse_parameter_comes_back_to_the_bit(array):
 
 @quickly
 @given(UPDATES, SEEDS, st.data())
-def test_any_rows_can_be_read_of_what_lies_in_a_file(tmp_path_factory, update, seed, data):
+def test_any_rows_of_a_file_can_be_read(tmp_path_factory, update, seed, data):
     few = {"name": "int8", "levels": data.draw(st.integers(1, 8))}
     named = data.draw(st.sampled_from([("int8",), (few,), ("fp16",), ("top-k",), ("top-k", "int8")]))
     encoded = chain(*named).encode(update, seed)
@@ -249,7 +251,7 @@ def test_any_rows_can_be_read_of_what_lies_in_a_file(tmp_path_factory, update, s
 # --- packed ---
 @quickly
 @given(UPDATES, st.integers(1, 19))
-def test_what_is_packed_comes_back_to_the_bit(tmp_path_factory, update, level):
+def test_packing_is_lossless(tmp_path_factory, update, level):
     folder = tmp_path_factory.mktemp("packed")
     plain, packed, again = io.BytesIO(), folder / "packed", io.BytesIO()
     write_tensors(plain, update)
@@ -269,7 +271,7 @@ def packed(path: Path, data: bytes) -> Path:
     return path
 
 
-def test_a_file_that_unpacks_beyond_its_limit_is_given_up(tmp_path):
+def test_a_file_that_unpacks_beyond_its_limit_is_refused(tmp_path):
     bomb, out = packed(tmp_path / "bomb", bytes(50_000_000)), io.BytesIO()
     assert bomb.stat().st_size < 5000
     with pytest.raises(PeerError) as refused:
@@ -300,7 +302,7 @@ def test_a_file_that_is_cut_off_holds_no_groups(tmp_path):
         len(FileGroups(tmp_path / "cut"))
 
 
-def test_a_decoder_that_would_need_much_memory_is_not_made(tmp_path):
+def test_a_frame_with_a_large_window_is_refused(tmp_path):
     import zstandard
 
     far = zstandard.ZstdCompressionParameters.from_level(3, window_log=27)
@@ -309,7 +311,7 @@ def test_a_decoder_that_would_need_much_memory_is_not_made(tmp_path):
         unpack(tmp_path / "blob", io.BytesIO(), limit=2**29)
 
 
-def test_a_store_names_a_packed_blob_by_the_bytes_that_travel(tmp_path):
+def test_a_store_names_a_packed_blob_by_its_packed_bytes(tmp_path):
     store, codecs = BlobStore(tmp_path), chain("int8", "zstd")
     update = {"w": np.random.default_rng(0).normal(size=(64, 500)).astype(np.float32)}
     ref = store.put_groups(codecs.encode(update, 3).groups, write=codecs.write)
@@ -321,12 +323,12 @@ def test_a_store_names_a_packed_blob_by_the_bytes_that_travel(tmp_path):
 # --- how codecs are named ---
 def test_codecs_may_be_named_in_their_order_only():
     assert list(CODECS) == ["delta", "top-k", "fp16", "int8", "zstd"]
-    assert chain("delta", {"name": "top-k", "share": 0.1}, "int8", "zstd").thin == TopK(0.1)
+    assert chain("delta", {"name": "top-k", "share": 0.1}, "int8", "zstd").sparsifier == TopK(0.1)
     assert chain().lossy is chain("zstd").lossy is chain("delta").lossy is False
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         (["int9"], "unknown codec 'int9' (did you mean 'int8'?)"),
         (["zstd", "int8"], 'codecs work in the order in which they are named: write ["int8", "zstd"]'),
@@ -338,10 +340,10 @@ def test_codecs_may_be_named_in_their_order_only():
         ([{"name": "zstd", "level": "high"}], "codec 'zstd': level is a whole number from 1 to 19, not high"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_remedy(named, told):
+def test_wrong_codecs_are_refused_with_a_remedy(named, message):
     with pytest.raises(ConfigError) as error:
         chain(*named)
-    assert str(error.value) == f"uplink: {told}"
+    assert str(error.value) == f"uplink: {message}"
 
 
 def test_no_update_is_larger_than_its_codecs_may_make_it():

@@ -1,4 +1,4 @@
-"""A model in frames: both sides have the same numbers to the bit, off by no more than the last frame is."""
+"""A model as frames: both sides have equal numbers, whose error is that of the last frame alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES = {"conv.weight": (6, 3, 2), "linear.weight": (5, 7), "bias": (5,), "scal
 
 
 def models(seed: int, count: int, step: float) -> list[dict[str, np.ndarray]]:
-    """A model, and what becomes of it: every number moves a little."""
+    """Versions of a model: every number moves a little."""
     rng = np.random.default_rng(seed)
     moved = [{name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}]
     for _ in range(count - 1):
@@ -28,13 +28,13 @@ def models(seed: int, count: int, step: float) -> list[dict[str, np.ndarray]]:
     return moved
 
 
-def films(made, number):
-    """The frames of these models, and what they come to after each."""
-    frames = [{**in_codes(number, made[0], None), "beside": {"n": np.array([0])}}]
+def frames_of(made, number):
+    """After each model: the model, the frames so far, and their sum."""
+    frames = [{**in_codes(number, made[0], None), "extra": {"n": np.array([0])}}]
     yield made[0], frames, added_up(frames)["model"]
     for model in made[1:]:
         before = added_up(frames)["model"]
-        frames.append({**changes(model, before, number), "beside": {"n": np.array([len(frames)])}})
+        frames.append({**changes(model, before, number), "extra": {"n": np.array([len(frames)])}})
         yield model, frames, added_up(frames)["model"]
 
 
@@ -44,12 +44,12 @@ def bits(array: np.ndarray) -> list[int]:
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.floats(1e-9, 1e3))
-def test_without_a_codec_of_numbers_nothing_is_lost(seed, step):
-    for model, _, came in films(models(seed, 4, step), None):
+def test_without_a_number_codec_frames_are_lossless(seed, step):
+    for model, _, came in frames_of(models(seed, 4, step), None):
         assert {name: bits(came[name]) for name in came} == {name: bits(model[name]) for name in model}
 
 
-def test_numbers_that_are_none_come_as_they_are():
+def test_numbers_that_are_not_finite_are_exact():
     odd = np.array([[0.0, -0.0, np.nan], [np.inf, -np.inf, 1e-45]], np.float32)
     for before, after in ((odd, odd[::-1].copy()), (odd, np.ones_like(odd)), (np.ones_like(odd), odd)):
         frame = changes({"w": after}, {"w": before}, None)
@@ -58,10 +58,10 @@ def test_numbers_that_are_none_come_as_they_are():
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.floats(1e-6, 1.0), st.sampled_from([Fp16(), Int8(), Int8(7), Int8(1)]))
-def test_what_is_off_is_off_by_the_last_frame_alone(seed, step, number):
+def test_the_error_is_that_of_the_last_frame_alone(seed, step, number):
     """Half a step of each row's largest change, or half a unit of a half's last place."""
     before = None
-    for model, _, came in films(models(seed, 5, step), number):
+    for model, _, came in frames_of(models(seed, 5, step), number):
         for name, array in model.items():
             off = np.abs(came[name].astype(np.float64) - array)
             if array.ndim < 2:
@@ -78,21 +78,21 @@ def test_what_is_off_is_off_by_the_last_frame_alone(seed, step, number):
         before = {name: came[name] for name in came}
 
 
-def test_beside_the_model_the_last_frame_counts():
-    *_, (_, frames, _) = films(models(0, 3, 0.1), Int8())
-    assert added_up(frames)["beside"]["n"].tolist() == [2]
-    assert set(added_up(frames)) == {"model", "beside"}
+def test_other_groups_are_those_of_the_last_frame():
+    *_, (_, frames, _) = frames_of(models(0, 3, 0.1), Int8())
+    assert added_up(frames)["extra"]["n"].tolist() == [2]
+    assert set(added_up(frames)) == {"model", "extra"}
 
 
-def test_a_piece_is_the_same_as_in_the_whole():
-    *_, (_, frames, came) = films(models(1, 4, 0.1), Int8(7))
+def test_a_block_of_rows_is_the_same_as_in_the_whole_array():
+    *_, (_, frames, came) = frames_of(models(1, 4, 0.1), Int8(7))
     whole = decoded(added_up(frames))["model"]["conv.weight"]
     assert np.array_equal(came.rows("conv.weight", 2, 5), whole[2:5])
 
 
-def test_models_are_near_where_the_change_has_a_quarter_of_the_energy():
+def test_models_are_near_if_the_delta_has_at_most_a_quarter_of_the_squares():
     ones = {"w": np.ones((2, 2), np.float32)}
-    # Four changes of 1/2 have the squares of one 1, a quarter of four; just more is too much.
+    # Four changes of 1/2 have a quarter of the sum of squares; slightly more is too much.
     assert near(ones, {"w": np.full((2, 2), 0.5, np.float32)})
     assert not near(ones, {"w": np.full((2, 2), 0.499, np.float32)})
     assert near(ones, ones)
@@ -119,7 +119,7 @@ def test_frames_that_do_not_fit_each_other_are_refused(number):
         added_up([{"model": first}, {}])
 
 
-def test_bits_that_stay_are_zeros():
-    *_, (_, frames, _) = films(models(2, 3, 1e-7), None)
+def test_unchanged_high_bits_are_zeros():
+    *_, (_, frames, _) = frames_of(models(2, 3, 1e-7), None)
     high = frames[-1]["model"]["linear.weight"].reshape(-1).view(np.uint8)[3::4]
     assert set(high.tolist()) <= {0, 255}

@@ -1,4 +1,4 @@
-"""What leaves the server in a round, counted on its connection: one model, whoever many devices there are."""
+"""The bytes that a server sends in a round: one model, for any number of devices."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SHAPE = (1, 28, 28)
 PARAMETERS = 1_663_370
 """Of `two-nn` on pictures of 28 x 28."""
 HALVES, FLOATS = 2 * PARAMETERS, 4 * PARAMETERS
-"""Bytes of a model: as it goes down unless a file says otherwise, and in float32.
+"""Bytes of a model with the default down-link codec, and in float32.
 
-Beside it the server sends itself one chunk of the largest size when it connects, to see whether it comes.
+In addition the server sends itself a chunk of the largest size when it connects, to test the broker.
 """
 TIERS = (1, 2, 3, 4, 5, 5)
 
 
 def config(recipe: str = "heterofl", **overrides: object) -> Config:
-    """A run in which nobody trains: what travels is all there is."""
+    """A run without local epochs."""
     settings = {
         "federation.name": "test",
         "rounds": 2,
@@ -79,8 +79,8 @@ def agents(
 
 @pytest.fixture
 def link(broker: RunningBroker) -> Iterator[Relay]:
-    with relay((broker.host, broker.port)) as one:
-        yield one
+    with relay((broker.host, broker.port)) as link:
+        yield link
 
 
 def egress(link: Relay, broker: RunningBroker, folder: Path, settings: Config) -> tuple[int, Run]:
@@ -103,32 +103,30 @@ def test_a_round_of_mixed_tiers_costs_one_model(
     assert model <= sent <= 1.03 * model + CHUNK_BYTES
     first, second = run.server._reporter.counters.history
     assert model <= first.downlink_bytes <= sent
-    # Nobody has trained: round two begins from what all devices hold.
+    # No device has trained: round two begins from the model that all devices hold.
     assert second.downlink_bytes < 0.01 * model
     assert [len(first.completed), len(second.completed)] == [len(TIERS)] * 2
 
 
 @pytest.mark.parametrize("recipe", ["feddrop", "attending"])
 @pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
-def test_recipes_whose_sub_models_do_not_all_nest_go_the_same_way(
+def test_sub_models_that_do_not_all_nest_are_broadcast_too(
     link: Relay, broker: RunningBroker, tmp_path: Path, recipe: str
 ) -> None:
     sent, _ = egress(link, broker, tmp_path, config(recipe, rounds=1))
     if recipe == "attending":
-        # All get the full model in round one.
+        # All devices receive the full model in round one.
         assert HALVES <= sent <= 1.03 * HALVES + CHUNK_BYTES
     assert sent >= HALVES
 
 
 @pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
-def test_what_follows_a_packed_model_costs_what_has_changed(
-    link: Relay, broker: RunningBroker, tmp_path: Path
-) -> None:
+def test_after_a_packed_model_a_delta_is_sent(link: Relay, broker: RunningBroker, tmp_path: Path) -> None:
     codecs = '["delta", {name="int8", levels=7}, "zstd"]'
     sent, run = egress(link, broker, tmp_path, config(**{"strategy.downlink": codecs}))
     assert sent < 0.42 * FLOATS
     first, second = run.server._reporter.counters.history
     assert first.downlink_bytes > 0.2 * FLOATS
-    # Devices lack what the first frame has left of the exact model, by chance any part of a step: 15 codes.
+    # The delta corrects the error of the first frame, which may be any part of a step: 15 codes.
     assert second.downlink_bytes < 0.15 * FLOATS
     assert [len(first.completed), len(second.completed)] == [len(TIERS)] * 2

@@ -1,4 +1,4 @@
-"""The attention module on numbers worked by hand, and its coming and going."""
+"""The attention module on numbers computed by hand, its insertion and removal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def close(actual, expected):
     torch.testing.assert_close(actual, torch.tensor(expected), rtol=0, atol=2e-4)
 
 
-def test_attention_of_a_small_map_is_the_one_worked_by_hand():
+def test_attention_of_a_small_map_is_the_one_computed_by_hand():
     # Two channels of two positions, one group. Eq. 1: average of the first 2, maximum of the second 4.
     # Eq. 2: S = 2*1 + 4*2, 2*3 + 4*4 = 10, 22. Eq. 3: mean 16, deviation 6, so -1, 1.
     # Eq. 4: A_S = 0.26894, 0.73106. X*A_S = (0.26894, 2.19318), (0.53788, 2.92423).
@@ -39,8 +39,8 @@ def test_groups_apply_to_spatial_attention_only():
     # is four times larger, normalised the same: A_S as above. Averages are a, b, 2a, 2b over all channels.
     module = AttentionModule(4)
     assert module.groups == 2
-    one = torch.tensor([[1.0, 3.0], [2.0, 4.0]])
-    module(torch.cat([one, 2 * one])[None])
+    group = torch.tensor([[1.0, 3.0], [2.0, 4.0]])
+    module(torch.cat([group, 2 * group])[None])
     means = np.array([1.23106, 1.73106, 2.46212, 3.46212])
     tops = np.array([2.19318, 2.92423, 4.38635, 5.84847])
     total = (means - means.mean()) / means.std() + (tops - tops.mean()) / tops.std()

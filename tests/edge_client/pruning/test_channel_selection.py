@@ -1,4 +1,4 @@
-"""From scores and ratios to the channels that are kept."""
+"""Channel selection from scores and ratios."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment,
 from schemas.values import ModelSpec
 
 A, B = Segment(channels=4, group="a"), Segment(channels=2, group="b")
-# `d` is a depth-wise layer over a and b side by side.
+# `d` is a depth-wise layer over a and b concatenated.
 MAP = ChannelMap(
     groups={
         "a": ChannelGroup(channels=4, layers=("a", "c", "d"), multiple=2),
@@ -68,9 +68,9 @@ def test_the_number_of_kept_channels(channels, ratio, multiple, kept):
 
 
 @given(st.integers(1, 60), st.integers(1, 8), st.floats(0, 0.999), st.floats(0, 0.999))
-def test_more_pruning_never_keeps_more_and_blocks_stay_whole(blocks, multiple, one, other):
-    few, many = sorted(kept_count(blocks * multiple, p, multiple) for p in (one, other))
-    assert (kept_count(blocks * multiple, max(one, other), multiple)) == few
+def test_more_pruning_never_keeps_more_and_blocks_stay_whole(blocks, multiple, first, second):
+    few, many = sorted(kept_count(blocks * multiple, p, multiple) for p in (first, second))
+    assert (kept_count(blocks * multiple, max(first, second), multiple)) == few
     assert few % multiple == many % multiple == 0
     assert multiple <= few <= many <= blocks * multiple
 

@@ -1,4 +1,4 @@
-"""A device's work in little memory: what is received and sent is never whole in arrays beside the module."""
+"""A device's work in little memory: received and sent arrays are never complete in addition to the module."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.groups import encode_groups
 
 MODEL = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
 LARGEST = 512 * 3136 * 4
-"""Bytes of `linear1.weight`: above a piece."""
+"""Bytes of `linear1.weight`: more than one block."""
 
 
 class Watched(ComputedArrays):
-    """Lazy arrays that remember the largest piece that was asked for."""
+    """Lazy arrays that record the largest block read."""
 
     def __init__(self, arrays: dict[str, AnyArray]) -> None:
         super().__init__({name: (array.dtype, array.shape) for name, array in arrays.items()}, self._rows)
@@ -46,7 +46,7 @@ def module() -> nn.Module:
     return build_model(MODEL)
 
 
-def test_what_is_received_goes_into_the_module_a_piece_at_a_time(module):
+def test_received_arrays_are_loaded_in_blocks(module):
     wanted = arrays_of(build_model(MODEL, seed=1))
     received = Watched(wanted)
     load_arrays(module, received)
@@ -55,7 +55,7 @@ def test_what_is_received_goes_into_the_module_a_piece_at_a_time(module):
     assert received.given == sum(array.nbytes for array in wanted.values())
 
 
-def test_the_answer_is_made_a_piece_at_a_time_and_has_the_bytes_of_one_made_at_once(module):
+def test_an_answer_made_in_blocks_equals_one_made_at_once(module):
     started = arrays_of(build_model(MODEL, seed=2))
     received, trained = Watched(started), arrays_of(module)
     made = digest_of_tensors(FlatGroups({"model": trained_since(module, received)}))
@@ -64,7 +64,7 @@ def test_the_answer_is_made_a_piece_at_a_time_and_has_the_bytes_of_one_made_at_o
     assert received.largest <= 4 * BLOCK_NUMBERS < LARGEST
 
 
-def test_a_cut_answer_has_the_bytes_of_one_cut_at_once(module, tmp_path: Path):
+def test_an_answer_sliced_in_blocks_equals_one_sliced_at_once(module, tmp_path: Path):
     spec, channel_map = SubModelSpec(kept={"conv2": 7}), trace_channels(module, MODEL.input_shape)
     arrays = {**arrays_of(module), "scores": np.arange(3, dtype=np.float32)}
     with (path := tmp_path / "kept").open("wb") as file:
@@ -74,23 +74,25 @@ def test_a_cut_answer_has_the_bytes_of_one_cut_at_once(module, tmp_path: Path):
     assert digest_of_tensors(FlatGroups(lazy)) == digest_of(encode_groups({"control": cut}))
 
 
-def test_a_hollow_module_computes_with_the_arrays_that_it_is_lent(module):
+def test_a_hollow_module_computes_with_borrowed_arrays(module):
     arrays = arrays_of(module)
-    lent = hollow(module)
-    borrow_arrays(lent, arrays)
+    borrowing = hollow(module)
+    borrow_arrays(borrowing, arrays)
     inputs = torch.ones(1, *MODEL.input_shape)
-    assert torch.equal(lent.eval()(inputs), module.eval()(inputs))
-    assert np.shares_memory(next(lent.parameters()).detach().numpy(), arrays["conv1.weight"])
+    assert torch.equal(borrowing.eval()(inputs), module.eval()(inputs))
+    assert np.shares_memory(next(borrowing.parameters()).detach().numpy(), arrays["conv1.weight"])
 
 
-def test_a_hollow_module_keeps_what_is_no_number_of_the_model():
+def test_a_hollow_module_keeps_other_buffers():
     module = build_model(ModelSpec(name="resnet56", input_shape=(3, 8, 8), num_classes=2))
     channel_map = trace_channels(module, (3, 8, 8))
     whole = GlobalModel(module, ModelSpec(name="resnet56", input_shape=(3, 8, 8), num_classes=2), channel_map)
     arrays = arrays_of(module)
-    lent = whole.sub_model(arrays, SubModelSpec())
-    assert lent.state_dict().keys() == module.state_dict().keys()
-    assert all(torch.equal(one, module.state_dict()[name]) for name, one in lent.state_dict().items())
-    # A network may write to its statistics while it is used: they are copies.
-    statistics = dict(lent.named_buffers())["bn1.running_mean"].numpy()
+    borrowing = whole.sub_model(arrays, SubModelSpec())
+    assert borrowing.state_dict().keys() == module.state_dict().keys()
+    assert all(
+        torch.equal(tensor, module.state_dict()[name]) for name, tensor in borrowing.state_dict().items()
+    )
+    # A forward pass may change statistics, so they are copies.
+    statistics = dict(borrowing.named_buffers())["bn1.running_mean"].numpy()
     assert not np.shares_memory(statistics, arrays["bn1.running_mean"])

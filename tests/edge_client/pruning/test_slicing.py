@@ -1,4 +1,4 @@
-"""Cutting arrays, putting them back, and reordering channels."""
+"""Slicing arrays, putting them back, and reordering channels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_permute_moves_a_channel_everywhere():
     assert moved["out.weight"].ravel().tolist() == [2, 3, 4, 5, 0, 1, 6, 7, 8, 9]
 
 
-def test_permute_wants_every_channel_once():
+def test_permute_needs_every_channel_once():
     with pytest.raises(InvariantError, match=r"expected shape \(3,\)"):
         permute(ARRAYS, {"a": [1, 0]}, MAP)
 

@@ -1,4 +1,4 @@
-"""A sub-model that is used again is as good as new."""
+"""A cached sub-model is in the state of a new one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.slicing import extract
-from edge_client.pruning.submodel_cache import SubModels
+from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
@@ -17,14 +17,14 @@ MODEL = ModelSpec(name="mlp", input_shape=(1, 4, 4), num_classes=3)
 WHOLE, HALF = SubModelSpec(), SubModelSpec(kept={"linear1": 100})
 
 
-def borrow(models: SubModels, spec: SubModelSpec, seed: int = 0) -> nn.Module:
+def borrow(models: SubModelCache, spec: SubModelSpec, seed: int = 0) -> nn.Module:
     module = build_model(MODEL, seed=seed)
     channel_map = trace_channels(module, MODEL.input_shape)
     return models.get(MODEL, spec, channel_map, extract(arrays_of(module), spec, channel_map))
 
 
 def test_the_same_sub_model_is_the_same_network_with_the_rounds_weights():
-    models = SubModels(limit=2)
+    models = SubModelCache(limit=2)
     first = borrow(models, WHOLE)
     first(torch.ones(1, 1, 4, 4)).sum().backward()
     with torch.no_grad():
@@ -36,8 +36,8 @@ def test_the_same_sub_model_is_the_same_network_with_the_rounds_weights():
     assert all((array == fresh[name]).all() for name, array in arrays_of(again).items())
 
 
-def test_only_so_many_are_kept():
-    models = SubModels(limit=1)
+def test_the_cache_is_limited():
+    models = SubModelCache(limit=1)
     first = borrow(models, WHOLE)
     other = borrow(models, HALF)
     assert arrays_of(other)["linear1.bias"].shape == (100,)
@@ -51,7 +51,7 @@ def test_counters_of_a_normalisation_begin_anew():
     )
     module = build_model(spec)
     channel_map = trace_channels(module, spec.input_shape)
-    models = SubModels()
+    models = SubModelCache()
     lent = models.get(spec, WHOLE, channel_map, arrays_of(module))
     lent(torch.ones(2, 1, 4, 4))
     assert lent[0].num_batches_tracked == 1

@@ -1,4 +1,4 @@
-"""What a device sends and keeps, in whose coordinates: five channels, cut and ranked by hand."""
+"""The coordinates of what a device sends and keeps: five channels, sliced and ranked by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def full(start: float = 0.0) -> dict[str, np.ndarray]:
 SCORES = {"hidden": np.array([0.1, 0.9, 0.3, 0.8, 0.2], np.float32)}
 
 
-def test_a_plain_answer_is_the_change_and_the_groups_as_they_are():
+def test_a_plain_answer_is_the_delta_and_the_groups_unchanged():
     answer = Answer(task(), MAP, {"control": full()})
     assert answer.spec == SubModelSpec()
     assert not answer.order
@@ -49,29 +49,29 @@ def test_a_personal_answer_holds_the_best_channels_of_every_group_of_arrays():
     assert answer.order == {"hidden": (1, 3, 2, 4, 0)}
 
 
-def test_only_the_layers_that_are_asked_for_are_sent():
+def test_only_requested_layers_are_sent():
     sent = Answer(task(returned=("out",)), MAP, {}).groups(full())
     assert sent["model"].keys() == {"out.weight", "out.bias"}
 
 
-def test_what_is_kept_is_laid_over_what_was_kept_before():
-    # The sub-model holds channels 0 and 2; of 1, 3 and 4 the device knows what it knew before.
+def test_kept_values_replace_those_kept_before():
+    # The sub-model holds channels 0 and 2; 1, 3 and 4 keep their earlier values.
     spec = SubModelSpec(kept={"hidden": (0, 2)})
     kept = {"control": {"hidden.bias": np.array([7.0, 8.0], np.float32)}}
     after = in_global(kept, {"control": full()}, spec, MAP, {})
     assert after["control"]["hidden.bias"].tolist() == [7, 1, 8, 3, 4]
-    # Without anything before, what is not held is 0.
+    # Without earlier values the other channels are 0.
     assert in_global(kept, {}, spec, MAP, {})["control"]["hidden.bias"].tolist() == [7, 0, 8, 0, 0]
-    # And it is cut again to whatever sub-model the next round brings.
+    # The result can be sliced to any sub-model of the next round.
     cut = in_sub_model(after, SubModelSpec(kept={"hidden": 2}), MAP)
     assert cut["control"]["hidden.bias"].tolist() == [7, 1]
 
 
-def test_what_is_kept_follows_the_channels_to_their_ranks():
+def test_kept_values_follow_their_channels_to_the_new_order():
     order = Answer(task(personal=PersonalPruning(ratios={"hidden": 0.6})), MAP, {"attention": SCORES}).order
     kept = {"control": full(), "flag": {"sent": np.ones(1, np.float32)}}
     after = in_global(kept, {}, SubModelSpec(), MAP, order)
-    # Place 0 gets channel 1, place 1 channel 3, then 2, 4 and 0.
+    # Channel 0 becomes channel 1, channel 1 channel 3, then 2, 4 and 0.
     assert after["control"]["hidden.bias"].tolist() == [1, 3, 2, 4, 0]
     assert after["control"]["out.weight"].tolist() == [[1, 3, 2, 4, 0], [6, 8, 7, 9, 5]]
     assert after["flag"]["sent"].tolist() == [1]

@@ -1,4 +1,4 @@
-"""Tracing: which channels are one group, where they lie, and what is kept whole."""
+"""Tracing: channel groups, their positions, and pinned channels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_group_is_named_after_its_first_layer_and_lists_all_that_carry_it():
     assert list(channel_map.groups) == ["stem", "inner", "down", "linear"]
 
 
-def test_a_flattened_concatenation_gives_runs_of_both_branches():
+def test_a_flattened_concatenation_has_segments_of_both_branches():
     channel_map = trace(
         lambda m, x: m.out(torch.cat([m.b(x), m.d(x)], 1).flatten(1)),
         b=conv(3, 12), d=conv(3, 6), out=nn.Linear(18 * 64, 5),
@@ -162,7 +162,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_channels_that_meet_something_unknown_are_kept_whole(case):
+def test_channels_at_an_unknown_operation_are_pinned(case):
     layers = {
         "a": conv(3, 4),
         "b": conv(3, 2),
