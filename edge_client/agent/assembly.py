@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.certificates import CertificateService, open_renewer
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.eligibility.service import EligibilityService
-from edge_client.agent.housekeeping import Housekeeping
 from edge_client.agent.message_intake import MessageIntake
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
@@ -22,11 +21,14 @@ from edge_client.agent.signature_policy import SignaturePolicy
 from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry
-from edge_client.agent.worker import Worker
+from edge_client.agent.worker import Housekeeping, Worker
 from edge_client.data.local import LocalData
 from edge_client.transport.link_events import Inbox
 from edge_client.transport.mqtt_client import Link
 from schemas.topics import device_filters
+
+if TYPE_CHECKING:
+    from edge_client.security.identity.certificate_renewer import CertificateRenewer
 
 
 class Parts(NamedTuple):
@@ -68,17 +70,7 @@ def assemble(
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
     worker, renewer = Worker(inbox, threads=settings.threads), open_renewer(settings)
     presence = Presence(settings, data.train, lambda: renewer.valid_until if renewer else None)
-    link = Link(
-        settings.address,
-        inbox,
-        client_id=f"{settings.federation}-{settings.device}",
-        filters=(
-            *device_filters(settings.federation, settings.device),
-            *(renewer.filters if renewer else ()),
-        ),
-        will=presence.will,
-        first_session=presence.next_session(),
-    )
+    link = _make_link(settings, inbox, presence, renewer)
     messenger = Messenger(link, settings.federation, settings.device)
     telemetry = WorkTelemetry(settings, presence, messenger, root=root)
     monitor = EligibilityMonitor.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
@@ -97,4 +89,18 @@ def assemble(
             MessageIntake(messenger, runner, policy, monitor, announcer),
             Housekeeping(worker),
         ),
+    )
+
+
+def _make_link(
+    settings: AgentSettings, inbox: Inbox, presence: Presence, renewer: CertificateRenewer | None
+) -> Link:
+    filters = device_filters(settings.federation, settings.device)
+    return Link(
+        settings.address,
+        inbox,
+        client_id=f"{settings.federation}-{settings.device}",
+        filters=(*filters, *(renewer.filters if renewer else ())),
+        will=presence.will,
+        first_session=presence.next_session(),
     )

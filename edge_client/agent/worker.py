@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,13 +11,16 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from edge_client.agent.service import Service
 from edge_client.agent.session.events import Result, UpdateMasked, WorkDone, WorkFailed
+from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.system.out_of_memory import is_shortage
-from edge_client.transport.link_events import Inbox
+from edge_client.system.process_memory import GivingBack
+from edge_client.transport.link_events import Inbox, LinkUp
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, Update, encode_message
 from schemas.values import Reason
@@ -178,3 +182,24 @@ def _import_work() -> ModuleType:
     from edge_client.agent import task_runner
 
     return task_runner
+
+
+WARM_UP_AFTER_S = 3.0
+"""Seconds from connecting to importing torch: on one machine, a whole federation may be starting."""
+
+
+class Housekeeping(Service):
+    """Warms the worker up after connecting and returns freed memory to the system."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker, self._freed = worker, GivingBack()
+        self.warm_up_at = math.inf
+
+    def connected(self, up: LinkUp, now: float) -> None:
+        self.warm_up_at = now + WARM_UP_AFTER_S
+
+    def tick(self, now: float, session: Session) -> None:
+        if now >= self.warm_up_at:
+            self.warm_up_at = math.inf
+            self._worker.warm_up()
+        self._freed.turn(now, busy=session.phase is not SessionPhase.IDLE)

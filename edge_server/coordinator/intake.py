@@ -7,16 +7,15 @@ import logging
 from collections.abc import Iterator
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.receiver_replies import bytes_of, check_able, chunk_of
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_driver import RoundDriver
 from edge_server.rounds.events import ChunkReceived, MessageReceived, Misbehaved
 from edge_server.transport.broker_connection import check_sender
-from edge_server.transport.receivers.messages import Misfit, Placed, ReceiverMessage
+from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from edge_server.transport.receivers.pool import ReceiverPool
-from schemas.errors import PeerError
+from schemas.errors import ConfigError, PeerError
 from schemas.messages import Death, Delivery, FromDevice, Refusal, Telemetry, Update, decode_message
-from schemas.tensors.blobs import decode_chunk
+from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk, decode_chunk
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import Reason
 
@@ -125,3 +124,27 @@ class Intake:
         )
         self._driver.tell(device, refusal)
         self._driver.step(Misbehaved(device, refusal.reason))
+
+
+def bytes_of(message: Placed | Misfit) -> int:
+    """The size in bytes of the MQTT payload that the device sent."""
+    return message.size + CHUNK_HEADER_BYTES if isinstance(message, Placed) else message.size
+
+
+def chunk_of(message: Placed | Misfit) -> ChunkReceived:
+    """The received chunk; raises `PeerError` if the payload was none."""
+    if isinstance(message, Misfit):
+        raise PeerError(message.detail, reason=Reason(message.reason))
+    # The receiver has written the bytes; the round machine needs only their number.
+    return ChunkReceived(message.device, Chunk(message.prefix, message.index, bytes(message.size)))
+
+
+def check_able(message: ReceiverMessage) -> None:
+    """Raise `OSError` if the disk is full, and `ConfigError` if receivers cannot work with this broker."""
+    if isinstance(message, NoRoom):
+        raise OSError(message.errno, message.detail)
+    if isinstance(message, Unable):
+        raise ConfigError(
+            f"[federation] receivers: {message.detail}: leave receivers at 0, or use a broker with shared "
+            "subscriptions (Mosquitto 2, EMQX, HiveMQ, or the embedded one)"
+        )

@@ -11,7 +11,6 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.mqtt_client import Link
 from edge_server.observability.counters import RunCounters
 from edge_server.rounds.events import Publish, SendChunks
-from edge_server.rounds.rate_limit import RateLimit
 from schemas.messages import Message, encode_message
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
 from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic
@@ -101,3 +100,18 @@ class Publisher:
 
     def _topic(self, device: str, channel: Channel) -> str:
         return str(DeviceTopic(self._federation, device, channel))
+
+
+class RateLimit:
+    """At most `most` times per `seconds`; the caller passes the time."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most, self._seconds = most, seconds
+        self._since, self._count = 0.0, 0
+
+    def allows(self, now: float) -> bool:
+        """Whether it may be done once more at `now`, in seconds; counts it."""
+        if now >= self._since + self._seconds:
+            self._since, self._count = now, 0
+        self._count += 1
+        return self._count <= self._most

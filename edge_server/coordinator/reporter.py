@@ -15,9 +15,9 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
+from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import EndRun, Note
 from edge_server.rounds.state import Federation
-from edge_server.storage.event_list.notes import round_closed, run_ended
 from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import EdgeError, PeerError
 from schemas.values import Reason
@@ -153,3 +153,15 @@ class RunReporter:
             summary=summary,
         )
         return replace(shown, **moment.simulated)
+
+
+def round_closed(record: RoundRecord) -> Note:
+    """A round was aggregated."""
+    counted = f"{len(record.completed)} of {len(record.selected)} updates"
+    tested = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.1%}"
+    return Note(f"round {record.round} closed", detail=counted + tested, kind=EventKind.ROUND, routine=True)
+
+
+def run_ended(end: EndRun) -> Note:
+    """The run is over."""
+    return Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.hardware.accelerator import accelerator
 from edge_client.system.hardware.load import Pressure, load, pressure
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.hardware.network import Connection, connection
@@ -47,3 +46,12 @@ def look(state: Path, root: Path = ROOT) -> Board:
         load=load(root),
         memory_pressure=pressure("memory", root),
     )
+
+
+NVIDIA = ("dev/nvidia0", "dev/nvhost-gpu", "dev/nvgpu")
+"""Device files of a card, a Jetson, and a Jetson with a newer kernel."""
+
+
+def accelerator(root: Path = ROOT) -> str | None:
+    """`cuda` if there is an NVIDIA device."""
+    return "cuda" if any((root / path).exists() for path in NVIDIA) else None

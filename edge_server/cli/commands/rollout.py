@@ -66,6 +66,7 @@ def register(subparsers: Subparsers) -> None:
     )
     _add_broker(parser)
     _add_groups(parser)
+    _add_pace(parser)
     _add_terms(parser)
     parser.add_argument(
         "--withdraw", action="store_true", help="return every device of this version to its previous model"
@@ -126,6 +127,10 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE",
         help="only this device (repeatable); the active version stays unchanged",
     )
+
+
+def _add_pace(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("pace")
     group.add_argument(
         "--at-once",
         type=positive_int,

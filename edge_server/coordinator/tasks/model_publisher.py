@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from edge_client.compression.chain import Chain, in_codes
-from edge_client.compression.decoding import MODEL
+from edge_client.compression.decoding import MODEL, SCALES
 from edge_client.compression.delta_frames import added_up, changes, near
 from edge_client.compression.downlink import Differences, DownlinkCodecs
 from edge_client.compression.zstd import Zstd
+from edge_client.pruning.index_sets import submodel_index_set
+from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.storage.atomic_files import unlink
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
-from edge_server.coordinator.tasks.downlink import DownlinkModel
 from edge_server.coordinator.tasks.increments import PublishedVersion, publish_increments
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
@@ -197,3 +198,19 @@ def _read(path: Path, store: BlobStore) -> VersionChain:
 def _frame(kept: Mapping[str, Any]) -> PublishedVersion:
     paths = {key: tuple(BlobRef(**ref) for ref in refs) for key, refs in kept["paths"].items()}
     return PublishedVersion(paths, kept["unpacked"], kept["round"])
+
+
+class DownlinkModel:
+    """The encoded parameters of one round; None if they are sent unencoded."""
+
+    def __init__(self, encoded: Groups | None, channel_map: ChannelMap) -> None:
+        self._encoded, self._channel_map = encoded, channel_map
+
+    def groups(self, received: Groups, spec: SubModelSpec) -> Groups:
+        """The groups that a device with this sub-model receives, `model` encoded."""
+        if self._encoded is None:
+            return received
+        layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
+        scales = {name: steps[name][submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
+        model = LazySlice(self._encoded[MODEL], spec, self._channel_map)
+        return {**received, MODEL: model, **({SCALES: scales} if scales else {})}

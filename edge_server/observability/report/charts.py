@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from html import escape
 
 from edge_server.observability.report.axes import Axis, count_axis, value_axis
-from edge_server.observability.report.labels import separate_labels
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
@@ -168,3 +167,18 @@ def _labels(shown: Sequence[Series], x_axis: Axis, y_axis: Axis) -> str:
             f"{_text(left + 9, height + 4, series.label, anchor='start', kind='label')}</g>"
         )
     return "".join(parts)
+
+
+def separate_labels(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+    """Move positions at least `gap` apart, within `low` to `high` if there is room; order is kept."""
+    order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
+    placed = [0.0] * len(wanted)
+    floor = low
+    for index in order:
+        placed[index] = max(wanted[index], floor)
+        floor = placed[index] + gap
+    ceiling = max(high, low + gap * (len(wanted) - 1))
+    for index in reversed(order):
+        placed[index] = min(placed[index], ceiling)
+        ceiling = placed[index] - gap
+    return placed

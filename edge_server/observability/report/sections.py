@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from edge_server.config.units import (
@@ -15,11 +16,20 @@ from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
 from edge_server.observability.report.devices import device_section, tier_section
-from edge_server.observability.report.document import Cell, Curves, Paragraph, Section, numbers, table, words
-from edge_server.observability.report.model_card import card_section
+from edge_server.observability.report.document import (
+    Card,
+    Cell,
+    Curves,
+    Paragraph,
+    Section,
+    numbers,
+    table,
+    words,
+)
 from edge_server.observability.report.origin import file_section, origin_section, repeat_section
 from edge_server.observability.report.privacy import privacy_section
 from edge_server.observability.report.refusals import refusal_section
+from edge_server.releases.registry.card import model_card_body
 from edge_server.storage.records import RoundRecord, UndoneRecord
 
 
@@ -84,3 +94,14 @@ def _round_row(record: RoundRecord, tiers: Sequence[int]) -> list[Cell]:
         words(names_text(record.dropped)),
         Cell(refused, words=True, alert=bool(record.rejected)),
     ]
+
+
+NO_MODEL_CARD = "This run exported no model, so there is no card."
+
+
+def card_section(run: RunContents) -> Section:
+    """The registry's card without its title; links lead into the run folder."""
+    if run.version is None:
+        return Section("Model card", (Paragraph(NO_MODEL_CARD),))
+    text = model_card_body(run.version, run.described, files="onnx/")
+    return Section("Model card", (Card(re.sub(r"\A# .*\n+", "", text)),))

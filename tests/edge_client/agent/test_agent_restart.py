@@ -13,10 +13,9 @@ import pytest
 from edge_client.agent import agent as module
 from edge_client.agent import assembly, session_runner
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.housekeeping import Housekeeping
 from edge_client.agent.session.events import Tick, WorkDone
 from edge_client.agent.session.machine import Session, SessionPhase
-from edge_client.agent.worker import DataChanged
+from edge_client.agent.worker import DataChanged, Housekeeping
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore

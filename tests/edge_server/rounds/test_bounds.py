@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from edge_server.coordinator.publisher import RateLimit
 from edge_server.observability import counters
 from edge_server.observability.counters import OTHERS, RunCounters
 from edge_server.rounds import fleet
 from edge_server.rounds.events import Send
-from edge_server.rounds.rate_limit import RateLimit
 from schemas.messages import Telemetry
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import refusals, started

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.system.hardware.accelerator import accelerator
-from edge_client.system.hardware.board import look
+from edge_client.system.hardware.board import accelerator, look
 from edge_client.system.hardware.cgroups import bounded_groups
 from edge_client.system.hardware.load import Pressure, load, own_pressure, pressure
 from edge_client.system.hardware.memory import memory

@@ -13,7 +13,7 @@ from edge_client.compression.downlink import make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.slicing import extract
 from edge_server.coordinator.replay import ReplayVerdict, replay
-from edge_server.coordinator.tasks.downlink import DownlinkModel
+from edge_server.coordinator.tasks.model_publisher import DownlinkModel
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.strategy import Component

@@ -11,9 +11,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from edge_server.observability.report.axes import count_axis, nice_step, value_axis
-from edge_server.observability.report.charts import Chart, Series, line_chart
+from edge_server.observability.report.charts import Chart, Series, line_chart, separate_labels
 from edge_server.observability.report.curves import accuracy_chart
-from edge_server.observability.report.labels import separate_labels
 from edge_server.observability.report.report import write_report
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
