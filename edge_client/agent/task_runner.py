@@ -20,7 +20,7 @@ from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_mod
 from edge_client.training.evaluation import evaluate
 from edge_client.training.loop import EpochReport, bounded
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import OWN, TrainingJob
+from edge_client.training.trainer import OWN_TRAINING, TrainingJob
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
@@ -43,7 +43,7 @@ def do_training(
     `recorder` captures training steps so that repeating them costs little more than their kernels.
     """
     with _received(task, context) as (channel_map, received):
-        work, data = context.work or OWN, context.data.as_the_server_says(task)
+        work, data = context.work or OWN_TRAINING, context.data.as_the_server_says(task)
         work.check(task)
         module = (sub_models or SubModelCache()).get(task.model, task.spec, channel_map, received["model"])
         job = TrainingJob(

@@ -1,4 +1,4 @@
-"""From the name of a network to the network: import its factory, call it, repeatable initial weights."""
+"""Builds networks by name, with repeatable initial weights."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from schemas.values import ModelSpec
 
 
 def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
-    """Build the network that `spec` names; equal seeds give equal weights.
+    """Build the network `spec`; equal seeds give equal weights, and torch's random state does not change.
 
-    The global random state of torch is left as it was. Raises `ConfigError` for whatever goes wrong.
+    Raises `ConfigError` for any failure of the factory.
     """
     factory = users_function(entry(spec.name).factory, what=f"model {spec.name!r}")
     with torch.random.fork_rng(devices=[]):
@@ -33,13 +33,13 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
 
 
 def build_blank(spec: ModelSpec) -> nn.Module:
-    """As `build_model`, for whoever fills in all weights: initial ones are not drawn, which takes longest."""
+    """As `build_model`, without drawing initial weights, which takes longest; the caller fills them in."""
     with _Undrawn():
         return build_model(spec)
 
 
 class _Undrawn(TorchFunctionMode):
-    """Parameters, and they alone, are left as they lie in memory."""
+    """Leaves parameters uninitialised, and only parameters."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ _DRAWING = frozenset(
         nn.init.kaiming_normal_,
     }
 )
-"""What draws a tensor's numbers, as far as torch lets it be heard; the rest is drawn for nothing."""
+"""The functions that initialise a tensor, as far as torch lets them be intercepted."""
 
 
 def _call(factory: Callable[..., object], spec: ModelSpec) -> object:

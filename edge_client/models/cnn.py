@@ -1,8 +1,8 @@
 """The CIFAR network of McMahan et al. 2017: two convolutions, two hidden layers, a linear layer.
 
-McMahan et al. name TensorFlow's tutorial network. AdaFL (section 3.1) names that of FedMix (Yoon et al.
-2021) without printing it; we take McMahan's. Two choices of ours: the response normalisation is left
-out, because it mixes neighbouring channels, and images are taken whole instead of as 24x24 crops.
+McMahan et al. use TensorFlow's tutorial network; AdaFL (section 3.1) refers to FedMix (Yoon et al. 2021),
+which does not print its network. Two changes: no response normalisation, because it mixes neighbouring
+channels, and whole images instead of 24x24 crops.
 """
 
 from __future__ import annotations

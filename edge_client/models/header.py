@@ -1,4 +1,4 @@
-"""Which layer of a network is its header: the linear layer whose outputs are the class scores."""
+"""Finds a network's header, the linear layer whose outputs are the class scores."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from schemas.values import ModelSpec
 
 
 def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
-    """The name of the header, found by one forward pass; the module's mode and weights stay as they are.
+    """The name of the header, found by one forward pass; the module does not change.
 
-    Raises `ConfigError` where the outputs [B, classes] are not those of a linear layer.
+    Raises `ConfigError` if the outputs [B, classes] are not those of a linear layer.
     """
     made: dict[str, Tensor] = {}
     layers = [(name, layer) for name, layer in module.named_modules() if type(layer) is nn.Linear]
@@ -40,7 +40,7 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
 
 @lru_cache(maxsize=8)
 def header_of(model: ModelSpec) -> str:
-    """The header's name in the network that `model` names; raises `ConfigError` as `header_name` does."""
+    """The name of the header in the network `model`; raises `ConfigError` as `header_name` does."""
     return header_name(build_model(model), model.input_shape)
 
 

@@ -9,9 +9,9 @@ from edge_client.system.torchvision_compat import torchvision_ready
 
 
 def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Build it, with a stem for the images' colours; 2,236,682 parameters for 3 colours and 10 classes.
+    """Build it with a stem for the images' colours: 2,236,682 parameters for 3 colours and 10 classes.
 
-    Its strides are torchvision's: an image of 32x32 shrinks to a single position.
+    With torchvision's strides an image of 32x32 shrinks to a single position.
     """
     colours = image_shape(input_shape)[0]
     torchvision_ready()

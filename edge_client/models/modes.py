@@ -1,16 +1,18 @@
-"""The mode of a module: training or evaluation."""
+"""Mode, device and batch normalisation of a module."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
+import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode meanwhile; every part gets its own mode back, for some are frozen on purpose."""
+    """Set evaluation mode inside, then restore the mode of every part."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -18,3 +20,13 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device of the module's parameters; the CPU if it has none."""
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+
+
+def normalises_batches(module: nn.Module) -> bool:
+    """Whether the module has batch normalisation."""
+    return any(isinstance(part, _BatchNorm) for part in module.modules())

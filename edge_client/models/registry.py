@@ -1,7 +1,4 @@
-"""Every shipped network by name: where its factory is and which of its channels may be cut.
-
-Without torch, so that the server can read it before anything heavy is imported.
-"""
+"""Every shipped network by name, with its factory and prunable channels; imports no torch."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from schemas.errors import ConfigError, nearest
 class ModelEntry:
     """One network: `factory` is `package.module:callable(input_shape, num_classes)`.
 
-    `targets` are globs of the layers whose channels may be cut; `stage_ratios` gives, for the pruning
-    ratios that a paper spreads unevenly, the ratio of each glob. Of every group that is cut a `multiple` of
-    channels stays; 1 is the papers' exact count. Only `pictures`, [channels, height, width], go into some.
+    `targets` are globs of the layers whose channels may be pruned; `stage_ratios` has the ratio of each glob
+    for pruning ratios that a paper spreads unevenly. Every pruned group keeps a `multiple` of channels; 1 is
+    the papers' exact count. With `pictures` only inputs [channels, height, width] are possible.
     """
 
     factory: str
@@ -75,7 +72,7 @@ MODELS: Registry[ModelEntry] = Registry(
 
 
 def entry(name: str) -> ModelEntry:
-    """The entry of a shipped network, or one made up for a user's `package.module:factory`.
+    """The entry of a shipped network, or a new one for a user's `package.module:factory`.
 
     Raises `ConfigError` with the nearest match for any other name.
     """

@@ -15,7 +15,7 @@ BLOCKS = 6
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 convolutions beside a shortcut: [B, inputs, H, W] to [B, 4 planes, H/s, W/s]."""
+    """1x1, 3x3, 1x1 convolutions with a shortcut: [B, inputs, H, W] to [B, 4 planes, H/s, W/s]."""
 
     def __init__(self, inputs: int, planes: int, stride: int) -> None:
         super().__init__()

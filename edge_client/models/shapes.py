@@ -1,4 +1,4 @@
-"""What a factory may ask of its input shape."""
+"""Checks of a factory's input shape."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The list of kernels that a training step has called, as a graph, and what may be changed in it.
+"""Transformations of the graph of a training step's kernels; none changes a bit of the result.
 
-Nothing here changes a bit of what comes out. Detours that only autograd wanted are left out. Gradients that
-are products of matrices need not be laid out for a descent with momentum: the kernel that computes one adds
-it to its momentum, b = factor b + g, and the step w = w - rate b follows.
+Nodes that only autograd needed are removed. In a descent with momentum, gradients that are matrix products
+are not stored: the kernel that computes one adds it to the momentum, b = factor b + g, followed by the step
+w = w - rate b.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import fx
 
 ATEN = torch.ops.aten
 WHOLE = 16
-"""Numbers in the widest vector: what is left of a tensor, the optimizer's kernel rounds in another way."""
+"""Numbers in the widest vector; the optimizer's kernel rounds the remainder of a tensor differently."""
 
 
 def without_detours(graph: fx.GraphModule) -> fx.GraphModule:
-    """Without detached views, matrices turned and turned back, axes that a sum keeps and a view drops."""
+    """Remove detached views, double transpositions, and axes that a sum keeps and a view drops."""
     for node in list(graph.graph.nodes):
         source: Any = node.args[0] if node.args else None
         if node.target is ATEN.detach.default:
@@ -37,7 +37,7 @@ def without_detours(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def products(graph: fx.GraphModule) -> list[int]:
-    """The parameters, by place, that such a descent can move."""
+    """Indices of the parameters that such a descent can update."""
     return [
         place
         for place, gradient in enumerate(_outputs(graph)[1:])
@@ -48,9 +48,9 @@ def products(graph: fx.GraphModule) -> list[int]:
 
 
 def with_descent(graph: fx.GraphModule, places: Sequence[int]) -> fx.GraphModule:
-    """A graph that also moves the parameters at these places, and gives the gradients of the others alone.
+    """Let the graph update the parameters with these indices, and return only the gradients of the others.
 
-    The parameters are what it is given first; at the end come the b of each that it moves, the factor, and
+    The parameters are its first inputs; the last ones are the b of each updated parameter, the factor, and
     minus the rate.
     """
     nodes, given = graph.graph, _given_to(graph)
@@ -59,13 +59,13 @@ def with_descent(graph: fx.GraphModule, places: Sequence[int]) -> fx.GraphModule
         moved = [nodes.placeholder(f"moved_{place}") for place in places]
         factor, minus_rate = (nodes.placeholder(name, type_expr=float) for name in ("factor", "minus_rate"))
     output = nodes.output_node()
-    output.args = ((loss, *(one for place, one in enumerate(gradients) if place not in places)),)
+    output.args = ((loss, *(gradient for place, gradient in enumerate(gradients) if place not in places)),)
     for place, buffer in zip(places, moved, strict=True):
         gradient = gradients[place]
         with nodes.inserting_before(gradient):
             nodes.call_function(ATEN.addmm_.default, (buffer, *gradient.args), {"beta": factor})
         nodes.erase_node(gradient)
-    # Both passes want the parameters as they were: they move at the end, first those that were used last.
+    # Both passes need the old parameters: update them at the end, those used last first.
     with nodes.inserting_before(output):
         for place, buffer in reversed(list(zip(places, moved, strict=True))):
             nodes.call_function(ATEN.add_.Tensor, (given[place], buffer), {"alpha": minus_rate})
@@ -74,9 +74,9 @@ def with_descent(graph: fx.GraphModule, places: Sequence[int]) -> fx.GraphModule
 
 
 def turned_beforehand(graph: fx.GraphModule, among: int) -> list[int]:
-    """Let the graph be given matrices turned that it was to turn itself; their places among the first given.
+    """Replace transpositions of the first `among` inputs by further inputs, and return the sources' indices.
 
-    They come last, and are views of what they are made of: turned once, they stay right however that changes.
+    A transposed view follows every change of its source, so that it is made only once.
     """
     nodes, given = graph.graph, _given_to(graph)
     turning = [
@@ -91,12 +91,12 @@ def turned_beforehand(graph: fx.GraphModule, among: int) -> list[int]:
 
 
 def _given_to(graph: fx.GraphModule) -> list[fx.Node]:
-    """What the graph is called with, in order."""
+    """The graph's inputs, in order."""
     return [node for node in graph.graph.nodes if node.op == "placeholder"]
 
 
 def _is_kept_axis(source: Any, *, dropped: fx.Node) -> bool:
-    """A sum that keeps its axes for nobody but a view without them."""
+    """Whether a sum keeps its axes only for a view without them."""
     if source.target is not ATEN.sum.dim_IntList or len(source.args) != 3 or len(source.users) != 1:
         return False
     summed, axes, _ = source.args

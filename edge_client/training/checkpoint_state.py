@@ -1,8 +1,4 @@
-"""All that a training depends on between two epochs, as plain values, and back into fresh objects.
-
-Fresh objects are those that were set up for the same task: they hold the received weights. Random generators
-are part of it: dropout draws from torch's own.
-"""
+"""The state of a training between two epochs as plain values, including torch's random generators."""
 
 from __future__ import annotations
 
@@ -13,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from edge_client.models.modes import device_of
 from edge_client.training.checkpoints import UnfitCheckpoint
 from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.optimizers import Optimizer
 
 
 def state_of(module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective]) -> dict[str, Any]:
-    """What the epochs so far have changed; on the processor, arrays share the tensors' memory."""
+    """The state after the epochs so far; on the CPU, arrays share the tensors' memory."""
     return {
         "module": {name: plain(tensor) for name, tensor in _tensors(module).items()},
         "optimizer": plain(optimizer.state),
@@ -34,7 +31,7 @@ def restore(
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> None:
-    """Put a state back; raises `UnfitCheckpoint` where it is of another network, plan or program."""
+    """Restore a state into objects set up for the same task; raises `UnfitCheckpoint` for another state."""
     try:
         _fill(_tensors(module), state["module"])
         optimizer.state = {
@@ -49,7 +46,7 @@ def restore(
 
 
 def plain(value: Any) -> Any:
-    """The value with arrays for tensors."""
+    """The value with arrays in place of tensors."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     if isinstance(value, Mapping):
@@ -58,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def tensors(value: Any) -> Any:
-    """The value with tensors for arrays."""
+    """The value with tensors in place of arrays."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.array(value))
     if isinstance(value, Mapping):
@@ -67,7 +64,7 @@ def tensors(value: Any) -> Any:
 
 
 def _laid_like(parameter: Tensor, value: Any) -> Any:
-    """A value kept with a parameter; one of its shape in its very layout, which fused steps rely on."""
+    """An optimizer's value as a tensor, in the parameter's layout if it has its shape (for fused steps)."""
     tensor = tensors(value)
     if isinstance(tensor, Tensor) and tensor.shape == parameter.shape:
         return torch.empty_like(parameter, requires_grad=False).copy_(tensor)
@@ -75,7 +72,7 @@ def _laid_like(parameter: Tensor, value: Any) -> Any:
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, also those that no state dict has."""
+    """Parameters and buffers, including those outside the state dict."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -90,7 +87,7 @@ def _fill(mine: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
 
 def _random_states(module: nn.Module) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
-    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    device = device_of(module)
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
@@ -99,5 +96,4 @@ def _random_states(module: nn.Module) -> dict[str, Tensor]:
 def _set_random_states(module: nn.Module, states: Mapping[str, Any]) -> None:
     torch.set_rng_state(tensors(states["cpu"]))
     if "cuda" in states:
-        device = next(parameter.device for parameter in module.parameters())
-        torch.cuda.set_rng_state(tensors(states["cuda"]), device)
+        torch.cuda.set_rng_state(tensors(states["cuda"]), device_of(module))

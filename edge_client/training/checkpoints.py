@@ -1,8 +1,4 @@
-"""The epochs of a task that are done, on disk: a killed training goes on from the last of them.
-
-Everything that the rest of a training depends on is kept, so that it ends in the same bytes as one that was
-never disturbed.
-"""
+"""Checkpoints after epochs: a killed training resumes from the last one and ends in the same bytes."""
 
 from __future__ import annotations
 
@@ -20,22 +16,21 @@ from schemas.messages import Task
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
-"""Shortest time between two checkpoints: a kill costs so much work at most, and the epoch under way."""
+"""Shortest time between two checkpoints in seconds."""
 QUICK_S = 0.25
-"""A checkpoint that takes longer, as on a slow card, stretches the time to the next one in proportion."""
+"""A checkpoint that takes longer, in seconds, delays the next one in proportion."""
 
 Values = Mapping[str, Any]
 
 
 class UnfitCheckpoint(EdgeError):
-    """A checkpoint does not fit the training that it is to go on with."""
+    """A checkpoint does not fit the training that it should resume."""
 
 
 class EpochCheckpoint:
-    """The one checkpoint of one task, written at most every `interval_s` seconds of `clock`.
+    """The checkpoint of one task, written at most every `interval_s` seconds; another key is ignored.
 
-    With the usual interval it takes a twentieth of the time at most, however slow the disk. `key` is what it
-    must be of: a checkpoint of anything else is none.
+    With the default interval it takes at most a twentieth of the time, even on a slow disk.
     """
 
     def __init__(
@@ -46,7 +41,7 @@ class EpochCheckpoint:
         self._last, self._pause_s = clock(), interval_s
 
     def load(self) -> Values | None:
-        """What was saved last; none where nothing was, or nothing that can be read."""
+        """The last saved values; None if there are none that can be read."""
         from edge_client.storage.state_file import NotPlainFile, read_plain
 
         try:
@@ -58,7 +53,7 @@ class EpochCheckpoint:
         return values["training"] if values.get("key") == self._key else None
 
     def save(self, values: Callable[[], Values]) -> None:
-        """Keep `values()` if the last one is old enough; what cannot be kept costs a warning, no more."""
+        """Write `values()` if the last checkpoint is old enough; a failure is only logged."""
         from edge_client.storage.state_file import write_plain
 
         begun = self._clock()
@@ -67,28 +62,28 @@ class EpochCheckpoint:
         try:
             write_plain(self._path, {"key": self._key, "training": values()})
         except Exception as error:
-            # The disk may be full, and a user's own network may hold what no plain file can.
+            # The disk may be full, or a user's network may hold values that no plain file can.
             log.warning("no checkpoint could be written, training goes on: %s", error)
         self._last = self._clock()
         self._pause_s = self._interval_s * max(1.0, (self._last - begun) / QUICK_S)
 
     def drop(self) -> None:
-        """Forget it."""
+        """Delete the checkpoint."""
         self._path.unlink(missing_ok=True)
 
 
 class EpochCheckpoints:
-    """A folder of checkpoints: one of the task at hand."""
+    """A folder with the checkpoint of the current task."""
 
     def __init__(self, folder: Path, *, interval_s: float = INTERVAL_S) -> None:
         self._folder, self._interval_s = folder, interval_s
 
     def of(self, task: Task, *, examples: int) -> EpochCheckpoint:
-        """The checkpoint of this very task on this many examples."""
+        """The checkpoint of this task and number of examples."""
         return EpochCheckpoint(self._path(task), _key(task, examples), interval_s=self._interval_s)
 
     def keep_only(self, task: Task | None) -> None:
-        """Forget those of all other tasks."""
+        """Delete the checkpoints of all other tasks."""
         kept = None if task is None else self._path(task)
         for path in self._folder.glob("*"):
             if path != kept:
@@ -100,6 +95,6 @@ class EpochCheckpoints:
 
 
 def _key(task: Task, examples: int) -> str:
-    """What the bytes of the result depend on; how much time is left is told anew with each offer."""
-    said = task.model_dump_json(exclude={"deadline_s"})
-    return f"1 {hashlib.sha256(said.encode()).hexdigest()} {examples}"
+    """Identifies what the result depends on, which the remaining time is not."""
+    text = task.model_dump_json(exclude={"deadline_s"})
+    return f"1 {hashlib.sha256(text.encode()).hexdigest()} {examples}"

@@ -1,15 +1,14 @@
-"""What local training costs in memory, from the network's shapes and the plan alone.
+"""Estimates the memory of local training from the network's shapes and the plan.
 
-Counted are the numbers that training has to hold: parameters, gradients, the optimizer's state, what the
-forward pass keeps for the backward pass (Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost,
-section 3), and the data. Not counted: interpreter and libraries.
+It counts parameters, gradients, the optimizer's state, what the forward pass keeps for the backward pass
+(Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, section 3), and the data, but not the
+interpreter and libraries.
 
-What is counted is what is held; a process needs more. `FRAGMENTS`, `WORKING` and `KERNELS` were fitted to the
-growth of processes that trained the shipped networks at their tiers, on one thread, with oneDNN and glibc set
-up as a device does it (`allocator.py`): with plain SGD, momentum and Adam in batches of 32. All of those
-that were measured are within a fifth (`make test-memory`; tests/training_memory/README.md has the table, and
-what is not in it). The same training grows by a fifth more or less as freed memory happens to lie. On a GPU,
-and for recorded steps, nothing was measured.
+A process needs more than it holds. `FRAGMENTS`, `WORKING` and `KERNELS` were fitted to the growth of
+processes that trained the shipped networks at their tiers, on one thread, with oneDNN and glibc configured as
+on a device (`system/malloc.py`), with SGD, momentum and Adam in batches of 32. All measurements are within a
+fifth of the estimate (`make test-memory`, tests/training_memory/README.md). Training on a GPU and recorded
+steps were not measured.
 """
 
 from __future__ import annotations
@@ -24,33 +23,30 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 from edge_client.pruning.surgery import count_macs
-from schemas.strategy import TrainingPlan, TrainingSettings
+from schemas.strategy import TrainingSettings
 from schemas.values import TRAINING_PASSES
 
 COPIES: dict[str, int] = {"sgd": 0, "adam": 2}
-"""How many numbers an optimizer keeps of each trained one; SGD with momentum keeps one."""
+"""Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 LABEL_BYTES = 8
 TRAFFIC = 25
-"""So many bytes could be copied in the time that a byte of a step's working memory costs, beside what is
-computed: pages are new each time, kernels begin and end. Fitted to the five networks, which it tells apart
-up to a factor of three."""
+"""Bytes that could be copied in the time that each byte of a step's working memory costs on top of the
+computation (new pages, kernel starts). Fitted to the five networks, with errors up to a factor of three."""
 FRAGMENTS = 1.35
-"""What the allocator holds for each byte that is kept: blocks come and go in many sizes. Fitted."""
+"""Bytes that the allocator holds per kept byte, because of fragmentation. Fitted."""
 WORKING = 2.5
-"""So often the largest block is there beside: the gradients of what goes into and comes out of an operation,
-as far as they are there at once. Fitted."""
+"""Copies of the largest block for the gradients of an operation's inputs and outputs. Fitted."""
 KERNELS = 3_500_000
-"""What convolutions need whatever the batch: code that is made for each shape, and room to work. Fitted."""
+"""Bytes that convolutions need for any batch: generated code and working memory. Fitted."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Bytes of one client's training, by what they are for.
+    """Bytes of one client's training by purpose.
 
-    `parameters` are the network's tensors, buffers too; `activations` are what a step of the plan's batch
-    size takes when that is most, the parameters' gradients apart; `data` are the examples as they are kept
-    and as they are fed to the network.
+    `parameters` includes buffers; `activations` is the peak of a step apart from the parameters' gradients;
+    `data` counts the examples as stored and as network inputs.
     """
 
     parameters: int
@@ -61,16 +57,16 @@ class TrainingCost:
 
     @property
     def total(self) -> int:
-        """All of it: at the end of a backward pass nearly all is there at once."""
+        """The sum, which nearly exists at once at the end of a backward pass."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.data
 
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """What a network needs, whatever it is trained on: told once from its shapes.
+    """The cost of a network for any data, from its shapes.
 
-    Bytes: `parameters` with buffers, `trained` of those that are trained, `fixed` and `per_example` of what a
-    step works with. `macs` are the multiply-accumulates of one example's forward pass.
+    In bytes: `parameters` with buffers, `trained` parameters, and a step's working memory `fixed` and
+    `per_example`. `macs` are the multiply-accumulates of one example's forward pass.
     """
 
     input_shape: tuple[int, ...]
@@ -83,9 +79,9 @@ class NetworkCost:
     def training(
         self, plan: TrainingSettings, *, examples: int, batch: int | None = None, pixel_bytes: int = 1
     ) -> TrainingCost:
-        """The cost of a plan on so many examples, in steps of `batch` (the plan's unless stated).
+        """The cost of a plan with this many examples, in steps of `batch` (by default the plan's).
 
-        `pixel_bytes` is what a pixel takes where the examples are kept, before it becomes a float32.
+        `pixel_bytes` is the size of a stored pixel, before it becomes a float32.
         """
         copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
         pixels = examples * math.prod(self.input_shape)
@@ -99,56 +95,43 @@ class NetworkCost:
         )
 
     def training_macs(self, *, examples: int, epochs: int) -> int:
-        """Of a whole training: a step takes about three forward passes."""
+        """Multiply-accumulates of a whole training; a step takes about three forward passes."""
         return TRAINING_PASSES * self.macs * examples * epochs
 
     def training_bytes(self, *, examples: int, epochs: int) -> float:
-        """What a whole training moves, in bytes that a processor copies."""
+        """Bytes that a whole training moves, in bytes of plain copies."""
         return TRAFFIC * self.per_example * examples * epochs
 
 
 def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost:
-    """What `module` needs for inputs of that shape; nothing is changed.
+    """The cost of `module` for inputs of that shape; the module does not change.
 
-    All that a step works with grows with the batch or not at all, so two small batches tell any: what their
-    sizes differ by is what two more examples need.
+    Working memory is a linear function of the batch size, which two small batches determine.
     """
     few, more = (_kept(module, input_shape, size) for size in (2, 4))
-    trained = [_bytes(one) for one in module.parameters() if one.requires_grad]
-    # The gradient of the largest is there twice: as it is computed, and as it is kept.
-    beside = max(trained, default=0) + KERNELS * any(
-        isinstance(one, CONVOLUTIONS) for one in module.modules()
+    trained = [_bytes(weight) for weight in module.parameters() if weight.requires_grad]
+    # The largest gradient exists twice: as it is computed, and as it is kept.
+    extra = max(trained, default=0) + KERNELS * any(
+        isinstance(part, CONVOLUTIONS) for part in module.modules()
     )
     return NetworkCost(
         input_shape=input_shape,
-        parameters=sum(_bytes(one) for one in (*module.parameters(), *module.buffers())),
+        parameters=sum(map(_bytes, (*module.parameters(), *module.buffers()))),
         trained=sum(trained),
-        fixed=2 * few - more + beside,
+        fixed=2 * few - more + extra,
         per_example=(more - few) / 2,
         macs=count_macs(module, input_shape),
     )
 
 
-def training_cost(
-    module: nn.Module,
-    input_shape: tuple[int, ...],
-    plan: TrainingPlan,
-    *,
-    examples: int,
-    pixel_bytes: int = 1,
-) -> TrainingCost:
-    """The cost of training `module` on so many examples of `input_shape`; nothing is changed."""
-    return network_cost(module, input_shape).training(plan, examples=examples, pixel_bytes=pixel_bytes)
-
-
 def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
-    """The same by one forward pass of zeros in training mode; the module and its buffers do not change."""
-    traced = copy.deepcopy(module, {id(one): one for one in module.parameters()}).train()
+    """Bytes of working memory of a step, by one forward pass of zeros in training mode on a copy."""
+    traced = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()}).train()
     own = {tensor.untyped_storage().data_ptr() for tensor in (*traced.parameters(), *traced.buffers())}
     kept: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        # The same numbers are kept once, however many operations need them.
+        # Operations that keep the same tensor share its memory.
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
@@ -157,7 +140,7 @@ def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
     labels = torch.zeros(batch, dtype=torch.int64, device=like.device)
     with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = functional.cross_entropy(traced(inputs), labels)
-    sizes = [one.untyped_storage().nbytes() for storage, one in kept.items() if storage not in own]
+    sizes = [tensor.untyped_storage().nbytes() for storage, tensor in kept.items() if storage not in own]
     return round(FRAGMENTS * sum(sizes) + WORKING * max(sizes, default=0)) + _bytes(loss)
 
 

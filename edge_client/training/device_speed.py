@@ -1,33 +1,32 @@
-"""How fast the board trains and moves memory: about three seconds of work.
+"""Measures in about three seconds how fast the board trains and moves memory.
 
-Trained is a reference block: a convolution of 3x3 over 32 channels of 16x16, batch normalisation, and a layer
-of ten outputs, in batches of 32. Without torch only memory is measured.
+Training is measured on a reference block: a 3x3 convolution over 32 channels of 16x16, batch normalisation
+and a layer of ten outputs, in batches of 32. Without torch only memory is measured.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from edge_client.system.hardware.sysfs import text
+from edge_client.system.process_memory import resident_bytes
 from schemas.values import TRAINING_PASSES, MeasuredSpeed
 
 SECONDS = 3.0
 TRAINING_SHARE = 0.8
-"""Of the time; the rest is for memory."""
+"""Share of the time for training; the rest is for memory."""
 CHANNELS, SIDE, CLASSES, BATCH = 32, 16, 10, 32
 BLOCK_MACS = CHANNELS * CHANNELS * 9 * SIDE * SIDE + CHANNELS * SIDE * SIDE * CLASSES
 COPIED_BYTES = 32 * 1024 * 1024
-"""More than any cache of a board."""
+"""Larger than any cache of a board."""
 
 
 def measure(seconds: float = SECONDS) -> MeasuredSpeed:
-    """Measure for about this many seconds, on all threads that torch takes by itself."""
+    """Measure for about this many seconds, with torch's default number of threads."""
     steps = _training(seconds * TRAINING_SHARE)
-    resident = _resident() if steps is not None else None
+    resident = None if steps is None else resident_bytes()
     copies = _rate(_copying(), seconds * (1 - TRAINING_SHARE))
     return MeasuredSpeed(
         training_macs_per_s=None if steps is None else steps * BATCH * TRAINING_PASSES * BLOCK_MACS,
@@ -71,7 +70,7 @@ def _copying() -> Callable[[], None]:
 
 
 def _rate(work: Callable[[], None], seconds: float) -> float:
-    """How often per second; once before the clock starts, for whatever is made at the first time."""
+    """Calls per second, after a first call that makes what later ones reuse."""
     work()
     begun, count = time.perf_counter(), 0
     while True:
@@ -80,9 +79,3 @@ def _rate(work: Callable[[], None], seconds: float) -> float:
         taken = time.perf_counter() - begun
         if taken >= seconds:
             return count / taken
-
-
-def _resident() -> int | None:
-    """Bytes that this process holds now."""
-    lines = (line.split() for line in text(Path("/proc/self/status")).splitlines())
-    return next((int(line[1]) * 1024 for line in lines if line[:1] == ["VmRSS:"]), None)

@@ -1,4 +1,4 @@
-"""How good a network is on labelled data."""
+"""Loss and accuracy of a network on labelled data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.data.dataset import Inputs, LabelledData
-from edge_client.models.modes import evaluating
+from edge_client.models.modes import device_of, evaluating
 from edge_client.training.memory_format import channels_innermost
 
 
@@ -27,10 +27,7 @@ class Evaluation:
 def evaluate(
     module: nn.Module, data: LabelledData, *, inputs: Inputs | None = None, batch_size: int = 256
 ) -> Evaluation:
-    """Evaluate on all of `data`; the module's mode and weights stay as they are.
-
-    `inputs`: those of `data`, where the caller has them already.
-    """
+    """Evaluate on all of `data`, with its `inputs` if the caller has them; the module does not change."""
     if len(data) == 0:
         return Evaluation(None, None, 0)
     outputs = _forward(module, data.inputs() if inputs is None else inputs, batch_size)
@@ -47,7 +44,7 @@ def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Input
 
 
 def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
-    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    device = device_of(module)
     with channels_innermost(module), evaluating(module), torch.inference_mode():
         parts = torch.split(torch.from_numpy(np.ascontiguousarray(inputs)), batch_size)
         return torch.cat([module(part.to(device)) for part in parts])

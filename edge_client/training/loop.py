@@ -13,36 +13,35 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.data.dataset import LabelledData
-from edge_client.models.modes import evaluating
+from edge_client.models.modes import device_of, evaluating, normalises_batches
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives, merge_groups
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
-from edge_client.training.step_capture import Recorder, Step
+from edge_client.training.step_capture import Examples, Recorder, Step
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import Groups
 from schemas.values import TrainingMetrics
 
 GATHERED_BYTES = 128 * 1024
-"""What is copied together of examples of several batches: this memory comes on top of the training's."""
+"""Bytes of examples that are copied at once for several batches, on top of the training's memory."""
 
 MAX_LOSS = 1e9
-"""Beyond this, and where it is not finite, a loss has diverged and is reported as none."""
+"""A larger or infinite loss has diverged and is reported as None."""
 
 
 class TrainingStopped(EdgeError):
-    """Training was asked to stop before it was done; the module is half-trained."""
+    """Training was stopped before its end; the module is half-trained."""
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch is done: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""
+    """A finished epoch: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""
 
     epoch: int
     epochs: int
@@ -51,19 +50,11 @@ class EpochReport:
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult:
-    """What training measured, the groups that objectives send with the model, and those that they keep."""
+    """Measurements, the groups that objectives send with the model, and the groups that they keep."""
 
     groups: Groups
     metrics: TrainingMetrics
     kept: Groups = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class _Examples:
-    """Inputs [N, C, H, W] and labels [N] as tensors on the module's device."""
-
-    inputs: Tensor
-    labels: Tensor
 
 
 def train(
@@ -82,20 +73,19 @@ def train(
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
     `received` and `kept` are the groups of the task and of this device's last round, for the objectives.
-    With no epochs, objectives see every batch once in forward passes. The loss is the last epoch's mean
+    Without epochs, objectives see every batch once in forward passes. The loss is the last epoch's mean
     cross-entropy per example, None if not finite; seconds are wall time. A `checkpoint` resumes after its
-    last epoch, with the same bits. A `recorder` makes plain steps faster, with the same bits. `micro_batch`
-    is the
+    last epoch, and a `recorder` makes plain steps faster, both with the same bits. `micro_batch` is the
     number of examples per forward pass; the result is the same up to rounding (see `micro_batches`).
-    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch), and
-    `UnfitCheckpoint`; the module must not be used afterwards.
+    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
+    and `UnfitCheckpoint`; the module must not be used after an error.
     """
     start = time.perf_counter()
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
     with channels_innermost(module), _clean_up(module, objectives, seed=plan.seed):
         examples = _examples(module, data)
-        around = Surroundings(
+        context = TrainingContext(
             plan=plan,
             received=received or {},
             kept=kept or {},
@@ -103,10 +93,12 @@ def train(
             inputs=examples.inputs,
             labels=examples.labels,
         )
-        optimizer = _set_up(module, objectives, around)
+        optimizer = _set_up(module, objectives, context)
         losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
         start -= before
-        step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives, at_once=micro_batch)
+        step: Step = partial(
+            _step, module, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
+        )
         if micro_batch is None and recorder is not None and not objectives:
             step = recorder.steps(module, optimizer, step)
         left = _epochs(module, examples, plan, done=len(losses))
@@ -136,35 +128,20 @@ def _metrics(examples: int, losses: Sequence[float | None], steps: int, start: f
     )
 
 
-def _choose_step(
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
-    *,
-    recorder: Recorder | None,
-    micro_batch: int | None,
-) -> Step:
-    """The training step: in micro-batches, recorded, or plain."""
-    if micro_batch is not None:
-        return partial(_step, module, optimizer=optimizer, objectives=objectives, at_once=micro_batch)
-    step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives)
-    return recorder.steps(module, optimizer, step) if recorder is not None and not objectives else step
-
-
 def _resumed(
     checkpoint: EpochCheckpoint | None,
     module: nn.Module,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> tuple[list[float | None], int, float]:
-    """Losses, steps and seconds of the epochs that are done, with all the rest put back as it was."""
+    """Restore the checkpoint, if any; returns the losses, steps and seconds of its epochs."""
     saved = checkpoint.load() if checkpoint is not None else None
     if checkpoint is None or saved is None:
         return [], 0, 0.0
     try:
         restore(saved, module, optimizer, objectives)
     except UnfitCheckpoint:
-        # Once more would end the same way; without it the task can be done from the start.
+        # Without the checkpoint the next attempt can start anew.
         checkpoint.drop()
         raise
     return list(saved["losses"]), saved["steps"], saved["seconds"]
@@ -181,12 +158,12 @@ def _so_far(
 
 @contextlib.contextmanager
 def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: int) -> Iterator[None]:
-    """Seed randomness inside and leave it untouched outside; close the objectives whatever happens."""
-    device = _device(module)
+    """Seed the random generators inside and restore them after; always close the objectives."""
+    device = device_of(module)
     with contextlib.ExitStack() as stack:
-        # Dropout and freshly made attention modules draw from the global generators: seed a fork of them.
+        # Dropout and new attention modules draw from the global generators.
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
-        # PyTorch would note the seed for each kind of device that is not used, and with it the whole stack.
+        # torch.manual_seed would store the seed, with the call stack, for each unused kind of device.
         (torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed)(seed)
         for objective in objectives:
             stack.callback(objective.close)
@@ -194,45 +171,45 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
 
 
 def check_optimizer(name: str) -> None:
-    """Raise `ConfigError` with the nearest match for an optimizer that is not one."""
+    """Raise `ConfigError` with the nearest match for an unknown optimizer."""
     if name not in OPTIMIZERS:
         raise ConfigError(f"unknown optimizer '{name}'{nearest(name, OPTIMIZERS)}")
 
 
 def _check(module: nn.Module, plan: TrainingPlan) -> None:
     check_optimizer(plan.optimizer)
-    if plan.batch_size == 1 and _normalises_batches(module):
+    if plan.batch_size == 1 and normalises_batches(module):
         raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
 
 
-def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], around: Surroundings) -> Optimizer:
+def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], context: TrainingContext) -> Optimizer:
     module.train()
     parameters = list(module.parameters())
     for objective in objectives:
-        parameters.extend(objective.setup(module, around))
-    return OPTIMIZERS[around.plan.optimizer](parameters, around.plan)
+        parameters.extend(objective.setup(module, context))
+    return OPTIMIZERS[context.plan.optimizer](parameters, context.plan)
 
 
-def _examples(module: nn.Module, data: LabelledData) -> _Examples:
-    device = _device(module)
-    return _Examples(torch.from_numpy(data.inputs()).to(device), torch.from_numpy(data.labels).to(device))
+def _examples(module: nn.Module, data: LabelledData) -> Examples:
+    device = device_of(module)
+    return Examples(torch.from_numpy(data.inputs()).to(device), torch.from_numpy(data.labels).to(device))
 
 
 def _smallest_batch(module: nn.Module) -> int:
-    """Batch statistics of a single example say nothing (torch refuses some of them)."""
-    return 2 if _normalises_batches(module) else 1
+    """Two examples with batch normalisation, since a single one has no statistics."""
+    return 2 if normalises_batches(module) else 1
 
 
 def _steps(module: nn.Module, count: int, plan: TrainingPlan) -> int:
-    """How many optimizer steps the plan takes on `count` examples."""
+    """Number of optimizer steps of the plan on `count` examples."""
     full, rest = divmod(count, plan.batch_size)
     return plan.local_epochs * (full + (rest >= _smallest_batch(module)))
 
 
 def _epochs(
-    module: nn.Module, examples: _Examples, plan: TrainingPlan, *, done: int = 0
-) -> Iterator[Iterator[_Examples]]:
-    """The batches of each epoch after the first `done`, whose orders are drawn and passed over."""
+    module: nn.Module, examples: Examples, plan: TrainingPlan, *, done: int = 0
+) -> Iterator[Iterator[Examples]]:
+    """The batches of each epoch after the first `done`, whose random orders are drawn and skipped."""
     count = len(examples.labels)
     if count == 0:
         return
@@ -245,16 +222,16 @@ def _epochs(
         yield (batch for batch in _batches(examples, order, plan.batch_size) if len(batch.labels) >= smallest)
 
 
-def _batches(examples: _Examples, order: Tensor, size: int) -> Iterator[_Examples]:
-    """The examples in that order, several batches at once: choosing a small one costs more than its copy."""
+def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]:
+    """The examples in that order, gathered for several batches at once, which is faster."""
     at_once = max(1, GATHERED_BYTES // max(1, size * examples.inputs[:1].nbytes))
     for chosen in torch.split(order, size * at_once):
-        inputs, labels = (one.index_select(0, chosen) for one in (examples.inputs, examples.labels))
-        yield from map(_Examples, torch.split(inputs, size), torch.split(labels, size))
+        inputs, labels = (tensor.index_select(0, chosen) for tensor in (examples.inputs, examples.labels))
+        yield from map(Examples, torch.split(inputs, size), torch.split(labels, size))
 
 
 def _run_epoch(
-    batches: Iterator[_Examples],
+    batches: Iterator[Examples],
     step: Step,
     objectives: Sequence[LocalObjective],
     *,
@@ -273,28 +250,28 @@ def _run_epoch(
 
 
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
-    """The mean per example of the batches' means, which stay where they are until all are there."""
+    """The mean per example of the batches' means, fetched from the device at once."""
     if not losses:
         return None
     each = torch.stack(losses).cpu().float().numpy() * np.array(counts, dtype=np.float32)
-    # Added up one after the other, so that the order of the steps decides every bit.
+    # Added one by one, so that the bits depend only on the order of the steps.
     return float(np.add.accumulate(each)[-1]) / sum(counts)
 
 
 def bounded(loss: float | None) -> float | None:
-    """The loss, or None where it is not finite."""
+    """The loss, or None if it has diverged."""
     return loss if loss is not None and abs(loss) <= MAX_LOSS else None
 
 
 def _look(
     module: nn.Module,
-    examples: _Examples,
+    examples: Examples,
     plan: TrainingPlan,
     objectives: Sequence[LocalObjective],
     *,
     should_stop: Callable[[], bool],
 ) -> None:
-    """One pass without gradients or batch statistics, for a board that cannot afford to train."""
+    """One pass without gradients or batch statistics, for a board that cannot train."""
     once = plan.model_copy(update={"local_epochs": 1})
     for objective in objectives:
         objective.start_epoch()
@@ -307,9 +284,9 @@ def _look(
 
 
 def _forward(
-    module: nn.Module, examples: _Examples, objectives: Sequence[LocalObjective]
+    module: nn.Module, examples: Examples, objectives: Sequence[LocalObjective]
 ) -> tuple[Tensor, Tensor]:
-    """The plain loss, which is comparable between algorithms, and the one that objectives make of it."""
+    """The plain loss, which is comparable between algorithms, and the loss after all objectives."""
     inputs = examples.inputs
     for objective in objectives:
         inputs = objective.prepare(inputs)
@@ -323,19 +300,19 @@ def _forward(
 
 def _step(
     module: nn.Module,
-    examples: _Examples,
+    examples: Examples,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
     *,
-    at_once: int | None = None,
+    micro_batch: int | None = None,
 ) -> Tensor:
-    """One step; returns the plain loss. The gradients of parts of `at_once` examples are added up."""
+    """One step; returns the plain loss. Gradients of parts of `micro_batch` examples are added up."""
     optimizer.zero_grad()
-    if at_once is None or at_once >= len(examples.labels):
+    if micro_batch is None or micro_batch >= len(examples.labels):
         plain, loss = _forward(module, examples, objectives)
         loss.backward()  # type: ignore[no-untyped-call]
     else:
-        plain = _accumulate(module, examples, objectives, at_once)
+        plain = _accumulate(module, examples, objectives, micro_batch)
     for objective in objectives:
         objective.correct()
     optimizer.step()
@@ -343,12 +320,12 @@ def _step(
 
 
 def _accumulate(
-    module: nn.Module, examples: _Examples, objectives: Sequence[LocalObjective], at_once: int
+    module: nn.Module, examples: Examples, objectives: Sequence[LocalObjective], micro_batch: int
 ) -> Tensor:
-    """Leave the batch's gradients, and return its plain loss: both are means of its parts' by size."""
+    """Accumulate the batch's gradients and return its plain loss, both as weighted means over its parts."""
     total = torch.zeros((), device=examples.labels.device)
-    inputs, labels = (torch.split(one, at_once) for one in (examples.inputs, examples.labels))
-    for part in map(_Examples, inputs, labels):
+    inputs, labels = (torch.split(tensor, micro_batch) for tensor in (examples.inputs, examples.labels))
+    for part in map(Examples, inputs, labels):
         share = len(part.labels) / len(examples.labels)
         plain, loss = _forward(module, part, objectives)
         (share * loss).backward()  # type: ignore[no-untyped-call]
@@ -356,17 +333,9 @@ def _accumulate(
     return total
 
 
-def _normalises_batches(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-
-
 @contextlib.contextmanager
 def single_thread() -> Iterator[None]:
-    """Limit torch to one thread, which is faster for small networks; restores the number afterwards."""
+    """Limit torch to one thread inside, which is faster for small networks."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,8 +1,7 @@
-"""How a network's weights lie in memory while it works: channels innermost, on a processor.
+"""Channels-last memory layout of weights while a network runs on a CPU.
 
-oneDNN's kernels take pictures that way, and turn them back and forth at every layer where they do not lie so
-(`python -m tests.benchmarks layout` says what that costs). What is computed is the same but for the order in
-which sums are taken.
+oneDNN's kernels use this layout and otherwise convert at every layer (`python -m tests.benchmarks layout`
+measures the cost). Results differ only by the order of sums.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def channels_innermost(module: nn.Module) -> Iterator[None]:
-    """Lay the weights of convolutions so meanwhile, where that is of use; afterwards as networks are made."""
+    """Use channels-last weights of convolutions inside, if that helps; restore the default layout after."""
     weights = _weights(module)
     try:
         _lay(weights, torch.channels_last)
@@ -26,13 +25,13 @@ def channels_innermost(module: nn.Module) -> Iterator[None]:
 
 
 def _weights(module: nn.Module) -> list[Tensor]:
-    """Of convolutions on the processor; none where torch has no kernels that ask for them."""
+    """The weights of convolutions on the CPU; none if torch has no oneDNN."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return []
-    return [one for one in module.parameters() if one.ndim == 4 and one.device.type == "cpu"]
+    return [weight for weight in module.parameters() if weight.ndim == 4 and weight.device.type == "cpu"]
 
 
 def _lay(weights: list[Tensor], memory_format: torch.memory_format) -> None:
     for weight in weights:
-        # Not `contiguous`: it leaves a weight of one channel as it is, and what follows goes by its strides.
+        # `contiguous` would not change the strides of a weight with one channel.
         weight.data = weight.data.to(memory_format=memory_format)

@@ -1,8 +1,8 @@
-"""Local optimizers: torch's own fused kernels, without the classes around them.
+"""Local optimizers on torch's fused kernels, without the classes of `torch.optim`.
 
-`torch.optim` imports torch's compiler when the first optimizer is made, used or not: 75 MB and more than a
-second of every process that trains. A fused step passes once over each parameter, which spares a tenth to a
-quarter of a step of a small network; the parameters are those of `torch.optim` to one part in a million.
+Those import torch's compiler, which takes 75 MB and more than a second per process. A fused step passes once
+over each parameter, which saves a tenth to a quarter of a small network's step; parameters agree with those
+of `torch.optim` to one part in a million.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from schemas.strategy import TrainingPlan
 
 Parameters = Iterable[nn.Parameter]
 State = Mapping[int, Mapping[str, Tensor]]
-"""What an optimizer keeps of each parameter that has had a gradient, by the parameter's place."""
+"""An optimizer's state of each parameter that has had a gradient, by the parameter's index."""
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Adam's, as in the paper (Kingma and Ba 2015, algorithm 1)."""
+"""Adam's constants (Kingma and Ba 2015, algorithm 1)."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """A step that is no more than this: b = momentum b + g, w = w - lr b; without momentum, b is g."""
+    """The plain step b = momentum b + g, w = w - lr b; without momentum, b is g."""
 
     lr: float
     momentum: float
 
     def step(self, parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor]) -> None:
-        """Move parameters of one device and type; `buffers` are their b, none without momentum."""
+        """Update parameters of one device and type; `buffers` are their b, empty without momentum."""
         _fused_sgd(parameters, gradients, buffers, self.lr, self.momentum)
 
 
 class Optimizer(Protocol):
-    """Changes `parameters` by their gradients; `state` may be asked for and put back between two steps.
+    """Updates `parameters` by their gradients; `state` may be read and replaced between two steps.
 
-    `descent` says what a step does where that is all that it does, and `momentum_buffer` is then its b.
+    `descent` is set if a step is a plain descent; its b is then the state's `momentum_buffer`.
     """
 
     parameters: list[nn.Parameter]
@@ -47,16 +47,16 @@ class Optimizer(Protocol):
     descent: Descent | None = None
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Drop all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def step(self) -> None:
-        """One step of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
 
 
 class Sgd(Optimizer):
-    """Stochastic gradient descent: b = momentum b + (g + decay w), w = w - lr b; b begins as the gradient."""
+    """Stochastic gradient descent: b = momentum b + (g + decay w), w = w - lr b; b starts as the gradient."""
 
     def __init__(self, parameters: Parameters, *, lr: float, momentum: float, weight_decay: float) -> None:
         self.parameters, self.state = list(parameters), {}
@@ -64,15 +64,15 @@ class Sgd(Optimizer):
         self.descent = None if weight_decay else Descent(lr, momentum)
 
     def step(self) -> None:
-        """Parameters that have no momentum yet begin with it."""
-        moved = [(place, one) for place, one in enumerate(self.parameters) if one.grad is not None]
+        """Update every parameter with a gradient; parameters without momentum start it."""
+        moved = [(place, weight) for place, weight in enumerate(self.parameters) if weight.grad is not None]
         if not self._momentum:
             self._fused(moved, first=False)
             return
-        known = [(place, one) for place, one in moved if place in self.state]
-        fresh = [(place, one) for place, one in moved if place not in self.state]
-        for place, one in fresh:
-            self.state[place] = {"momentum_buffer": torch.empty_like(_gradient(one))}
+        known = [(place, weight) for place, weight in moved if place in self.state]
+        fresh = [(place, weight) for place, weight in moved if place not in self.state]
+        for place, weight in fresh:
+            self.state[place] = {"momentum_buffer": torch.empty_like(_gradient(weight))}
         self._fused(known, first=False)
         self._fused(fresh, first=True)
 
@@ -86,21 +86,21 @@ class Sgd(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam with weight decay as part of the gradient (Kingma and Ba 2015)."""
+    """Adam, with weight decay as part of the gradient (Kingma and Ba 2015)."""
 
     def __init__(self, parameters: Parameters, *, lr: float, weight_decay: float) -> None:
         self.parameters, self.state = list(parameters), {}
         self._lr, self._weight_decay = lr, weight_decay
 
     def step(self) -> None:
-        """Both moments of a parameter begin at 0 with its first gradient."""
-        moved = [(place, one) for place, one in enumerate(self.parameters) if one.grad is not None]
-        for place, one in moved:
+        """Update every parameter with a gradient; its moments start at 0."""
+        moved = [(place, weight) for place, weight in enumerate(self.parameters) if weight.grad is not None]
+        for place, weight in moved:
             if place not in self.state:
                 self.state[place] = {
-                    "step": torch.zeros((), dtype=torch.float32, device=one.device),
-                    "exp_avg": torch.zeros_like(one, requires_grad=False),
-                    "exp_avg_sq": torch.zeros_like(one, requires_grad=False),
+                    "step": torch.zeros((), dtype=torch.float32, device=weight.device),
+                    "exp_avg": torch.zeros_like(weight, requires_grad=False),
+                    "exp_avg_sq": torch.zeros_like(weight, requires_grad=False),
                 }
         for group in _alike(moved):
             parameters, gradients = _pairs(group)
@@ -133,15 +133,15 @@ def _fused_sgd(
 
 
 def _alike(moved: list[tuple[int, nn.Parameter]]) -> list[list[tuple[int, nn.Parameter]]]:
-    """Groups of one device and type each: the kernels take no others together."""
+    """Groups of one device and type each, as the kernels require."""
     groups: dict[Any, list[tuple[int, nn.Parameter]]] = {}
-    for place, one in moved:
-        groups.setdefault((one.device, one.dtype), []).append((place, one))
+    for place, weight in moved:
+        groups.setdefault((weight.device, weight.dtype), []).append((place, weight))
     return list(groups.values())
 
 
 def _pairs(group: list[tuple[int, nn.Parameter]]) -> tuple[list[Tensor], list[Tensor]]:
-    return [one.detach() for _, one in group], [_gradient(one) for _, one in group]
+    return [weight.detach() for _, weight in group], [_gradient(weight) for _, weight in group]
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:

@@ -1,12 +1,10 @@
-"""A training step recorded once and played back: the same kernels, without Python and autograd between them.
+"""Records a training step once and plays its kernels back, without Python and autograd between them.
 
-A step of a small network on a small batch spends much of its time on deciding what to do next. The first step
-of a network on a batch of some shape is therefore recorded as the list of kernels that forward and backward
-pass have called; the following ones play that list, and the optimizer's step with it where that is plain
-descent on the processor (`kernels.py`). No sum is taken in another order, so the bits should be those of the
-plain step, and that is not taken on trust: each recording is compared with the plain step, bit by bit, before
-it is used, and dropped where they differ. A recording knows nothing of decisions that a network's own code
-takes from step to step: only networks made of known parts are recorded, any other is trained plainly.
+Small networks on small batches spend much of a step in Python. The first step on a batch shape is therefore
+recorded as the graph of the kernels of both passes; later steps play the graph, with the optimizer's step if
+that is a plain descent on the CPU (`captured_graph`). Each recording is compared with the plain step, bit
+by bit, and dropped if they differ. A recording cannot follow decisions of a network's own code: only networks
+made of known parts are recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,36 +29,30 @@ from edge_client.training.optimizers import Descent, Optimizer
 log = logging.getLogger(__name__)
 
 KNOWN_PARTS = ("torch.nn.", "torchvision.", "edge_client.models.")
-"""Where the classes of recorded networks are defined: their passes decide nothing from step to step."""
+"""Packages whose modules run the same kernels in every step."""
 
 
-class Examples(Protocol):
-    """A batch: inputs [B, C, H, W] and labels [B]."""
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs [N, C, H, W] and labels [N] as tensors on the module's device."""
 
-    @property
-    def inputs(self) -> Tensor:
-        """What the network is fed."""
-        ...
-
-    @property
-    def labels(self) -> Tensor:
-        """What it should say."""
-        ...
+    inputs: Tensor
+    labels: Tensor
 
 
-Step = Callable[[Any], Tensor]
+Step = Callable[[Examples], Tensor]
 """One optimizer step on a batch; returns its mean loss."""
 
 Play = Callable[..., Sequence[Tensor]]
 """From parameters, buffers, inputs and labels to the loss and the gradients of the parameters.
 
-Given some parameters' momentum too, it moves these, and gives the gradients of the others alone.
+With a descent in the graph, it updates some parameters and returns only the gradients of the others.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What to play; which parameters that moves itself, by place; which tensors it is also given turned."""
+    """A graph, the indices of parameters that it updates, and of tensors that it also gets transposed."""
 
     play: Play
     moves: Sequence[int]
@@ -68,13 +60,13 @@ class Recording:
 
 
 class Recorder:
-    """Keeps the recordings of the networks that a process trains again and again."""
+    """Keeps the recordings of the networks that a process trains repeatedly."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[nn.Module, dict[Any, Recording | None]] = WeakKeyDictionary()
 
     def steps(self, module: nn.Module, optimizer: Optimizer, plain: Step) -> Step:
-        """Steps like `plain`, which are recorded where they can be; for one training of the module."""
+        """The steps of one training: recorded if possible, else `plain`."""
         if not _is_recordable(module):
             return plain
         return _RecordedSteps(self._known.setdefault(module, {}), module, optimizer, plain)
@@ -100,7 +92,7 @@ class _RecordedSteps:
         self._steps: dict[torch.Size, Step] = {}
 
     def __call__(self, examples: Examples) -> Tensor:
-        """One step; plain is that of a training which makes the optimizer's state."""
+        """One step, which is plain until the optimizer has its state."""
         step = self._steps.get(examples.inputs.shape)
         if step is None:
             if self._momentum and len(self._optimizer.state) < len(self._parameters):
@@ -109,7 +101,7 @@ class _RecordedSteps:
         return step(examples)
 
     def _step(self, examples: Examples) -> Step:
-        """How steps on such a batch are taken in this training."""
+        """The step for batches of this shape."""
         key = (examples.inputs.shape, self._kind)
         if key not in self._known:
             self._known[key] = self._recorded(examples)
@@ -119,11 +111,11 @@ class _RecordedSteps:
         return self._advance(recording) if self._descent is None else self._descend(recording, self._descent)
 
     def _advance(self, recording: Recording) -> Step:
-        """The passes are played, and the optimizer goes on from their gradients."""
+        """A step that plays both passes and then runs the optimizer."""
         given, turned = self._tensors, self._turned(recording)
 
         def step(examples: Examples) -> Tensor:
-            # Two sets of gradients at once would find no room in the caches.
+            # Two sets of gradients would not fit into the caches.
             self._optimizer.zero_grad()
             with torch.no_grad(), _as_recorded():
                 loss, *gradients = recording.play(*given, examples.inputs, examples.labels, *turned)
@@ -135,7 +127,7 @@ class _RecordedSteps:
         return step
 
     def _descend(self, recording: Recording, descent: Descent) -> Step:
-        """A descent is played; those that it does not move are moved by the optimizer's kernel."""
+        """A step that plays passes and descent; the optimizer's kernel updates the other parameters."""
         self._optimizer.zero_grad()
         play, given, moves = recording.play, self._tensors, recording.moves
         places = range(len(self._parameters))
@@ -147,7 +139,6 @@ class _RecordedSteps:
         buffers = [moved[place] for place in others if self._momentum]
 
         def step(examples: Examples) -> Tensor:
-            # Without a thought of autograd: nothing that comes of it is ever differentiated.
             with torch.inference_mode(), _as_recorded():
                 loss, *gradients = play(*given, examples.inputs, examples.labels, *further)
                 if gradients:
@@ -160,7 +151,7 @@ class _RecordedSteps:
         return [self._tensors[place].detach().t() for place in recording.turned]
 
     def _recorded(self, examples: Examples) -> Recording | None:
-        """The recording, if one can be made that gives the very bits of the plain step."""
+        """A recording with the bits of the plain step; None if there is none."""
         try:
             with _untouched(self._tensors), torch.no_grad():
                 graph = _record(self._module, examples.inputs, examples.labels)
@@ -175,45 +166,46 @@ class _RecordedSteps:
             step = self._descend(descent, self._descent)
             return descent if self._gives_the_bits(step, examples, laid_out=False) else passes
         except Exception as error:
-            # Whatever a network does that cannot be recorded, it can still be trained.
+            # A network that cannot be recorded can still be trained.
             log.info("steps of this network cannot be recorded: %s", error)
         return None
 
     def _gives_the_bits(self, step: Step, examples: Examples, *, laid_out: bool) -> bool:
-        played, plain = (self._outcome(one, examples, laid_out=laid_out) for one in (step, self._plain))
+        played, plain = (self._outcome(tried, examples, laid_out=laid_out) for tried in (step, self._plain))
         return _equal(played, plain)
 
     def _outcome(self, step: Step, examples: Examples, *, laid_out: bool) -> list[Tensor]:
-        """The loss, the gradients if they are laid out, and what a step makes of everything that it changes.
-
-        Afterwards all is as it was, but for the gradients.
-        """
+        """The loss, the gradients if stored, and all changed tensors of a step, whose changes are undone."""
         state = self._optimizer.state
-        changed = [*self._tensors, *(one for each in state.values() for one in each.values())]
-        # What a first step adds to the state goes with the copy that it was added to.
+        changed = [*self._tensors, *(value for values in state.values() for value in values.values())]
+        # A first step adds its state to this copy.
         self._optimizer.state = dict(state)
         try:
             with _untouched(changed):
                 loss = step(examples)
-                gradients = [one.grad for one in self._parameters if one.grad is not None and laid_out]
-                after = [one.detach().clone() for one in changed]
+                gradients = [
+                    weight.grad for weight in self._parameters if weight.grad is not None and laid_out
+                ]
+                after = [tensor.detach().clone() for tensor in changed]
                 return [loss, *gradients, *after, torch.get_rng_state()]
         finally:
             self._optimizer.state = state
 
 
 def _is_plain(parameters: Sequence[Tensor]) -> bool:
-    """Of one type, and on the processor: on a GPU one kernel that moves all is shorter than one for each."""
-    return not any(one.is_cuda for one in parameters) and len({one.dtype for one in parameters}) == 1
+    """Whether all are of one type and on the CPU; on a GPU one kernel for all parameters is faster."""
+    return (
+        not any(weight.is_cuda for weight in parameters) and len({weight.dtype for weight in parameters}) == 1
+    )
 
 
 def _as_recorded() -> AbstractContextManager[None]:
-    """The interpreter's own optimisations would change bits, and only from its second call on."""
+    """Switch off the interpreter's optimisations, which change bits from the second call on."""
     return torch.jit.optimized_execution(False)  # type: ignore[attr-defined]
 
 
 def _is_recordable(module: nn.Module) -> bool:
-    """Made of known parts, with nothing hooked on."""
+    """Whether the module is made of known parts without hooks, and trains all parameters."""
     return all(
         type(part).__module__.startswith(KNOWN_PARTS)
         and not (part._forward_hooks or part._forward_pre_hooks or part._backward_hooks)
@@ -223,7 +215,7 @@ def _is_recordable(module: nn.Module) -> bool:
 
 @contextmanager
 def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Whatever happens inside, the tensors and the random numbers are as before."""
+    """Restore the tensors and the random generators after."""
     before = [tensor.detach().clone() for tensor in tensors]
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
     try:
@@ -237,7 +229,7 @@ def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
 
 def _record(module: nn.Module, inputs: Tensor, labels: Tensor) -> Any:
     """The kernels of both passes as a graph."""
-    # Large, and wanted only where many steps are taken.
+    # A large import, needed only by processes that record.
     from torch.fx.experimental.proxy_tensor import make_fx
 
     names = [name for name, _ in module.named_parameters()]
@@ -245,28 +237,28 @@ def _record(module: nn.Module, inputs: Tensor, labels: Tensor) -> Any:
 
     def passes(*given: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
-            leaves = [one.detach().requires_grad_() for one in given[: len(names)]]
+            leaves = [weight.detach().requires_grad_() for weight in given[: len(names)]]
             state = dict(zip([*names, *buffers], [*leaves, *given[len(names) : -2]], strict=True))
             outputs = torch.func.functional_call(module, state, (given[-2],))
             loss = functional.cross_entropy(outputs, given[-1])
-            return (loss.detach(), *(one.detach() for one in torch.autograd.grad(loss, leaves)))
+            return (loss.detach(), *(gradient.detach() for gradient in torch.autograd.grad(loss, leaves)))
 
-    example = [one.detach().clone() for one in (*module.parameters(), *module.buffers(), inputs, labels)]
+    example = [given.detach().clone() for given in (*module.parameters(), *module.buffers(), inputs, labels)]
     return without_detours(make_fx(passes)(*example))
 
 
 def _compiled(graph: Any, tensors: int, moves: Sequence[int] = ()) -> Recording:
-    """A copy of the graph, to be run by torch's interpreter; `tensors` come first of what it is given."""
+    """A copy of the graph for torch's interpreter; its first inputs are `tensors` parameters and buffers."""
     graph = copy.deepcopy(graph)
     turned = turned_beforehand(graph, among=tensors)
-    # The interpreter knows no Python from 3.14 on; the kernels in Python are then still the shorter way.
+    # torch.jit does not support Python 3.14; the graph in Python is still faster than the plain step.
     return Recording(graph if sys.version_info >= (3, 14) else _interpreted(graph), moves, turned)
 
 
 def _interpreted(graph: Any) -> Play:
-    """The same list for torch's own interpreter, which needs no Python from kernel to kernel."""
+    """The graph for torch's interpreter, which runs no Python between kernels."""
     for node in graph.graph.nodes:
-        # It finds the overload by the types of the arguments, and does not know it by name.
+        # The interpreter resolves overloads by the types of the arguments.
         if isinstance(node.target, torch._ops.OpOverload):
             node.target = node.target.overloadpacket
     graph.recompile()
@@ -277,6 +269,6 @@ def _interpreted(graph: Any) -> Play:
 
 def _equal(played: Sequence[Tensor], plain: Sequence[Tensor]) -> bool:
     return len(played) == len(plain) and all(
-        one.shape == other.shape and one.stride() == other.stride() and torch.equal(one, other)
-        for one, other in zip(played, plain, strict=True)
+        ours.shape == other.shape and ours.stride() == other.stride() and torch.equal(ours, other)
+        for ours, other in zip(played, plain, strict=True)
     )

@@ -1,7 +1,6 @@
-"""Local work: what a device does with the sub-model that it was sent. Imports torch: import it late.
+"""Local work on a received sub-model: `OwnTraining`, or a Flower app (`edge_client.training.flower`).
 
-`OwnTraining` is this package's; a Flower app may take its place (`edge_client.training.flower`). Either
-changes the module's weights in place; `edge_client.agent.task_runner` sends both results alike.
+Both change the module's weights in place. Imports torch: import it late.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import Groups
 
 EVALUATION_BATCH = 64
-"""Large batches of held-out examples would need more memory than training, and save no time."""
+"""Larger batches would need more memory than training, and save no time."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingJob:
-    """A training task and all that it takes: the module with the received weights, data, what was kept.
+    """A training task with its inputs: the module with the received weights, data, and kept groups.
 
-    Below `board` lie the files that say what memory there is.
+    `board` is the directory above `/proc` and `/sys`, which give the free memory.
     """
 
     task: TrainTask
@@ -52,39 +51,39 @@ class TrainingJob:
     recorder: Recorder | None = None
 
     @cached_property
-    def at_once(self) -> int | None:
-        """How many examples of a batch fit into memory, asked once and before the training takes its own."""
+    def micro_batch(self) -> int | None:
+        """Number of examples per forward pass that fits into memory before training; None for all."""
         shape, count = self.task.model.input_shape, len(self.data.train)
-        look = partial(micro_batch, self.module, shape, self.plan, examples=count)
+        fit = partial(micro_batch, self.module, shape, self.plan, examples=count)
         with suppress(PeerError):
-            if look(memory=memory(self.board)) is None:
+            if fit(memory=memory(self.board)) is None:
                 return None
-        # Of what seems to be taken this process may have kept some since its last task.
+        # This process may still hold memory of its last task.
         give_back()
-        return look(memory=memory(self.board))
+        return fit(memory=memory(self.board))
 
 
 class LocalWork(Protocol):
-    """What trains a task. Its methods are never called from two threads at once."""
+    """Trains tasks; its methods are never called from two threads at once."""
 
     def check(self, task: TrainTask) -> None:
-        """Raise `PeerError` for a task that asks what this work cannot do."""
+        """Raise `PeerError` for a task that this work cannot do."""
 
     def train(self, job: TrainingJob) -> TrainingResult:
         """Train `job.module` in place."""
 
     def evaluate(self, job: TrainingJob) -> Evaluation:
-        """Loss and accuracy of `job.module` as it is, on data that is never trained on."""
+        """Loss and accuracy of `job.module` on data that is never trained on."""
 
 
 class OwnTraining:
-    """This package's training loop, on the device's own data."""
+    """This package's training loop."""
 
     def check(self, task: TrainTask) -> None:
-        """It can do whatever a task asks."""
+        """Every task is possible."""
 
     def train(self, job: TrainingJob) -> TrainingResult:
-        """In parts of batches where memory is short."""
+        """Train with `train`, in parts of batches if memory is short."""
         return train(
             job.module,
             job.data.train,
@@ -95,13 +94,13 @@ class OwnTraining:
             should_stop=job.should_stop,
             checkpoint=job.checkpoint,
             recorder=job.recorder,
-            micro_batch=job.at_once,
+            micro_batch=job.micro_batch,
         )
 
     def evaluate(self, job: TrainingJob) -> Evaluation:
-        """On the device's held-out examples."""
-        at_once = min(EVALUATION_BATCH, job.at_once or EVALUATION_BATCH)
-        return evaluate(job.module, job.data.held_out, batch_size=at_once)
+        """Evaluate on the device's held-out examples."""
+        batch_size = min(EVALUATION_BATCH, job.micro_batch or EVALUATION_BATCH)
+        return evaluate(job.module, job.data.held_out, batch_size=batch_size)
 
 
-OWN: LocalWork = OwnTraining()
+OWN_TRAINING: LocalWork = OwnTraining()

@@ -27,7 +27,7 @@ from edge_client.inference.export.weights import (
     first_line,
     weights_of,
 )
-from edge_client.models.modes import evaluating
+from edge_client.models.modes import device_of, evaluating
 
 INFERRED = "inferred"
 """Name of the shape that flattens any input: the batch axis, and one axis for all others."""
@@ -35,7 +35,7 @@ INFERRED = "inferred"
 
 def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
     """The graph of `module` for inputs [N, *input_shape]; raises `ExportRefused` if torch cannot export."""
-    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    device = device_of(module)
     try:
         with evaluating(module), _quiet():
             # Two examples, since torch.export treats an axis of size one as a constant.

@@ -1,1 +1,1 @@
-"""A Flower app as a device's local work: it trains, this package carries."""
+"""A Flower app as a device's local work."""

@@ -1,4 +1,4 @@
-"""Finding a Flower app: by its reference, or by the pyproject.toml of its folder."""
+"""Finds a Flower app by its reference, or by the pyproject.toml of its folder."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from edge_client.system.user_code import FAILS, import_users
 from edge_client.training.flower.settings import UserConfig, app_table, flat_config
 from schemas.errors import ConfigError
 
-# Flower reads this once, when it is imported: whoever runs an app here has not asked to tell Flower's makers.
+# Flower reads this once, when it is imported; a device must not report its use.
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 
 DEEPEST = 4
-"""So many folders above an app's module its pyproject.toml is looked for."""
+"""Number of folders above an app's module that are searched for its pyproject.toml."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedApp:
-    """A `ClientApp`, and the `[tool.flwr.app.config]` of the project that it is from."""
+    """A `ClientApp`, and the `[tool.flwr.app.config]` of its project."""
 
     app: Any
     run_config: UserConfig = field(default_factory=dict)
 
     def has(self, action: str) -> bool:
-        """Whether it can be asked to `train` or to `evaluate`; an app of a `client_fn` can do both."""
+        """Whether the app can `train` or `evaluate`; an app made of a `client_fn` can do both."""
         functions = getattr(self.app, "_registered_funcs", {})
         return self.is_legacy or f"{action}.default" in functions
 
     @property
     def is_legacy(self) -> bool:
-        """Whether it was made of a `client_fn`, which takes what Flower's messages were before."""
+        """Whether the app was made of a `client_fn`, which takes Flower's older messages."""
         return getattr(self.app, "_call", None) is not None
 
 
 def load_app(name: str) -> LoadedApp:
-    """Import an app; raises `ConfigError` for whatever stands in the way, with the remedy."""
+    """Import an app; raises `ConfigError` with the remedy."""
     if importlib.util.find_spec("flwr") is None:
         raise ConfigError("--flower needs Flower: pip install 'edge-federation[flower]'")
     reference, folder = _reference(name)
@@ -64,7 +64,7 @@ def load_app(name: str) -> LoadedApp:
 
 
 def _reference(name: str) -> tuple[str, Path | None]:
-    """The app's reference; a folder's is in its pyproject.toml, and it becomes importable."""
+    """The app's reference; a folder's is in its pyproject.toml, and the folder becomes importable."""
     folder = Path(name)
     if not folder.is_dir():
         return name, None
@@ -89,7 +89,7 @@ def _checked(found: Any, name: str, reference: str) -> Any:
 
 
 def _run_config(module: Any, folder: Path | None) -> UserConfig:
-    """What the app's project states as its defaults."""
+    """The defaults of the app's project."""
     source = getattr(module, "__file__", None)
     above = list(Path(source).resolve().parents)[:DEEPEST] if source else []
     for place in [*([folder] if folder else []), *above]:

@@ -1,4 +1,4 @@
-"""Flower's messages: what an app is asked, and what it answers, checked before any of it is used."""
+"""Flower's messages to an app, and its checked answers."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class FlowerError(EdgeError):
-    """An app failed, or answered what cannot be used."""
+    """An app failed, or gave an unusable answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What an app answered: its arrays, if it sent any, in the order of the state dict, and its figures."""
+    """An app's arrays, if any, in the order of the state dict, and its figures."""
 
     arrays: Arrays
     figures: Mapping[str, float]
 
     @property
     def examples(self) -> int:
-        """How many examples it used; raises `FlowerError` where it does not say."""
+        """Number of examples that the app used; raises `FlowerError` if it is missing."""
         count = next((self.figures[name] for name in EXAMPLES if name in self.figures), None)
         if count is None or not math.isfinite(count) or not 0 <= count <= 10**12:
             raise FlowerError(f"the app's reply has no usable num-examples (it has {sorted(self.figures)})")
         return int(count)
 
     def loss(self, action: str) -> float | None:
-        """The loss that it tells, where it is finite."""
+        """The reported loss, if finite."""
         return self._first(LOSSES[action])
 
     @property
     def accuracy(self) -> float | None:
-        """The accuracy that it tells, where it is one."""
+        """The reported accuracy, if between 0 and 1."""
         reported = self._first(ACCURACIES)
         return reported if reported is not None and 0 <= reported <= 1 else None
 
@@ -57,18 +57,18 @@ class Answer:
 
 
 def number_of(name: str) -> int:
-    """A name as Flower numbers runs and nodes: 63 bits of its digest."""
+    """A number for a run or node as Flower uses them: 63 bits of the name's digest."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
 
 
 def question(action: str, state: Arrays, config: Mapping[str, Any], *, run: str, node: str) -> Message:
-    """The message `train` or `evaluate`: the records `arrays` and `config`, as Flower sends it."""
+    """The message `train` or `evaluate` with the records `arrays` and `config`, as Flower sends it."""
     content = RecordDict({"arrays": array_record(state), "config": ConfigRecord(dict(config))})
     return addressed(action, content, run=run, node=node, round_number=int(config["server-round"]))
 
 
 def addressed(action: str, content: RecordDict, *, run: str, node: str, round_number: int) -> Message:
-    """A message from a server (node 1) that is only there in name."""
+    """A message from a nominal server (node 1)."""
     metadata = Metadata(
         run_id=number_of(run),
         message_id=f"{run}-{round_number}-{action}",
@@ -84,14 +84,14 @@ def addressed(action: str, content: RecordDict, *, run: str, node: str, round_nu
 
 
 def array_record(state: Arrays) -> ArrayRecord:
-    """Named arrays in order."""
+    """The arrays as a record, in order."""
     from flwr.app import Array
 
     return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in state.items()})
 
 
 def answer_of(reply: Any, sent: Arrays) -> Answer:
-    """What a reply holds; raises `FlowerError` for an error, or arrays that are not the model's."""
+    """The answer in a reply; raises `FlowerError` for an error, or arrays that are not the model's."""
     if not isinstance(reply, Message):
         raise FlowerError(f"the app returned {type(reply).__name__}, not a Message")
     if reply.has_error():
@@ -112,9 +112,9 @@ def answer_of(reply: Any, sent: Arrays) -> Answer:
 
 
 def checked(given: Arrays, sent: Arrays) -> Arrays:
-    """The arrays under the names that were sent, float ones as float32; raises `FlowerError` otherwise.
+    """The arrays under the sent names, floats as float32; raises `FlowerError` for other arrays.
 
-    A list of arrays (`to_numpy_ndarrays`) has numbers for names, and goes by its order.
+    A list of arrays (`to_numpy_ndarrays`) has numbers as names and is matched by order.
     """
     if given.keys() != sent.keys() and len(given) == len(sent) and all(name.isdecimal() for name in given):
         given = dict(zip(sent, given.values(), strict=True))
@@ -128,8 +128,8 @@ def checked(given: Arrays, sent: Arrays) -> Arrays:
 def _checked(name: str, given: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]:
     if given.shape != sent.shape:
         raise FlowerError(
-            f"array {name!r}: {sent.shape} was sent, {given.shape} came back: build the model for the shapes "
-            "that come, or give this device a tier that prunes nothing"
+            f"array {name!r}: {sent.shape} was sent, {given.shape} came back: build the model for the "
+            "received shapes, or give this device a tier that prunes nothing"
         )
     if not np.issubdtype(sent.dtype, np.floating):
         return sent

@@ -1,4 +1,4 @@
-"""Which Flower app trains here, and what it is told of its run and its node. Imports nothing of Flower."""
+"""The settings of a Flower app; imports nothing of Flower."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ UserConfig = Mapping[str, Value]
 class FlowerSettings:
     """`app` is `package.module:attribute`, or a folder whose pyproject.toml names the app.
 
-    `run_config` goes over what the app's own pyproject.toml and the federation's task say; `node_config`
-    tells this node from others, as Flower's does: `partition-id` and `num-partitions`.
+    `run_config` has priority over the app's pyproject.toml and the federation's plan; `node_config` is
+    Flower's: `partition-id` and `num-partitions`.
     """
 
     app: str
@@ -27,7 +27,7 @@ class FlowerSettings:
 
 
 def read_words(words: Iterable[str], *, option: str) -> dict[str, Value]:
-    """`key=value` words with values as in TOML, bare words being texts; raises `ConfigError`."""
+    """Parse `key=value` words with TOML values or bare strings; raises `ConfigError`."""
     found: dict[str, Value] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -38,7 +38,7 @@ def read_words(words: Iterable[str], *, option: str) -> dict[str, Value]:
 
 
 def app_table(folder: Path) -> dict[str, object]:
-    """`[tool.flwr.app]` of a folder's pyproject.toml; empty where there is none."""
+    """`[tool.flwr.app]` of a folder's pyproject.toml; empty without one."""
     try:
         table = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
@@ -51,7 +51,7 @@ def app_table(folder: Path) -> dict[str, object]:
 
 
 def flat_config(table: object, before: str = "") -> dict[str, Value]:
-    """The app's `[config]` as Flower flattens it: tables below it become `table.key`."""
+    """The app's `[config]`, flattened as by Flower: inner tables become `table.key`."""
     found: dict[str, Value] = {}
     for key, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
@@ -67,5 +67,5 @@ def _value(text: str, option: str, word: str) -> Value:
     except tomllib.TOMLDecodeError:
         return text
     if not isinstance(value, bool | int | float | str):
-        raise ConfigError(f"{option} '{word}': a number, true, false or a text is wanted, as in Flower")
+        raise ConfigError(f"{option} '{word}': expected a number, true, false or a string, as in Flower")
     return value

@@ -1,7 +1,6 @@
-"""A Flower `ClientApp` as local work: the sub-model goes in as arrays, what comes back is the update.
+"""A Flower `ClientApp` as local work: it gets the sub-model as arrays and returns the update.
 
-Nothing of Flower's own network, processes or telemetry takes part: the app is called, as Flower's SuperNode
-calls it, in the thread that trains.
+The app is called in the thread that trains, without Flower's network, processes or telemetry.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from edge_client.training.evaluation import Evaluation
 from edge_client.training.flower.app import load_app
 from edge_client.training.flower.settings import FlowerSettings
 from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, bounded
-from edge_client.training.trainer import OWN, TrainingJob
+from edge_client.training.trainer import OWN_TRAINING, TrainingJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
@@ -24,7 +23,7 @@ from schemas.values import Reason, TrainingMetrics
 
 
 class FlowerWork:
-    """Trains by asking an app; raises `ConfigError` at once if there is no such app."""
+    """Trains with an app; raises `ConfigError` if there is no such app."""
 
     def __init__(self, settings: FlowerSettings, device: str) -> None:
         self._settings, self._device = settings, device
@@ -32,30 +31,30 @@ class FlowerWork:
         self._state: tuple[str, Any] = ("", None)
 
     def check(self, task: TrainTask) -> None:
-        """An app trains as it does: what an algorithm changes within training is not for it."""
+        """Raise `PeerError` for a task whose algorithm changes the training itself."""
         plan = task.training
-        asked = [f"the objective '{piece.name}'" for piece in plan.objectives]
-        asked += ["channels chosen by this device's attention"] if task.personal is not None else []
-        asked += ["a round without epochs"] if plan.local_epochs == 0 else []
-        if asked:
+        unknown = [f"the objective '{objective.name}'" for objective in plan.objectives]
+        unknown += ["channels chosen by this device's attention"] if task.personal is not None else []
+        unknown += ["a round without epochs"] if plan.local_epochs == 0 else []
+        if unknown:
             raise PeerError(
-                f"a Flower app trains here, which knows nothing of {' or '.join(asked)}",
+                f"a Flower app trains here, which knows nothing of {' or '.join(unknown)}",
                 reason=Reason.INCOMPATIBLE,
             )
 
     def train(self, job: TrainingJob) -> TrainingResult:
-        """Ask the app to train; raises `FlowerError` for an answer that is no update of this model."""
+        """Train with the app; raises `FlowerError` for an answer that is no update of this model."""
         if job.should_stop():
             raise TrainingStopped("local training was stopped")
         start = time.perf_counter()
-        answer = self._asked("train", job)
+        answer = self._ask("train", job)
         examples = answer.examples
         if not answer.arrays:
             from edge_client.training.flower.messages import FlowerError
 
             raise FlowerError("the app's reply to train has no arrays: send the trained state dict back")
         job.module.load_state_dict({name: torch.from_numpy(array) for name, array in answer.arrays.items()})
-        # The app cannot be stopped within its training; what it did for a task that has ended is dropped.
+        # The app cannot be interrupted, so its result for an ended task is dropped.
         if job.should_stop():
             raise TrainingStopped("local training was stopped")
         loss, epochs = bounded(answer.loss("train")), job.plan.local_epochs
@@ -68,20 +67,20 @@ class FlowerWork:
         return TrainingResult({}, metrics)
 
     def evaluate(self, job: TrainingJob) -> Evaluation:
-        """Ask the app, on its own data; one that cannot evaluate leaves it to this device's held-out data."""
+        """Evaluate with the app on its own data, or without it on this device's held-out data."""
         if not self._loaded.has("evaluate"):
-            return OWN.evaluate(job)
-        answer = self._asked("evaluate", job)
+            return OWN_TRAINING.evaluate(job)
+        answer = self._ask("evaluate", job)
         return Evaluation(bounded(answer.loss("evaluate")), answer.accuracy, answer.examples)
 
-    def _asked(self, action: str, job: TrainingJob) -> Any:
+    def _ask(self, action: str, job: TrainingJob) -> Any:
         from edge_client.training.flower import legacy, messages
 
         state = {name: tensor.detach().cpu().numpy() for name, tensor in job.module.state_dict().items()}
-        config = asked_config(job.task.round, job.plan)
+        config = flower_config(job.task.round, job.plan)
         names = {"run": job.task.run, "node": self._device}
         context = self._context(job.task.run, config)
-        # An app that draws from torch's generator draws the same again when its task is done again.
+        # A repeated task gives the app the same random numbers of torch.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.plan.seed)
             if self._loaded.is_legacy:
@@ -91,7 +90,7 @@ class FlowerWork:
             return messages.answer_of(self._loaded.app(message, context), state)
 
     def _context(self, run: str, config: Mapping[str, Any]) -> Any:
-        """What the app knows of its run and its node; its `state` lasts as long as the run, in memory."""
+        """The context of the app's run and node; its `state` stays in memory during the run."""
         from flwr.app import Context, RecordDict
 
         from edge_client.training.flower.messages import number_of
@@ -108,8 +107,8 @@ class FlowerWork:
         )
 
 
-def asked_config(round_number: int, plan: TrainingPlan) -> dict[str, Any]:
-    """The federation's plan under the names that Flower's templates use, `lr` and `learning-rate` alike."""
+def flower_config(round_number: int, plan: TrainingPlan) -> dict[str, Any]:
+    """The federation's plan under the names in Flower's templates, with both `lr` and `learning-rate`."""
     return {
         "server-round": round_number,
         "local-epochs": plan.local_epochs,

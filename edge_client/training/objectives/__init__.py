@@ -1,1 +1,1 @@
-"""Local objectives: what a client optimises in addition to its plain loss."""
+"""Local objectives: what algorithms add to a client's plain loss."""

@@ -1,4 +1,4 @@
-"""Attentive training (ATTENDING, section 3.1 and Algorithm 1)."""
+"""Attentive training (ATTENDING, section 3.1)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from edge_client.pruning.attention import Attached, attach
-from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from schemas.tensors.blobs import Groups
 
 
 class Attentive(LocalObjective):
-    """Attentive training (ATTENDING, Algorithm 1, lines 1-6 and 13).
+    """Train with attention modules behind the target layers (ATTENDING, Algorithm 1, lines 1-6 and 13).
 
-    Attention modules stand behind the target layers while training; the last epoch's scores are the group
-    `attention`, {layer: [C]} (eq. 6).
+    The group `attention` sends the last epoch's scores, {layer: [C]} (eq. 6).
     """
 
     sends = frozenset({"attention"})
@@ -26,7 +25,7 @@ class Attentive(LocalObjective):
         self._attached: Attached | None = None
         self._observed = False
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
         self._attached = attach(module, self._layers)
         return tuple(self._attached.parameters())
 
@@ -41,7 +40,7 @@ class Attentive(LocalObjective):
         return base
 
     def finish(self) -> Groups:
-        # Without a forward pass there are no scores, and zeros would look like a ranking.
+        # Without a forward pass there are no scores, only zeros.
         if self._attached is None or not self._observed:
             return {}
         return {"attention": self._attached.scores()}

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import Array, Arrays, Groups
 
 MOST_MEANS = 64
 _POOL, _PARTS = 1, 2
-"""Streams of the plan's seed, apart from the one that shuffles examples."""
+"""Streams of the plan's seed, separate from the one that shuffles examples."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """Averaged examples of all devices: images [M, C, H, W] as the network is fed, labels [M, classes]."""
+    """Averaged examples of all devices: preprocessed images [M, C, H, W], labels [M, classes]."""
 
     images: Tensor
     labels: Tensor
@@ -33,12 +33,12 @@ class Mix(LocalObjective):
     """Mix every batch with one averaged example (x', y') of the pool, by mixup's first-order expansion.
 
     (1 - l) CE(f(z), y) + l CE(f(z), y') + l <dCE(f(z), y)/dz, x'> at z = (1 - l) x (eq. 4), where l is
-    `mixing`; l = 0 is plain SGD exactly, and so is a round without a pool. Other objectives' terms stay
-    whole. The derivative term is trained too: a step takes about twice the time.
+    `mixing`; with l = 0 or without a pool this is exactly plain SGD. Other objectives' terms are not scaled.
+    The derivative term is trained too, so a step takes about twice the time.
 
-    The group `mean-data` brings the pool and takes this device's `means` averages up, until the server has
-    counted them once. Which examples are averaged together is drawn from the plan's seed. A single example is
-    never sent: every average is of two at least, so a device of few examples sends fewer, one of one none.
+    The group `mean-data` receives the pool, and sends this device's `means` averages until the server has
+    counted them once. The plan's seed decides which examples are averaged together. Every average has at
+    least two examples, so that a device with few examples sends fewer averages.
     """
 
     receives = frozenset({"mean-data"})
@@ -50,20 +50,20 @@ class Mix(LocalObjective):
         if not (isinstance(means, int) and 1 <= means <= MOST_MEANS):
             raise ConfigError(f"objective 'mix': means must be a number of 1 to {MOST_MEANS}, got {means!r}")
         self._mixing, self._means = mixing, means
-        self._around: Surroundings | None = None
+        self._context: TrainingContext | None = None
         self._pool: _Pool | None = None
         self._classes, self._sent = 0, False
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        self._around, self._sent = around, "mean-data" in around.kept
-        self._random = np.random.default_rng([around.plan.seed, _POOL])
-        received = around.received.get("mean-data")
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        self._context, self._sent = context, "mean-data" in context.kept
+        self._random = np.random.default_rng([context.plan.seed, _POOL])
+        received = context.received.get("mean-data")
         if received and self._mixing > 0:
-            self._pool = _pool(received, like=around.inputs)
+            self._pool = _pool(received, like=context.inputs)
         return ()
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        # Without gradients nothing is trained, and the network is looked at as it will be used.
+        # Without gradients nothing is trained, so the inputs stay unmixed.
         if self._pool is None or not torch.is_grad_enabled():
             return inputs
         return ((1 - self._mixing) * inputs).requires_grad_()
@@ -77,22 +77,21 @@ class Mix(LocalObjective):
         own = functional.cross_entropy(batch.outputs, batch.labels)
         other = functional.cross_entropy(batch.outputs, label.expand_as(batch.outputs))
         (slope,) = torch.autograd.grad(own, batch.inputs, create_graph=True)
-        # `base` is the loss of the batch and whatever other objectives added to it.
         return base + self._mixing * (other - own + (slope * image).sum())
 
     def finish(self) -> Groups:
-        around = self._around
-        if around is None or self._sent or self._classes == 0:
+        context = self._context
+        if context is None or self._sent or self._classes == 0:
             return {}
-        parts = _parts(len(around.labels), self._means, seed=around.plan.seed)
+        parts = _parts(len(context.labels), self._means, seed=context.plan.seed)
         if not parts:
             return {}
         self._sent = True
-        labels = functional.one_hot(around.labels, self._classes).to(around.inputs.dtype)
-        return {"mean-data": {"images": _means(around.inputs, parts), "labels": _means(labels, parts)}}
+        labels = functional.one_hot(context.labels, self._classes).to(context.inputs.dtype)
+        return {"mean-data": {"images": _means(context.inputs, parts), "labels": _means(labels, parts)}}
 
     def keep(self) -> Groups:
-        """That the server has them, which it has once it has counted this round or an earlier one."""
+        """Note that the averages were sent; it is kept once the server has counted the round."""
         return {"mean-data": {"sent": np.ones(1, np.float32)}} if self._sent else {}
 
     def state(self) -> Mapping[str, Any]:
@@ -103,7 +102,7 @@ class Mix(LocalObjective):
         self._classes = state["classes"]
 
     def close(self) -> None:
-        self._around = self._pool = None
+        self._context = self._pool = None
 
 
 def _pool(received: Arrays, *, like: Tensor) -> _Pool:
@@ -112,7 +111,7 @@ def _pool(received: Arrays, *, like: Tensor) -> _Pool:
 
 
 def _parts(count: int, means: int, *, seed: int) -> list[Tensor]:
-    """The numbers 0 to `count` - 1 at random in at most `means` parts of two or more; equal to within one."""
+    """Random parts of 0 to `count` - 1, at most `means`, each of two or more, with sizes equal up to one."""
     number = min(means, count // 2)
     order = np.random.default_rng([seed, _PARTS]).permutation(count)
     return [torch.from_numpy(part) for part in np.array_split(order, number)] if number else []

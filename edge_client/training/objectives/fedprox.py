@@ -8,15 +8,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from schemas.errors import ConfigError
 
 
 class Prox(LocalObjective):
-    """Stay near the received model (FedProx, Li et al. 2020, eq. 2): loss + mu / 2 * |w - w_received|^2.
-
-    Over the trained parameters of the sub-model, as large as it is; mu = 0 is plain SGD exactly.
-    """
+    """Add mu / 2 * |w - w_received|^2 over the trained parameters (FedProx, eq. 2); mu = 0 is plain SGD."""
 
     def __init__(self, *, mu: float = 0.01) -> None:
         if not (isinstance(mu, int | float) and 0 <= mu < math.inf):
@@ -24,8 +21,7 @@ class Prox(LocalObjective):
         self._mu = mu
         self._pairs: list[tuple[nn.Parameter, Tensor]] = []
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        # The module holds the received weights when training begins, on its own device.
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
         self._pairs = [(w, w.detach().clone()) for w in module.parameters() if w.requires_grad]
         return ()
 

@@ -10,15 +10,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from edge_client.training.objectives.momentum import gradient_mass
-from edge_client.training.objectives.objective import LocalObjective, Surroundings
-from edge_client.training.objectives.parameters import array_of, tensor_beside, trained_parameters
+from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import Groups
 
 
 @dataclass(frozen=True, eq=False)
 class _Guided:
-    """One parameter with its start, the device's own last step, and what is added to each gradient."""
+    """One parameter with its start, the device's last step, and the constant added to each gradient."""
 
     weight: nn.Parameter
     start: Tensor
@@ -27,16 +27,16 @@ class _Guided:
 
 
 class Igfl(LocalObjective):
-    """Step each time as the individual and as the group would: w <- w + Delta_I + Delta_G (lines 5 and 6).
+    """Combine the individual's and the group's step: w <- w + Delta_I + Delta_G (lines 5 and 6).
 
-    Delta_I = -lr g; Delta_G = (Delta_I - Delta w_i / T) / |S| + Delta w_ps / T. The group `last-step` brings
-    Delta w_ps, the global model's last change; Delta w_i, that of this device's last counted round, stays on
-    the device; both are 0 at first. |S| is how many devices were asked to train in the round. Delta_G is
-    multiplied by `strength`: 1 in the paper; 0 is plain SGD to the bit, the paper's eq. 4.
+    Delta_I = -lr g; Delta_G = (Delta_I - Delta w_i / T) / |S| + Delta w_ps / T. The group `last-step` has
+    Delta w_ps, the global model's last change; Delta w_i, of this device's last counted round, stays on the
+    device; both are 0 at first. |S| is the number of devices in the round. Delta_G is multiplied by
+    `strength`: 1 in the paper; 0 is plain SGD to the bit (eq. 4).
 
-    It is done by changing gradients: g (1 + 1 / |S|) + (Delta w_i / |S| - Delta w_ps) / (lr T). The paper has
-    plain SGD. With momentum, T stands there for how often the constant part counts in a round
-    (`gradient_mass`), so that it adds up to the same as without. Weight decay is no part of g.
+    Gradients become g (1 + 1 / |S|) + (Delta w_i / |S| - Delta w_ps) / (lr T). The paper has plain SGD; with
+    momentum, T is the `gradient_mass` of the round, so that the constant part has the same sum as without.
+    Weight decay is no part of g.
     """
 
     receives = frozenset({"last-step"})
@@ -49,14 +49,14 @@ class Igfl(LocalObjective):
         self._guided: dict[str, _Guided] = {}
         self._steps = 0
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        received, kept = around.received.get("last-step", {}), around.kept.get("own-step", {})
-        plan, share = around.plan, 1 / around.plan.participants
-        way = plan.learning_rate * gradient_mass(around.steps, plan.momentum)
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        received, kept = context.received.get("last-step", {}), context.kept.get("own-step", {})
+        plan, share = context.plan, 1 / context.plan.participants
+        way = plan.learning_rate * gradient_mass(context.steps, plan.momentum)
         self._factor = 1 + self._strength * share
         for name, weight in trained_parameters(module).items():
-            group, own = tensor_beside(received, name, weight), tensor_beside(kept, name, weight)
-            # No steps, no way: the constant is then never used.
+            group, own = tensor_for(received, name, weight), tensor_for(kept, name, weight)
+            # Without steps `way` is 0, and the constant is not used.
             constant = self._strength * (share * own - group) / (way or 1.0)
             self._guided[name] = _Guided(weight, weight.detach().clone(), own, constant)
         return ()
@@ -65,12 +65,12 @@ class Igfl(LocalObjective):
         self._steps += 1
         if self._strength == 0:
             return
-        for one in self._guided.values():
-            if one.weight.grad is not None:
-                one.weight.grad.mul_(self._factor).add_(one.constant)
+        for guided in self._guided.values():
+            if guided.weight.grad is not None:
+                guided.weight.grad.mul_(self._factor).add_(guided.constant)
 
     def keep(self) -> Groups:
-        return {"own-step": {name: array_of(self._step(one)) for name, one in self._guided.items()}}
+        return {"own-step": {name: array_of(self._step(guided)) for name, guided in self._guided.items()}}
 
     def state(self) -> Mapping[str, Any]:
         return {"steps": self._steps}
@@ -81,6 +81,6 @@ class Igfl(LocalObjective):
     def close(self) -> None:
         self._guided = {}
 
-    def _step(self, one: _Guided) -> Tensor:
-        """w_i^{r,T} - w_ps^r; the one before where no step was taken."""
-        return one.weight.detach() - one.start if self._steps else one.own_step
+    def _step(self, guided: _Guided) -> Tensor:
+        """w_i^{r,T} - w_ps^r; the previous one if no step was taken."""
+        return guided.weight.detach() - guided.start if self._steps else guided.own_step

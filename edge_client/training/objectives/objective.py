@@ -1,7 +1,6 @@
-"""What a client optimises in addition to its plain loss: the shape of one objective, and what it is given.
+"""The interface of local objectives, which change the loss, inputs or gradients, or observe a training.
 
-Plain SGD is no objective at all. FedProx wraps the loss, SCAFFOLD corrects gradients, ATTENDING observes:
-each is one class in a file of its own and one entry in the registry.
+Each objective is one class in its own file and one entry in the registry; plain SGD has none.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Surroundings:
-    """What an objective may know when training begins.
+class TrainingContext:
+    """The inputs of an objective at the start of a training.
 
-    `received` are the groups of the task; `kept` what objectives kept after this device's last counted round;
-    arrays that bear a parameter's name have the sub-model's shapes. `steps` is how many optimizer steps the
-    plan takes; `inputs` [N, C, H, W] and `labels` [N] are the local examples on the module's device.
+    `received` are the groups of the task, `kept` those kept after this device's last counted round; arrays
+    under a parameter's name have its shape in the sub-model. `steps` is the plan's number of optimizer steps;
+    `inputs` [N, C, H, W] and `labels` [N] are the local examples on the module's device.
     """
 
     plan: TrainingPlan
@@ -45,55 +44,52 @@ class Surroundings:
 
 
 class LocalObjective(Protocol):
-    """One algorithm's part in local training. Every method does nothing by default.
+    """One algorithm's part in local training. By default every method does nothing.
 
-    Called in this order: `setup`; `start_epoch` per epoch; `prepare`, `loss` and `correct` per batch; at the
-    end `finish` and `keep`. `close` always comes last, after errors too. Between two epochs `state` may be
-    asked for; after a `setup` in another process, `resume` puts it back.
+    The order of calls is `setup`; `start_epoch` per epoch; `prepare`, `loss`, `correct` per batch; `finish`
+    and `keep`; and always `close`, also after errors. `state` may be read between two epochs, and `resume`
+    restores it after a `setup` in another process.
 
-    `receives` and `sends` name the groups that pass between server and device for it; `optimizers` the local
-    optimizers that it is made for (none named: any).
+    `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers that it
+    works with (empty: any).
     """
 
     receives: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[frozenset[str]] = frozenset()
     optimizers: ClassVar[frozenset[str]] = frozenset()
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        """Take hold of the module, which has the received weights; returns further parameters to train."""
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        """Attach to the module, which has the received weights; returns further parameters to train."""
         return ()
 
     def start_epoch(self) -> None:
-        """A new pass over the data begins."""
+        """Begin a pass over the data."""
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Change what the network is fed; called right before each forward pass."""
+        """Change the inputs; called before each forward pass."""
         return inputs
 
     def loss(self, batch: Batch, base: Tensor) -> Tensor:
-        """Wrap the scalar loss so far; called once right after each forward pass."""
+        """Extend the scalar loss so far; called after each forward pass."""
         return base
 
     def correct(self) -> None:
-        """Change the gradients of the module before the optimizer's step."""
+        """Change the module's gradients before the optimizer's step."""
 
     def finish(self) -> Groups:
         """The groups to send with the model."""
         return {}
 
     def keep(self) -> Groups:
-        """What the device keeps for its next round, once the server has counted this one."""
+        """The groups that the device keeps for its next round, once the server has counted this one."""
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """What the epochs so far have changed in it: plain values and tensors.
-
-        What `setup` makes of the same task again is none of it, nor are the module's own parameters.
-        """
+        """Values and tensors that the epochs changed, without the module and what `setup` makes again."""
         return {}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Restore the result of `state`."""
 
     def close(self) -> None:
-        """Let go of the module: it must be as plain as it was before `setup`."""
+        """Detach from the module, which must be as before `setup`."""

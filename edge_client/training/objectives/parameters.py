@@ -1,4 +1,4 @@
-"""A network's trained parameters, and the arrays of other groups that bear their names."""
+"""A network's trained parameters, and the arrays that groups hold under their names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from schemas.tensors.blobs import Array, Arrays
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that gradients reach, by name."""
+    """The trained parameters by name."""
     return {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
 
 
-def tensor_beside(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
-    """What a group has for a parameter, of its shape and on its device; 0 where the group lacks it.
-
-    Raises `InvariantError` for another shape.
-    """
+def tensor_for(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
+    """A group's array for a parameter, on its device, or zeros; raises `InvariantError` for another shape."""
     if name not in arrays:
         return torch.zeros_like(weight, requires_grad=False)
     array = arrays[name]
@@ -29,5 +26,5 @@ def tensor_beside(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A copy, float32."""
+    """A copy as a float32 array."""
     return np.array(tensor.detach().to("cpu", torch.float32).numpy())

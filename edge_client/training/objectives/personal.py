@@ -9,20 +9,20 @@ import numpy as np
 from torch import nn
 
 from edge_client.pruning.surgery import arrays_of, load_arrays
-from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.tensors.blobs import Arrays, Groups
 
 Masks = Mapping[str, Any]
-"""Per parameter, which coordinates are meant: boolean arrays."""
+"""Boolean arrays by parameter."""
 
 
 class Personal(LocalObjective):
-    """Begin from this device's own values wherever the last round's intersection did not reach (Hermes).
+    """Start from this device's own values outside the last round's intersection (Hermes).
 
-    The group `overlap` is true where all devices of the last round hold a coordinate: there the received
-    model counts. Elsewhere the device goes on from what it trained last, however long ago; from the received
-    model where it never held a coordinate, and everywhere before the first intersection. Running statistics
-    are treated like weights. Name it before objectives that look at the weights at the start (`prox`).
+    The group `overlap` is true where all devices of the last round hold a coordinate, which then has the
+    received value. Elsewhere the device keeps the value that it trained last, or takes the received one if it
+    never held the coordinate or there was no intersection yet. Running statistics are treated like weights.
+    Name it before objectives that read the weights at the start (`prox`).
     """
 
     receives = frozenset({"overlap"})
@@ -30,11 +30,11 @@ class Personal(LocalObjective):
     def __init__(self) -> None:
         self._module: nn.Module | None = None
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
         self._module = module
-        shared = around.received.get("overlap")
+        shared = context.received.get("overlap")
         if shared is not None:
-            load_arrays(module, personalised(arrays_of(module), around.kept, shared))
+            load_arrays(module, personalised(arrays_of(module), context.kept, shared))
         return ()
 
     def keep(self) -> Groups:
@@ -49,7 +49,7 @@ class Personal(LocalObjective):
 
 
 def personalised(received: Arrays, kept: Groups, shared: Masks) -> Arrays:
-    """The device's own values where it held a coordinate that is not `shared`; the sub-model's shapes."""
+    """The received values, replaced by the device's own where it held a coordinate that is not `shared`."""
     own, held = kept.get("personal", {}), kept.get("personal-held", {})
     masks: Masks = {name: np.logical_and(held[name], np.logical_not(shared[name])) for name in own}
     return {

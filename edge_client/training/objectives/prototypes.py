@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from edge_client.models.header import header_name
 from edge_client.models.modes import evaluating
-from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
 
@@ -17,11 +17,11 @@ BATCH = 256
 
 
 class Prototypes(LocalObjective):
-    """Plain SGD; then the mean representation of every class that the device has examples of.
+    """Plain SGD, then the mean representation of every class in the device's examples.
 
-    A representation is what the trained network feeds its header, in evaluation mode. The group `prototypes`
-    has them under the name of the header's weight, whose axes they have, [classes, D], 0 for a class without
-    examples; and `counts` [classes], the examples of each. A device without examples sends none.
+    A representation is the input of the trained network's header in evaluation mode. The group `prototypes`
+    has the means under the name of the header's weight, [classes, D], 0 for a class without examples, and
+    `counts` [classes], the examples of each. A device without examples sends none.
     """
 
     sends = frozenset({"prototypes"})
@@ -30,11 +30,11 @@ class Prototypes(LocalObjective):
         self._module: nn.Module | None = None
         self._header = ""
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        self._inputs, self._labels = around.inputs, around.labels
-        if len(around.labels):
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        self._inputs, self._labels = context.inputs, context.labels
+        if len(context.labels):
             self._module = module
-            self._header = header_name(module, tuple(around.inputs.shape[1:]))
+            self._header = header_name(module, tuple(context.inputs.shape[1:]))
         return ()
 
     def finish(self) -> Groups:
@@ -43,7 +43,7 @@ class Prototypes(LocalObjective):
         header = self._module.get_submodule(self._header)
         assert isinstance(header, nn.Linear)
         means, counts = class_means(
-            _fed(self._module, header, self._inputs), self._labels, len(header.weight)
+            _representations(self._module, header, self._inputs), self._labels, len(header.weight)
         )
         return {"prototypes": {f"{self._header}.weight": array_of(means), "counts": array_of(counts)}}
 
@@ -52,14 +52,14 @@ class Prototypes(LocalObjective):
 
 
 def class_means(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """The mean of `values` [N, D] per label [classes, D], and how many there are [classes]; 0 of none."""
+    """Means of `values` [N, D] per label [classes, D], 0 without values, and counts [classes]."""
     counts = torch.bincount(labels, minlength=classes).to(values.dtype)
     sums = values.new_zeros(classes, values.shape[1]).index_add_(0, labels, values)
     return sums / counts.clamp(min=1).unsqueeze(1), counts
 
 
-def _fed(module: nn.Module, header: nn.Linear, inputs: Tensor) -> Tensor:
-    """What the header is fed for every input [N, ...]: [N, D], in double precision."""
+def _representations(module: nn.Module, header: nn.Linear, inputs: Tensor) -> Tensor:
+    """The header's inputs [N, D] for every input [N, ...], in double precision."""
     seen: list[Tensor] = []
     hook = header.register_forward_pre_hook(lambda layer, fed: seen.append(fed[0].double()))
     try:

@@ -1,4 +1,4 @@
-"""Every local objective by name, and how a plan's pieces become objects."""
+"""Every local objective by name, and their construction from a plan."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
 )
 
 
-def build_objectives(pieces: Iterable[Component]) -> tuple[LocalObjective, ...]:
-    """Make the objectives of a plan, in order; raises `ConfigError` for unknown names and options."""
-    return tuple(_build(piece) for piece in pieces)
+def build_objectives(components: Iterable[Component]) -> tuple[LocalObjective, ...]:
+    """Make the objectives of a plan in order; raises `ConfigError` for unknown names and options."""
+    return tuple(_build(component) for component in components)
 
 
-def _build(piece: Component) -> LocalObjective:
-    make = OBJECTIVES.get(piece.name)
+def _build(component: Component) -> LocalObjective:
+    make = OBJECTIVES.get(component.name)
     if make is None:
-        raise ConfigError(f"unknown objective {piece.name!r}{nearest(piece.name, OBJECTIVES)}")
+        raise ConfigError(f"unknown objective {component.name!r}{nearest(component.name, OBJECTIVES)}")
     parameters = inspect.signature(make).parameters
-    options: dict[str, Any] = dict(piece.options)
+    options: dict[str, Any] = dict(component.options)
     for option in options:
         if option not in parameters:
             raise ConfigError(
-                f"objective {piece.name!r} has no option {option!r}{nearest(option, parameters)}"
+                f"objective {component.name!r} has no option {option!r}{nearest(option, parameters)}"
             )
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
-            raise ConfigError(f"objective {piece.name!r} needs the option {name!r}")
+            raise ConfigError(f"objective {component.name!r} needs the option {name!r}")
     return make(**options)
 
 
 def merge_groups(parts: Iterable[Groups]) -> dict[str, Arrays]:
-    """Join the groups of several objectives; raises `ConfigError` when two send the same group."""
+    """Join the groups of several objectives; raises `ConfigError` if two have the same group."""
     merged: dict[str, Arrays] = {}
     for part in parts:
         for group, arrays in part.items():

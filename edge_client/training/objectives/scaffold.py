@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.objectives.momentum import gradient_mass
-from edge_client.training.objectives.objective import LocalObjective, Surroundings
-from edge_client.training.objectives.parameters import array_of, tensor_beside, trained_parameters
+from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
 from schemas.tensors.blobs import Arrays, Groups
 
 
 @dataclass(frozen=True, eq=False)
 class _Controlled:
-    """One parameter with its start x, the server's control c and the device's own c_i, all of its shape."""
+    """One parameter with its start x, the server's control c, and the device's c_i, all of its shape."""
 
     weight: nn.Parameter
     start: Tensor
@@ -28,15 +28,14 @@ class _Controlled:
 
 
 class Scaffold(LocalObjective):
-    """Correct every gradient by c - c_i, so that clients with unlike data do not drift apart.
+    """Correct every gradient by c - c_i, so that clients with different data do not drift apart.
 
-    The group `control` brings the server's c and takes c_i+ - c_i back; c_i stays on the device, 0 at first.
-    Option II: c_i+ = c_i - c + (x - y_i) / (K lr) after the K steps taken; without any, c_i stays.
+    The group `control` receives the server's c and sends c_i+ - c_i; c_i stays on the device, 0 at first.
+    Option II: c_i+ = c_i - c + (x - y_i) / (K lr) after K steps; without steps, c_i does not change.
 
-    The paper has plain SGD. With momentum, K stands here for how often gradients counted (`gradient_mass`):
-    c_i+ is then a mean of local gradients as before, where the paper's formula would exceed it by up to
-    1 / (1 - momentum) and, from momentum 0.5 on, controls could grow without bound. Only trained parameters
-    have a control; running statistics take part with 0.
+    The paper has plain SGD. With momentum, K is the `gradient_mass`, so that c_i+ is still a mean of local
+    gradients; the paper's formula would exceed it by up to 1 / (1 - momentum), and from momentum 0.5 on
+    controls could grow without bound. Only trained parameters have a control; running statistics send 0.
     """
 
     receives = frozenset({"control"})
@@ -48,33 +47,30 @@ class Scaffold(LocalObjective):
         self._zeros: Arrays = {}
         self._steps = 0
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        received, kept = around.received.get("control", {}), around.kept.get("own-control", {})
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        received, kept = context.received.get("control", {}), context.kept.get("own-control", {})
         for name, weight in trained_parameters(module).items():
-            server, own = tensor_beside(received, name, weight), tensor_beside(kept, name, weight)
+            server, own = tensor_for(received, name, weight), tensor_for(kept, name, weight)
             self._controlled[name] = _Controlled(weight, weight.detach().clone(), server, own, server - own)
         self._zeros = {name: np.zeros_like(array) for name, array in arrays_of(module).items()}
-        self._rate, self._momentum = around.plan.learning_rate, around.plan.momentum
+        self._rate, self._momentum = context.plan.learning_rate, context.plan.momentum
         return ()
 
     def correct(self) -> None:
         self._steps += 1
-        for one in self._controlled.values():
-            if one.weight.grad is not None:
-                one.weight.grad.add_(one.correction)
+        for controlled in self._controlled.values():
+            if controlled.weight.grad is not None:
+                controlled.weight.grad.add_(controlled.correction)
 
     def finish(self) -> Groups:
         if self._steps == 0:
             return {}
-        changes = {name: array_of(self._change(one)) for name, one in self._controlled.items()}
+        changes = {name: array_of(self._change(controlled)) for name, controlled in self._controlled.items()}
         return {"control": {**self._zeros, **changes}}
 
     def keep(self) -> Groups:
-        return {
-            "own-control": {
-                name: array_of(one.own + self._change(one)) for name, one in self._controlled.items()
-            }
-        }
+        controls = {name: entry.own + self._change(entry) for name, entry in self._controlled.items()}
+        return {"own-control": {name: array_of(control) for name, control in controls.items()}}
 
     def state(self) -> Mapping[str, Any]:
         return {"steps": self._steps}
@@ -85,9 +81,9 @@ class Scaffold(LocalObjective):
     def close(self) -> None:
         self._controlled = {}
 
-    def _change(self, one: _Controlled) -> Tensor:
+    def _change(self, controlled: _Controlled) -> Tensor:
         """c_i+ - c_i."""
         if self._steps == 0:
-            return one.own * 0
+            return controlled.own * 0
         way = self._rate * gradient_mass(self._steps, self._momentum)
-        return (one.start - one.weight.detach()) / way - one.server
+        return (controlled.start - controlled.weight.detach()) / way - controlled.server

@@ -1,4 +1,4 @@
-"""What training costs in memory, told from shapes."""
+"""The estimated memory of training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from edge_client.pruning.surgery import arrays_of
-from edge_client.training.cost_model import training_cost
+from edge_client.training.cost_model import network_cost
 from schemas.strategy import TrainingPlan
 
 
@@ -27,7 +27,7 @@ def plan(**words: object) -> TrainingPlan:
 
 
 def test_every_part_is_counted_in_bytes():
-    cost = training_cost(Net(), (3,), plan(), examples=10)
+    cost = network_cost(Net(), (3,)).training(plan(), examples=10)
     # Weights 15 + 5, 5 + 5, 10 + 2 = 42 numbers; running statistics 10 more, one counter of 8 bytes.
     assert cost.gradients == 4 * 42
     assert cost.parameters == 4 * (42 + 10) + 8
@@ -44,18 +44,20 @@ def test_every_part_is_counted_in_bytes():
         ({"optimizer": "adam"}, 2),
     ],
 )
-def test_an_optimizer_keeps_so_many_numbers_of_each(words, copies):
-    cost = training_cost(Net(), (3,), plan(**words), examples=10)
+def test_an_optimizer_keeps_its_numbers_of_each_parameter(words, copies):
+    cost = network_cost(Net(), (3,)).training(plan(**words), examples=10)
     assert cost.optimizer == copies * cost.gradients
 
 
 def test_activations_grow_with_the_batch_and_no_further_than_the_examples():
     sizes = [
-        training_cost(Net(), (3,), plan().model_copy(update={"batch_size": size}), examples=64).activations
+        network_cost(Net(), (3,))
+        .training(plan().model_copy(update={"batch_size": size}), examples=64)
+        .activations
         for size in (8, 16, 24)
     ]
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0] > 0
-    few = training_cost(Net(), (3,), plan().model_copy(update={"batch_size": 64}), examples=8)
+    few = network_cost(Net(), (3,)).training(plan().model_copy(update={"batch_size": 64}), examples=8)
     assert few.activations == sizes[0]
 
 
@@ -63,7 +65,7 @@ def test_a_network_is_not_changed_by_being_looked_at():
     module = Net().eval()
     before = {name: array.copy() for name, array in arrays_of(module).items()}
     state = torch.get_rng_state()
-    training_cost(module, (3,), plan(), examples=10)
+    network_cost(module, (3,)).training(plan(), examples=10)
     assert all((array == before[name]).all() for name, array in arrays_of(module).items())
     assert not module.training
     assert torch.equal(torch.get_rng_state(), state)

@@ -59,14 +59,16 @@ def needed(module: nn.Module, batch: int, count: int) -> int:
     return round(MARGIN * (total - cost.parameters)) + 1
 
 
-def outcome(words: dict[str, object], at_once: int | None) -> tuple[dict[str, np.ndarray], TrainingResult]:
+def outcome(
+    words: dict[str, object], micro_batch: int | None
+) -> tuple[dict[str, np.ndarray], TrainingResult]:
     module = network()
     # 40 examples: the last batch of an epoch has 8, and 16 in parts of 6 leaves one of 4.
-    result = train(module, examples(40), plan(**words), micro_batch=at_once, recorder=Recorder())
+    result = train(module, examples(40), plan(**words), micro_batch=micro_batch, recorder=Recorder())
     return arrays_of(module), result
 
 
-@pytest.mark.parametrize("at_once", [1, 6])
+@pytest.mark.parametrize("micro_batch", [1, 6])
 @pytest.mark.parametrize(
     "words",
     [
@@ -78,9 +80,11 @@ def outcome(words: dict[str, object], at_once: int | None) -> tuple[dict[str, np
         {"objectives": (Component(name="attentive", options={"layers": ("0",)}),)},
     ],
 )
-def test_a_batch_in_parts_trains_what_the_whole_batch_does(words: dict[str, object], at_once: int) -> None:
+def test_a_batch_in_parts_trains_what_the_whole_batch_does(
+    words: dict[str, object], micro_batch: int
+) -> None:
     whole, all_at_once = outcome(words, None)
-    parts, in_parts = outcome(words, at_once)
+    parts, in_parts = outcome(words, micro_batch)
     for name, array in whole.items():
         np.testing.assert_allclose(parts[name], array, rtol=0, atol=2e-5)
     assert in_parts.metrics.steps == all_at_once.metrics.steps == 6
@@ -150,14 +154,14 @@ def test_what_this_process_has_kept_is_given_back_before_a_batch_is_cut(
     short, enough = (with_free(needed(module, size, 40)) for size in (4, 16))
     monkeypatch.setattr(trainer, "give_back", lambda: given.append(True))
     monkeypatch.setattr(trainer, "memory", lambda _: enough if kept and given else short)
-    assert job(module).at_once == (None if kept else 4)
+    assert job(module).micro_batch == (None if kept else 4)
     assert given == [True]
 
 
 def test_where_there_is_room_what_was_kept_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "give_back", pytest.fail)
     monkeypatch.setattr(trainer, "memory", lambda _: with_free(10**9))
-    assert job(network()).at_once is None
+    assert job(network()).micro_batch is None
 
 
 @pytest.mark.parametrize(

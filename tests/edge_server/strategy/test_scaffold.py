@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
@@ -174,9 +174,9 @@ class Pair:
         received = downlink_groups(self.strategy, self.state, SubModelSpec(), ONE)
         module = OneWeight(received["model"]["w"])
         objectives = build_objectives(self.strategy.objectives)
-        around = Surroundings(self.plan, received=received, kept=self.kept[name], steps=self.steps)
+        context = TrainingContext(self.plan, received=received, kept=self.kept[name], steps=self.steps)
         for objective in objectives:
-            objective.setup(module, around)
+            objective.setup(module, context)
         optimizer = torch.optim.SGD(
             module.parameters(), lr=self.plan.learning_rate, momentum=self.plan.momentum
         )

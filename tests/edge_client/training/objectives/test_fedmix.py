@@ -13,7 +13,7 @@ from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.objectives.fedmix import Mix
-from edge_client.training.objectives.objective import Batch, Surroundings
+from edge_client.training.objectives.objective import Batch, TrainingContext
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 
@@ -39,7 +39,7 @@ def pool(image: object, label: object) -> dict[str, dict[str, np.ndarray]]:
 def mixed_loss(module: nn.Module, inputs: Tensor, labels: Tensor, received, mixing: float) -> Tensor:
     """The loss that training would step on for one batch."""
     mix = Mix(mixing=mixing)
-    mix.setup(module, Surroundings(plan(mixing), received, inputs=inputs, labels=labels))
+    mix.setup(module, TrainingContext(plan(mixing), received, inputs=inputs, labels=labels))
     fed = mix.prepare(inputs)
     outputs = module(fed)
     return mix.loss(Batch(module, fed, labels, outputs), functional.cross_entropy(outputs, labels))
@@ -101,7 +101,7 @@ def test_what_other_objectives_added_stays_whole() -> None:
     losses = []
     for extra in (0.0, 5.0):
         mix = Mix(mixing=0.3)
-        mix.setup(module, Surroundings(plan(0.3), received, inputs=inputs, labels=labels))
+        mix.setup(module, TrainingContext(plan(0.3), received, inputs=inputs, labels=labels))
         fed = mix.prepare(inputs)
         outputs = module(fed)
         base = functional.cross_entropy(outputs, labels) + extra

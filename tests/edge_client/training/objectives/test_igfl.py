@@ -11,7 +11,7 @@ from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.objectives.igfl import Igfl
-from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
@@ -44,8 +44,10 @@ def local_round(
     """The weight after each step at rate 0.1, |S| = 4, and what is kept; the loss is w^2 / 2, or a slope."""
     module, objective = OneWeight(start), Igfl()
     plan = TrainingPlan(learning_rate=0.1, momentum=momentum, participants=4)
-    around = Surroundings(plan, received={"last-step": one(group)}, kept={"own-step": one(own)}, steps=steps)
-    objective.setup(module, around)
+    context = TrainingContext(
+        plan, received={"last-step": one(group)}, kept={"own-step": one(own)}, steps=steps
+    )
+    objective.setup(module, context)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
     way = []
     for _ in range(steps):

@@ -15,7 +15,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.loop import TrainingStopped, train
 from edge_client.training.objectives import registry
-from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives, merge_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
@@ -61,8 +61,8 @@ class Recorder(LocalObjective):
     def __init__(self, calls: list[str], *, loss: float = 1.0, gradient: float = 1.0) -> None:
         self.calls, self.loss_factor, self.gradient_factor = calls, loss, gradient
 
-    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
-        self.calls.append(f"setup {sorted(around.received)}")
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        self.calls.append(f"setup {sorted(context.received)}")
         self.module = module
         return ()
 
@@ -244,7 +244,7 @@ def moved(module: nn.Module, by: float) -> None:
 def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() -> None:
     module = OneWeight()
     (objective,) = build_objectives((prox(mu=0.5),))
-    objective.setup(module, Surroundings(TrainingPlan()))
+    objective.setup(module, TrainingContext(TrainingPlan()))
     inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
     batch = Batch(module, inputs, labels, module(inputs))
     # Both weights at their start: nothing is added. Then both are 2 away: 0.5 / 2 * (4 + 4) = 2.
@@ -261,7 +261,7 @@ def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() ->
 def test_prox_leaves_alone_what_is_not_trained() -> None:
     module = OneWeight(frozen=True)
     (objective,) = build_objectives((prox(mu=0.5),))
-    objective.setup(module, Surroundings(TrainingPlan()))
+    objective.setup(module, TrainingContext(TrainingPlan()))
     moved(module, 2.0)
     inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
     batch = Batch(module, inputs, labels, module(inputs))

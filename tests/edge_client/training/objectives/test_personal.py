@@ -8,7 +8,7 @@ from torch import nn
 
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.pruning.update_coordinates import in_global, in_sub_model
-from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
@@ -26,7 +26,7 @@ def begun(received: Groups, kept: Groups) -> tuple[nn.Linear, LocalObjective]:
     module = nn.Linear(2, 2)
     load_arrays(module, RECEIVED)
     (objective,) = build_objectives((Component(name="personal"),))
-    objective.setup(module, Surroundings(TrainingPlan(), received=received, kept=kept))
+    objective.setup(module, TrainingContext(TrainingPlan(), received=received, kept=kept))
     return module, objective
 
 
@@ -65,12 +65,12 @@ def test_a_channel_that_was_never_in_the_sub_model_is_not_the_devices_own() -> N
     network = nn.ModuleDict({"hidden": nn.Linear(2, 2), "out": nn.Linear(2, 2)})
     (objective,) = build_objectives((Component(name="personal"),))
     first, second = SubModelSpec(kept={"hidden": (0, 2)}), SubModelSpec(kept={"hidden": (1, 2)})
-    objective.setup(network, Surroundings(TrainingPlan()))
+    objective.setup(network, TrainingContext(TrainingPlan()))
     load_arrays(network, {name: np.full_like(a, 7) for name, a in arrays_of(network).items()})
     kept = in_sub_model(in_global(objective.keep(), {}, first, MAP, {}), second, MAP)
     load_arrays(network, {name: np.full_like(a, 1) for name, a in arrays_of(network).items()})
     shared = {n: np.full(a.shape, n == "out.bias") for n, a in arrays_of(network).items()}
-    objective.setup(network, Surroundings(TrainingPlan(), received={"overlap": shared}, kept=kept))
+    objective.setup(network, TrainingContext(TrainingPlan(), received={"overlap": shared}, kept=kept))
     after = arrays_of(network)
     assert after["hidden.bias"].tolist() == [1, 7]
     assert after["out.weight"].tolist() == [[1, 7], [1, 7]]

@@ -14,7 +14,7 @@ from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.loop import train
-from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.prototypes import Prototypes
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
@@ -81,7 +81,7 @@ def test_representations_are_meaned_by_class() -> None:
     inputs = torch.tensor([[1.0, -5.0], [3.0, 2.0], [-1.0, 4.0]])
     labels = torch.tensor([0, 0, 2])
     objective = Prototypes()
-    objective.setup(module, Surroundings(PLAN, inputs=inputs, labels=labels))
+    objective.setup(module, TrainingContext(PLAN, inputs=inputs, labels=labels))
     sent = objective.finish()["prototypes"]
     assert sent["3.weight"].tolist() == [[4, 2], [0, 0], [0, 8]]
     assert sent["counts"].tolist() == [2, 0, 1]

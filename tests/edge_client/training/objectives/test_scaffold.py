@@ -14,7 +14,7 @@ from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.objectives.momentum import gradient_mass
-from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import InvariantError
@@ -45,7 +45,8 @@ def local_round(
     plan = TrainingPlan(learning_rate=0.1, momentum=momentum)
     objective = Scaffold()
     objective.setup(
-        module, Surroundings(plan, received={"control": one(c)}, kept={"own-control": one(own)}, steps=steps)
+        module,
+        TrainingContext(plan, received={"control": one(c)}, kept={"own-control": one(own)}, steps=steps),
     )
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
     for _ in range(steps):
@@ -157,5 +158,6 @@ def test_a_control_of_another_shape_is_an_error() -> None:
     (objective,) = build_objectives((Component(name="scaffold"),))
     with pytest.raises(InvariantError, match=r"'w': expected shape \(1,\), got \(2,\)"):
         objective.setup(
-            OneWeight(1.0), Surroundings(TrainingPlan(), received={"control": {"w": np.zeros(2, np.float32)}})
+            OneWeight(1.0),
+            TrainingContext(TrainingPlan(), received={"control": {"w": np.zeros(2, np.float32)}}),
         )
