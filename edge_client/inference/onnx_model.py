@@ -201,7 +201,9 @@ def decode_image(
     channels, height, width = input_shape
     try:
         with Image.open(io.BytesIO(data)) as file:
-            _check_pixels(file.size)
+            if file.width * file.height > MAX_PIXELS:
+                limit = MAX_PIXELS // 10**6
+                raise ValueError(f"{file.width}x{file.height} pixels are more than {limit} million")
             picture = ImageOps.exif_transpose(file).convert(MODES[channels])
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ConfigError(f"cannot read {source}: {_of_image(error)}") from error
@@ -213,12 +215,6 @@ def decode_image(
     if scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(scale / 255.0)
     return ReadImage(np.ascontiguousarray(pixels), note)
-
-
-def _check_pixels(size: tuple[int, int]) -> None:
-    """Refuse an image that may not fit into a board's memory."""
-    if size[0] * size[1] > MAX_PIXELS:
-        raise ValueError(f"{size[0]}x{size[1]} pixels are more than {MAX_PIXELS // 10**6} million")
 
 
 def _of_image(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
 from edge_client.data.classes import in_classes
-from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
+from edge_client.data.dataset import Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
@@ -33,7 +33,8 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
-        return _of_data(str(given), read_digits("test"), model)
+        digits = read_digits("test")
+        return _numbered(given, fit(digits, model.input_shape).images, digits.labels)
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
@@ -94,11 +95,7 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
     return _numbered(path, images, labels)
 
 
-def _of_data(source: str, data: LabelledData, model: LoadedModel) -> NamedExamples:
-    return _numbered(source, fit(data, model.input_shape).images, data.labels)
-
-
-def _numbered(source: Path | str, images: Pixels, labels: Labels | None = None) -> NamedExamples:
+def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:
     if len(images) == 0:
         raise ConfigError(f"{source} holds no images")
     return NamedExamples(tuple(f"{source}[{index}]" for index in range(len(images))), images, labels)

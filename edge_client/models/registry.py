@@ -34,22 +34,22 @@ MODELS: Registry[ModelEntry] = Registry(
     "network",
     {
         "two-nn": ModelEntry(
-            factory="edge_client.models.two_nn:two_nn",
+            factory="edge_client.models.two_nn:TwoNN",
             summary="two 5x5 convolutions and a hidden layer, 1.7M parameters (ATTENDING, table 5)",
             targets=("conv2",),
             pictures=True,
         ),
         "mlp": ModelEntry(
-            factory="edge_client.models.mlp:mlp",
+            factory="edge_client.models.mlp:MLP",
             summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
         ),
         "cnn": ModelEntry(
-            factory="edge_client.models.cnn:cnn",
+            factory="edge_client.models.cnn:CNN",
             summary="two convolutions and two hidden layers, 1.8M parameters on CIFAR (McMahan et al. 2017)",
             pictures=True,
         ),
         "resnet56": ModelEntry(
-            factory="edge_client.models.resnet56:resnet56",
+            factory="edge_client.models.resnet56:ResNet56",
             summary="CIFAR bottleneck ResNet, 0.6M parameters (ATTENDING, table 6; FedML)",
             targets=("layer*",),
             # Appendix H: strategies "226", "133", "012" and "120".

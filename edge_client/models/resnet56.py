@@ -39,32 +39,29 @@ class Bottleneck(nn.Module):
 
 
 class ResNet56(nn.Module):
-    """Stem, three stages of 16, 32 and 64 planes, average pooling, one linear layer. Input [B, C, H, W]."""
+    """Stem, three stages of 16, 32 and 64 planes, average pooling, one linear layer.
 
-    def __init__(self, channels: int, num_classes: int) -> None:
+    Input [B, C, H, W]; 591,322 parameters for (3, 32, 32) and 10 classes.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(image_shape(input_shape)[0], 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.layer1 = _stage(16, 16, 1)
         self.layer2 = _stage(64, 32, 2)
         self.layer3 = _stage(128, 64, 2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(64 * EXPANSION, num_classes)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores [B, classes]."""
         x = torch.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.fc(torch.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]
-
-
-def resnet56(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Build it: 591,322 parameters for (3, 32, 32) and 10 classes."""
-    module = ResNet56(image_shape(input_shape)[0], num_classes)
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return module
 
 
 def _stage(inputs: int, planes: int, stride: int) -> nn.Sequential:

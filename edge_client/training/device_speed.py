@@ -27,7 +27,9 @@ def measure(seconds: float = SECONDS) -> MeasuredSpeed:
     """Measure for about this many seconds, with torch's default number of threads."""
     steps = _training(seconds * TRAINING_SHARE)
     resident = None if steps is None else resident_bytes()
-    copies = _rate(_copying(), seconds * (1 - TRAINING_SHARE))
+    source = np.zeros(COPIED_BYTES, np.uint8)
+    target = np.ones_like(source)
+    copies = _rate(lambda: np.copyto(target, source), seconds * (1 - TRAINING_SHARE))
     return MeasuredSpeed(
         training_macs_per_s=None if steps is None else steps * BATCH * TRAINING_PASSES * BLOCK_MACS,
         # Each copy reads and writes.
@@ -61,12 +63,6 @@ def _training(seconds: float) -> float | None:
 
     with channels_innermost(block):
         return _rate(step, seconds)
-
-
-def _copying() -> Callable[[], None]:
-    source = np.zeros(COPIED_BYTES, np.uint8)
-    target = np.ones_like(source)
-    return lambda: np.copyto(target, source)
 
 
 def _rate(work: Callable[[], None], seconds: float) -> float:

@@ -19,7 +19,7 @@ from edge_client.models.modes import normalises_batches
 from edge_client.system.hardware.memory import Memory
 from edge_client.training.cost_model import NetworkCost, network_cost
 from schemas.errors import PeerError
-from schemas.strategy import Component, TrainingPlan
+from schemas.strategy import TrainingPlan
 from schemas.values import Reason
 
 MARGIN = 1.2
@@ -39,9 +39,12 @@ def micro_batch(
     """
     if memory.free is None or plan.local_epochs == 0 or examples == 0:
         return None
-    cost = _cost(module, input_shape)
+    if module not in _known:
+        _known[module] = network_cost(module, input_shape)
+    cost = _known[module]
     whole = min(plan.batch_size, examples)
-    for size in _sizes(whole, can_be_split=_can_be_split(module, plan.objectives)):
+    per_batch = any(objective.name in PER_BATCH for objective in plan.objectives)
+    for size in _sizes(whole, can_be_split=not per_batch and not normalises_batches(module)):
         if MARGIN * _further_bytes(cost, plan, examples, size) <= memory.free:
             return None if size == whole else size
     least = _further_bytes(cost, plan, examples, size)
@@ -62,15 +65,3 @@ def _sizes(whole: int, *, can_be_split: bool) -> Iterable[int]:
 def _further_bytes(cost: NetworkCost, plan: TrainingPlan, examples: int, batch: int) -> int:
     """Bytes that training needs besides the network and the examples."""
     return cost.training(plan, examples=examples, batch=batch, pixel_bytes=0).total - cost.parameters
-
-
-def _can_be_split(module: nn.Module, objectives: Iterable[Component]) -> bool:
-    per_batch = any(objective.name in PER_BATCH for objective in objectives)
-    return not per_batch and not normalises_batches(module)
-
-
-def _cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost:
-    """The cost, computed once per network."""
-    if module not in _known:
-        _known[module] = network_cost(module, input_shape)
-    return _known[module]

@@ -58,10 +58,10 @@ class Optimizer(Protocol):
 class Sgd(Optimizer):
     """Stochastic gradient descent: b = momentum b + (g + decay w), w = w - lr b; b starts as the gradient."""
 
-    def __init__(self, parameters: Parameters, *, lr: float, momentum: float, weight_decay: float) -> None:
+    def __init__(self, parameters: Parameters, plan: TrainingPlan) -> None:
         self.parameters, self.state = list(parameters), {}
-        self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
-        self.descent = None if weight_decay else Descent(lr, momentum)
+        self._lr, self._momentum, self._weight_decay = plan.learning_rate, plan.momentum, plan.weight_decay
+        self.descent = None if self._weight_decay else Descent(self._lr, self._momentum)
 
     def step(self) -> None:
         """Update every parameter with a gradient; parameters without momentum start it."""
@@ -88,9 +88,9 @@ class Sgd(Optimizer):
 class Adam(Optimizer):
     """Adam, with weight decay as part of the gradient (Kingma and Ba 2015)."""
 
-    def __init__(self, parameters: Parameters, *, lr: float, weight_decay: float) -> None:
+    def __init__(self, parameters: Parameters, plan: TrainingPlan) -> None:
         self.parameters, self.state = list(parameters), {}
-        self._lr, self._weight_decay = lr, weight_decay
+        self._lr, self._weight_decay = plan.learning_rate, plan.weight_decay
 
     def step(self) -> None:
         """Update every parameter with a gradient; its moments start at 0."""
@@ -149,12 +149,4 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-def _sgd(parameters: Parameters, plan: TrainingPlan) -> Optimizer:
-    return Sgd(parameters, lr=plan.learning_rate, momentum=plan.momentum, weight_decay=plan.weight_decay)
-
-
-def _adam(parameters: Parameters, plan: TrainingPlan) -> Optimizer:
-    return Adam(parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay)
-
-
-OPTIMIZERS: Mapping[str, Callable[[Parameters, TrainingPlan], Optimizer]] = {"sgd": _sgd, "adam": _adam}
+OPTIMIZERS: Mapping[str, Callable[[Parameters, TrainingPlan], Optimizer]] = {"sgd": Sgd, "adam": Adam}

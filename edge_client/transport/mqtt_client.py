@@ -192,14 +192,10 @@ class Link:
                     return
                 self._outbox.send_chunks(self._client)
             case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
-                self._downgrade()
+                self._version = MQTTProtocolVersion.MQTTv311
+                self._start_over()
             case _:
                 pass
-
-    def _downgrade(self) -> None:
-        """Connect again with MQTT 3.1.1, since the broker does not support 5."""
-        self._version = MQTTProtocolVersion.MQTTv311
-        self._start_over()
 
     def _start_over(self) -> None:
         """Connect with a new client and drop waiting messages, which paho would repeat on each connection."""

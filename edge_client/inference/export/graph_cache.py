@@ -28,7 +28,9 @@ TRIED = 8
 def known_graphs(module: nn.Module, input_shape: tuple[int, ...]) -> Iterator[bytes]:
     """Yield the cached graphs that may fit this network."""
     with contextlib.suppress(OSError, RuntimeError):
-        paths = sorted(_folder(module, input_shape).glob("*.onnx"), key=_age, reverse=True)
+        paths = sorted(
+            _folder(module, input_shape).glob("*.onnx"), key=lambda path: path.stat().st_mtime, reverse=True
+        )
         yield from [path.read_bytes() for path in paths[:TRIED] if path.stat().st_size <= MAX_GRAPH_BYTES]
 
 
@@ -41,10 +43,6 @@ def keep_graph(module: nn.Module, input_shape: tuple[int, ...], graph: bytes) ->
         write_synced(path, graph, durable=False)
     except (OSError, RuntimeError) as error:
         log.info("the graph is not kept: %s", error)
-
-
-def _age(path: Path) -> float:
-    return path.stat().st_mtime
 
 
 def _folder(module: nn.Module, input_shape: tuple[int, ...]) -> Path:

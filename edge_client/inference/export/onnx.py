@@ -109,7 +109,8 @@ def _first_that_computes(
         raise ExportRefused("the export differs from torch by nan: torch itself computes no numbers")
     for graph in chain(graphs, known_graphs(module, input_shape)):
         try:
-            _check_size(graph)
+            if len(graph) > MAX_GRAPH_BYTES:
+                raise ExportRefused(f"it has {len(graph)} bytes, at most {MAX_GRAPH_BYTES} are read")
             # Without a least size of 1, so that small outputs do not hide the graph of another network.
             return _made(graph, module, input_shape, describe, probes, expected, least=0.0)
         except ExportRefused as error:
@@ -121,11 +122,6 @@ def _first_that_computes(
     made = _made(draw(module, input_shape), module, input_shape, describe, probes, expected)
     keep_graph(module, input_shape, made.graph)
     return made
-
-
-def _check_size(graph: bytes) -> None:
-    if len(graph) > MAX_GRAPH_BYTES:
-        raise ExportRefused(f"it has {len(graph)} bytes, at most {MAX_GRAPH_BYTES} are read")
 
 
 def _made(

@@ -98,31 +98,31 @@ def _check(model: ModelProto, input_shape: tuple[int, ...]) -> None:
         raise ExportRefused(f"the graph is not valid ONNX: {first_line(error)}") from error
 
 
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and all inner graphs."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+                for inner in (attribute.g, *attribute.graphs):
+                    yield from _graphs(inner)
+
+
 def nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Every node, including those of inner graphs."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
-                yield from nodes(inner)
-
-
-def _has_graph(attribute: AttributeProto) -> bool:
-    return attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+    return (node for inner in _graphs(graph) for node in inner.node)
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Every tensor in the graph, including those of inner graphs."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-            for inner in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
-                yield from _tensors(inner)
+    sparse = [tensor for inner in _graphs(graph) for tensor in inner.sparse_initializer]
+    for inner in _graphs(graph):
+        yield from inner.initializer
+    for attribute in (attribute for node in nodes(graph) for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+    for tensor in sparse:
+        yield from (tensor.values, tensor.indices)
 
 
 def _sizes(value: onnx.ValueInfoProto) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes
         quantize_static(
             str(source),
             str(target),
-            Batches(onnx_input(model), inputs),
+            Batches(model.graph.input[0].name, inputs),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             # Unsigned activations are faster on x86, and as fast on Arm.
@@ -55,11 +55,6 @@ def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes
             weight_type=QuantType.QInt8,
         )
         return _written(onnx.load(str(target)), metadata)
-
-
-def onnx_input(model: onnx.ModelProto) -> str:
-    """The name of the model's input."""
-    return str(model.graph.input[0].name)
 
 
 class Batches(CalibrationDataReader):  # type: ignore[misc]

@@ -105,7 +105,9 @@ class Handler(BaseHTTPRequestHandler):
         predictor = self.server.predictor
         match urlsplit(self.path).path:
             case "/healthz":
-                self._send_health(predictor)
+                model = predictor.model
+                document = {"ready": model is not None, "model": model, "trouble": predictor.trouble or None}
+                self._send_json(HTTPStatus.SERVICE_UNAVAILABLE if model is None else HTTPStatus.OK, document)
             case "/metrics":
                 self._send(HTTPStatus.OK, predictor.metrics.text(predictor.model).encode(), CONTENT_TYPE)
             case "/predict":
@@ -121,11 +123,6 @@ class Handler(BaseHTTPRequestHandler):
         body = self._body()
         if body is not None:
             self._predict(body)
-
-    def _send_health(self, predictor: Predictor) -> None:
-        model = predictor.model
-        document = {"ready": model is not None, "model": model, "trouble": predictor.trouble or None}
-        self._send_json(HTTPStatus.SERVICE_UNAVAILABLE if model is None else HTTPStatus.OK, document)
 
     def _predict(self, body: bytes) -> None:
         predictor = self.server.predictor

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, RecordDict
 from numpy.typing import NDArray
 
 from schemas.errors import EdgeError
@@ -63,7 +63,8 @@ def number_of(name: str) -> int:
 
 def question(action: str, state: Arrays, config: Mapping[str, Any], *, run: str, node: str) -> Message:
     """The message `train` or `evaluate` with the records `arrays` and `config`, as Flower sends it."""
-    content = RecordDict({"arrays": array_record(state), "config": ConfigRecord(dict(config))})
+    record = ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in state.items()})
+    content = RecordDict({"arrays": record, "config": ConfigRecord(dict(config))})
     return addressed(action, content, run=run, node=node, round_number=int(config["server-round"]))
 
 
@@ -81,13 +82,6 @@ def addressed(action: str, content: RecordDict, *, run: str, node: str, round_nu
         message_type=action,
     )
     return Message(metadata=metadata, content=content)
-
-
-def array_record(state: Arrays) -> ArrayRecord:
-    """The arrays as a record, in order."""
-    from flwr.app import Array
-
-    return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in state.items()})
 
 
 def answer_of(reply: Any, sent: Arrays) -> Answer:

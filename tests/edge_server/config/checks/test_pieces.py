@@ -214,13 +214,13 @@ def test_layers_that_the_network_has_not_are_refused_with_the_nearest():
 
 
 def test_layers_of_your_own_network_are_looked_at_where_its_shapes_are_stated():
-    own = {"name": "edge_client.models.mlp:mlp"}
+    own = {"name": "edge_client.models.mlp:MLP"}
     tiers = {"ratios": [{"hidden9": 0.5}]}
     assert found(model=own, tiers=tiers) == []
     shapes = {"input-shape": [1, 8, 8], "num-classes": 10}
     (said,) = found(model={**own, **shapes}, tiers=tiers)
     assert said.startswith(
-        "[tiers] ratios: tier 1 of 'edge_client.models.mlp:mlp': no channels to prune match"
+        "[tiers] ratios: tier 1 of 'edge_client.models.mlp:MLP': no channels to prune match"
     )
 
 
