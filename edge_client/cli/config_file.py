@@ -6,82 +6,35 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from edge_client.agent.eligibility.rules import Rules
+from edge_client.cli.device_options import DEVICE_OPTIONS
 from schemas.base import Settings, kebab
 from schemas.errors import ConfigError, nearest
-from schemas.values import Variant
 
 
-class ClientFile(Settings):
-    """Keys are the names of options; paths are relative to the file's folder.
+def _key(kind: Any, help: str, **bounds: Any) -> tuple[Any, Any]:
+    return kind | None, Field(default=None, description=help, **bounds)
 
-    `trust` names the public key that must have signed models. The table `[eligibility]` has no option.
-    """
 
-    broker: str | None = None
-    """Address of the broker, `mqtt://host:1883` or `mqtts://host:8883`."""
-    ca: Path | None = None
-    """Certificate of the authority that signed the broker."""
-    cert: Path | None = None
-    """The device's certificate."""
-    key: Path | None = None
-    """The device's private key."""
-    trust: Path | None = None
-    """The server's public key: take only models and tasks that it has signed."""
-    federation: str | None = None
-    """Name of the federation."""
-    device_id: str | None = None
-    """The device's name; the host name if unset."""
-    data: str | None = None
-    """What the device trains on."""
-    data_root: Path | None = None
-    """Folder of named data sets."""
-    partition: str | None = None
-    """How several devices share one data set."""
-    share: str | None = None
-    """Which share is this device's, `N/M`."""
-    seed: int | None = None
-    """Seed of the partition and of the hold-out."""
-    hold_out: float | None = Field(default=None, ge=0, lt=1)
-    """Share of each class that is never trained on."""
-    tier: int | None = Field(default=None, ge=1)
-    """Capability tier; unset lets the server choose."""
-    threads: int | None = Field(default=None, ge=1)
-    """Threads that torch may use."""
-    state_dir: Path | None = None
-    """Folder of the device's state."""
-    checkpoint_s: float | None = Field(default=None, gt=0)
-    """Seconds of training between two checkpoints."""
-    telemetry_every_s: float | None = Field(default=None, ge=0)
-    """Seconds between status messages; 0 disables them."""
-    model_code: tuple[str, ...] | None = None
-    """Networks outside this package that a task may use."""
-    flower: str | None = None
-    """A Flower `ClientApp` that trains instead of this package."""
-    flower_config: tuple[str, ...] | None = None
-    """Settings of the Flower app, `key=value`."""
-    flower_node: tuple[str, ...] | None = None
-    """Node settings of the Flower app, `key=value`."""
-    only_masked: bool | None = None
-    """Refuse tasks whose updates are not masked."""
-    variants: tuple[Variant, ...] | None = None
-    """Forms of the final model that are tried."""
-    max_accuracy_loss: float | None = Field(default=None, ge=0, le=100)
-    """Points of accuracy that a smaller form may cost."""
-    keep_trying: bool | None = None
-    """Retry what cannot heal, too."""
-    once: bool | None = None
-    """End with the run."""
-    quiet: bool | None = None
-    """Print nothing."""
-    log_format: Literal["human", "json"] | None = None
-    """Format of the log."""
-    log_level: Literal["debug", "info", "warning", "error"] | None = None
-    """Least level that is logged."""
-    eligibility: Rules | None = None
-    """When the device may train."""
+_KEYS: dict[str, Any] = {
+    option.name: _key(
+        tuple[option.kind, ...] if option.many else option.kind,  # type: ignore[name-defined]
+        option.help,
+        **option.bounds,
+    )
+    for option in DEVICE_OPTIONS
+}
+ClientFile = create_model(
+    "ClientFile",
+    __base__=Settings,
+    __doc__="Keys are the names of options; paths are relative to the file's folder.",
+    **_KEYS,
+    log_format=_key(Literal["human", "json"], "format of the log"),
+    log_level=_key(Literal["debug", "info", "warning", "error"], "lowest level that is logged"),
+    eligibility=_key(Rules, "when the device may train"),
+)
 
 
 def read_client_file(path: Path) -> dict[str, Any]:

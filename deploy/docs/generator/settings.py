@@ -99,7 +99,13 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     for owner in reversed(model.__mro__):
         if owner in (BaseModel, object) or not issubclass(owner, BaseModel):
             continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        for name, about in owner.model_fields.items():
+            if about.description:
+                found[kebab(name)] = sentence(about.description)
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        except OSError:
+            continue
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if (
@@ -111,6 +117,12 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     found[kebab(field.target.id.rstrip("_"))] = _text(value.value)
     return found
+
+
+def sentence(help: str) -> str:
+    """An option's help as a sentence, without its default."""
+    text = re.sub(r" \(default: .*\)$", "", help)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _text(docstring: str) -> str:

@@ -6,11 +6,10 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.commands.options import add_device_options
+from edge_client.cli.device_options import BROKER, DEVICE_OPTIONS, add_device_options
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 
 if TYPE_CHECKING:
@@ -38,10 +37,7 @@ def register(subparsers: Subparsers) -> None:
         help="check libraries, broker, clock, memory and disk, with remedies",
         examples=EXAMPLES,
     )
-    add_device_options(parser)
-    parser.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="state folder of the device (default: under ~)"
-    )
+    add_device_options(parser, DEVICE_OPTIONS, only=(*(option.name for option in BROKER), "state_dir"))
     parser.add_argument("--offline", action="store_true", help="skip the broker")
     parser.set_defaults(execute=execute)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import socket
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.config_option import ReadConfig
+from edge_client.cli.device_options import DEVICE_OPTIONS, add_device_options
 from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,16 +32,7 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers, "profile", help="describe this board and measure its speed", examples=EXAMPLES
     )
-    parser.add_argument(
-        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="the device's client.toml"
-    )
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument(
-        "--device-id", default=socket.gethostname(), metavar="NAME", help="(default: host name)"
-    )
-    parser.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="state folder of the device (default: under ~)"
-    )
+    add_device_options(parser, DEVICE_OPTIONS, only=("federation", "device_id", "state_dir"))
     parser.add_argument(
         "--seconds", type=positive_float, default=3.0, metavar="S", help="time to measure (default: 3)"
     )

@@ -11,22 +11,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.commands.flower_options import add_flower_options, flower_work
-from edge_client.cli.commands.options import add_device_options
+from edge_client.cli.device_options import DEVICE_OPTIONS, add_device_options
 from edge_client.cli.output import (
     Subparsers,
     add_verb,
-    number,
-    positive_float,
-    positive_int,
     print_json,
     read_trust_option,
 )
 from edge_client.system.logging.setup import add_log_options, begin_log
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_client.agent.local_source import LocalSource
+    from edge_client.training.trainer import LocalWork
     from edge_client.transport.broker_address import BrokerAddress
 
 SOURCES_REMEDY = (
@@ -63,87 +60,9 @@ continues its task after the last saved epoch, and sends only the missing chunks
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
-    add_device_options(parser)
-    _add_data_options(parser)
-    _add_training_options(parser)
-    add_flower_options(parser)
-    _add_model_options(parser)
-    parser.add_argument(
-        "--keep-trying",
-        action="store_true",
-        help="retry the broker without end, even if that cannot help (wrong authority, refused)",
-    )
-    parser.add_argument("--once", action="store_true", help="end with the first run")
-    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    add_device_options(parser, DEVICE_OPTIONS)
     add_log_options(parser, level="info")
     parser.set_defaults(execute=execute, eligibility=None)
-
-
-def _add_data_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="SOURCE", help="data source, see below")
-    parser.add_argument("--data-root", type=Path, metavar="DIR", help="folder of named data sets")
-    parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")
-    parser.add_argument("--share", default="1/1", metavar="I/N", help="use share I of N (default: all data)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the partition (default: 0)")
-    parser.add_argument(
-        "--hold-out",
-        type=_share_below_one,
-        default=0.2,
-        metavar="F",
-        help="share of the data that is held out to measure accuracy (default: %(default)s)",
-    )
-
-
-def _add_training_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tier", type=positive_int, metavar="N", help="capability tier, 1 is the weakest")
-    parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
-    parser.add_argument(
-        "--checkpoint-s",
-        type=positive_float,
-        metavar="S",
-        help="seconds of training between checkpoints, taken after epochs (default: 5)",
-    )
-    parser.add_argument(
-        "--telemetry-every-s",
-        type=_seconds,
-        default=30.0,
-        metavar="S",
-        help="seconds between reports of the device's progress and its board, also while idle; "
-        "0 for none (default: 30)",
-    )
-    parser.add_argument(
-        "--model-code",
-        action="append",
-        type=_own_network,
-        default=[],
-        metavar="MODULE:FACTORY",
-        help="your own network that the server may name (repeatable)",
-    )
-
-
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trust",
-        type=Path,
-        metavar="KEY.pub",
-        help="accept only tasks and models that this key has signed (the server's signing.pub)",
-    )
-    parser.add_argument("--only-masked", action="store_true", help="decline tasks without secure aggregation")
-    parser.add_argument(
-        "--variants",
-        type=_variants,
-        default=["fp32", "fp16", "int8"],
-        metavar="LIST",
-        help="variants of the final model to try; the fastest good one is served (default: fp32,fp16,int8)",
-    )
-    parser.add_argument(
-        "--max-accuracy-loss",
-        type=_points,
-        default=1.0,
-        metavar="POINTS",
-        help="largest loss of accuracy of the served variant on held-out data (default: %(default)s)",
-    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -202,42 +121,6 @@ def _where(args: argparse.Namespace) -> str:
     return f" (`data` in {args.config_file})" if args.config_file else ""
 
 
-def _seconds(text: str) -> float:
-    """Parse a number of seconds of 0 or more."""
-    return 0.0 if number(text) == 0 else positive_float(text)
-
-
-def _share_below_one(text: str) -> float:
-    value = number(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 0 and below 1")
-    return value
-
-
-def _points(text: str) -> float:
-    value = number(text)
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 100")
-    return value
-
-
-def _own_network(text: str) -> str:
-    module, _, factory = text.partition(":")
-    if not (module and factory):
-        raise argparse.ArgumentTypeError(f"'{text}' is not MODULE:FACTORY, for instance mynet:build")
-    return text
-
-
-def _variants(text: str) -> list[str]:
-    """Parse a list such as `fp32,int8`; fp32, the export itself, is always included."""
-    known = ("fp32", "fp16", "int8")
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"'{name}'{nearest(name, known)}")
-    return names
-
-
 def _check_certificate(address: BrokerAddress, device: str) -> None:
     """Raise `ConfigError` for a certificate that cannot work, since the broker's refusal names no reason."""
     if address.tls is None or address.tls.certificate is None:
@@ -270,3 +153,27 @@ def _local_source(args: argparse.Namespace) -> LocalSource:
     return LocalSource(
         DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed)
     )
+
+
+def flower_work(args: argparse.Namespace) -> LocalWork | None:
+    """The trainer of the Flower app, if one is named; `ConfigError` if the app cannot train."""
+    if args.flower is None:
+        for option, words in (("--flower-config", args.flower_config), ("--flower-node", args.flower_node)):
+            if words:
+                raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
+        return None
+    if args.checkpoint_s is not None:
+        raise ConfigError("--checkpoint-s: a Flower app trains in one go, nothing of it is kept in between")
+    from edge_client.training.flower.settings import FlowerSettings, read_words
+
+    # Settings first: what they say wrong is found without importing the app, which takes seconds.
+    share = re.fullmatch(r"(\d+)/(\d+)", args.share)
+    node = {"partition-id": int(share[1]) - 1, "num-partitions": int(share[2])} if share else {}
+    settings = FlowerSettings(
+        args.flower,
+        read_words(args.flower_config, option="--flower-config"),
+        {**node, **read_words(args.flower_node, option="--flower-node")},
+    )
+    from edge_client.training.flower.work import FlowerWork
+
+    return FlowerWork(settings, args.device_id)
