@@ -1,4 +1,7 @@
-"""The option `--config FILE`; the libraries that read the file are imported only when it is used."""
+"""The options of a device as arguments of a verb, and `--config FILE` with their values.
+
+The libraries that read the file are imported only when it is used.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from edge_client.cli.device_options import DEVICE_OPTIONS
 
 
 class ReadConfig(argparse.Action):
@@ -23,3 +28,13 @@ class ReadConfig(argparse.Action):
 
         parser.set_defaults(**read_client_file(Path(str(values))))
         setattr(namespace, self.dest, Path(str(values)))
+
+
+def add_device_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add `--config` and the device's options of these names, or all of them."""
+    parser.add_argument(
+        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="client.toml: options as keys"
+    )
+    for option in DEVICE_OPTIONS:
+        if not names or option.name in names:
+            option.add_to(parser)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import operator
 import socket
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from edge_client.cli.config_option import ReadConfig
 from edge_client.cli.output import number, positive_int
 from schemas.errors import nearest
 
@@ -214,15 +213,3 @@ RUN = (
     _Option("quiet", bool, "log warnings only"),
 )
 DEVICE_OPTIONS = (*BROKER, *DATA, *TRAINING, *FLOWER, *MODEL, *RUN)
-
-
-def add_device_options(
-    parser: argparse.ArgumentParser, options: Iterable[DeviceOption] = BROKER, *, only: Container[str] = ()
-) -> None:
-    """Add `--config` and these options, or `only` those of these names."""
-    parser.add_argument(
-        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="client.toml: options as keys"
-    )
-    for option in options:
-        if not only or option.name in only:
-            option.add_to(parser)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.device_options import BROKER, DEVICE_OPTIONS, add_device_options
+from edge_client.cli.config_option import add_device_options
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(subparsers: Subparsers) -> None:
         help="check libraries, broker, clock, memory and disk, with remedies",
         examples=EXAMPLES,
     )
-    add_device_options(parser, DEVICE_OPTIONS, only=(*(option.name for option in BROKER), "state_dir"))
+    add_device_options(parser, "broker", "ca", "cert", "key", "federation", "device_id", "state_dir")
     parser.add_argument("--offline", action="store_true", help="skip the broker")
     parser.set_defaults(execute=execute)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.device_options import DEVICE_OPTIONS, add_device_options
+from edge_client.cli.config_option import add_device_options
 from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json, print_table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers, "profile", help="describe this board and measure its speed", examples=EXAMPLES
     )
-    add_device_options(parser, DEVICE_OPTIONS, only=("federation", "device_id", "state_dir"))
+    add_device_options(parser, "federation", "device_id", "state_dir")
     parser.add_argument(
         "--seconds", type=positive_float, default=3.0, metavar="S", help="time to measure (default: 3)"
     )

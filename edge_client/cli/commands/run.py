@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.device_options import DEVICE_OPTIONS, add_device_options
+from edge_client.cli.config_option import add_device_options
 from edge_client.cli.output import (
     Subparsers,
     add_verb,
@@ -60,7 +60,7 @@ continues its task after the last saved epoch, and sends only the missing chunks
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
-    add_device_options(parser, DEVICE_OPTIONS)
+    add_device_options(parser)
     add_log_options(parser, level="info")
     parser.set_defaults(execute=execute, eligibility=None)
 
