@@ -1,4 +1,4 @@
-"""Graphs: a network without its weights, drawn once and filled in wherever they are."""
+"""Graphs: a network without weights, drawn once and filled in anywhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPE = (1, 8, 8)
 
 
 class Net(nn.Module):
-    """What differs between sub-models: a depth-wise convolution, a norm to fold, a flattening."""
+    """A network with a depth-wise convolution, a norm and a flattening, which differ between sub-models."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def graph() -> bytes:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: bytes) -> list[str]:
-    """An empty shelf, and an exporter that is quick and writes down that it was asked."""
+    """An empty cache, and a quick exporter that records its calls."""
     asked: list[str] = []
 
     def quick(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
@@ -86,12 +86,12 @@ def export(module: nn.Module, path: Path, *graphs: bytes) -> ExportReport:
 
 def test_a_graph_holds_no_weights(graph: bytes) -> None:
     model = onnx.load_from_string(graph)
-    # The one constant is the shape [0, -1] that flattens whatever comes.
-    assert [onnx.numpy_helper.to_array(one).tolist() for one in model.graph.initializer] == [[0, -1]]
-    weights = [one for one in model.graph.input if one.name != "input"]
+    # The one constant is the shape [0, -1] that flattens any input.
+    assert [onnx.numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer] == [[0, -1]]
+    weights = [value for value in model.graph.input if value.name != "input"]
     # Two convolutions, four parts of the norm, weight and bias of the layer; of any shape.
     assert len(weights) == 8
-    assert not any(axis.dim_value for one in weights for axis in one.type.tensor_type.shape.dim)
+    assert not any(axis.dim_value for weight in weights for axis in weight.type.tensor_type.shape.dim)
     assert len(graph) < 4000
 
 
@@ -112,7 +112,7 @@ def test_one_graph_serves_any_weights_and_any_width(
 def test_what_weights_make_constant_is_folded(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
     model = onnx.load(export(network(), tmp_path / "model.onnx", graph).path)
     assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Relu", "Reshape", "Gemm"]
-    assert [one.name for one in model.graph.input] == ["input"]
+    assert [value.name for value in model.graph.input] == ["input"]
     assert not model.metadata_props[0].key.startswith("depth")
 
 
@@ -131,7 +131,7 @@ def _put_outside(model: ModelProto) -> None:
 
 
 def _hide_a_stranger(model: ModelProto) -> None:
-    """An operator of somebody's own, within a branch."""
+    """A custom operator within a branch."""
     inner = onnx.helper.make_graph([onnx.helper.make_node("Own", [], ["y"], domain="x.y")], "inner", [], [])
     model.graph.node.append(onnx.helper.make_node("If", ["input"], ["y"], then_branch=inner))
 
@@ -141,9 +141,9 @@ def _rename_a_weight(model: ModelProto) -> None:
 
 
 def _turn_a_layer_round(model: ModelProto) -> None:
-    """The layer's weight as [inputs, outputs]: nothing fits any more."""
+    """The layer with its weight transposed, which fits no network."""
     (layer,) = [node for node in model.graph.node if node.op_type == "Gemm"]
-    (turned,) = [one for one in layer.attribute if one.name == "transB"]
+    (turned,) = [attribute for attribute in layer.attribute if attribute.name == "transB"]
     turned.i = 0
 
 
@@ -179,7 +179,7 @@ def test_a_graph_of_another_network_is_not_used(graph: bytes, drawn: list[str], 
     relu.op_type = "Tanh"
     export(network(), tmp_path / "model.onnx", model.SerializeToString())
     assert drawn == ["Net"]
-    # Nor where all outputs are so small that they hardly differ.
+    # Nor if all outputs are too small to differ much.
     small = network()
     nn.init.constant_(small.linear.weight, 1e-8)
     nn.init.zeros_(small.linear.bias)
@@ -225,12 +225,12 @@ print(*sys.modules)
 """
 
 
-def test_who_is_given_a_graph_needs_no_exporter(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
+def test_with_a_given_graph_no_exporter_is_needed(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
     (tmp_path / "graph").write_bytes(graph)
     command = [sys.executable, "-c", EXPORT, tmp_path, tmp_path / "graph"]
-    told = subprocess.check_output(command, text=True)
-    digest, modules = told.splitlines()
-    # To the same bytes, in another process.
+    printed = subprocess.check_output(command, text=True)
+    digest, modules = printed.splitlines()
+    # The same bytes in another process.
     assert digest == export(network(), tmp_path / "again.onnx", graph).sha256
     assert "torch" in modules.split()
     assert not {"onnxscript", "torch._dynamo"} & set(modules.split())

@@ -1,4 +1,4 @@
-"""The model in use is one file, and the server's word for it fits it, wherever a crash falls."""
+"""The model in use is one file with its own manifest, after any crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def deliver(models: Path, data: bytes) -> None:
 
 
 def serves(models: Path) -> bytes:
-    """The model in its place, which must be one that the key vouches for."""
+    """The served model, which the key must have signed."""
     data = installed_model.served(models).read_bytes()
     check_model(installed_model.served(models), data, TRUSTED)
     return data
@@ -58,20 +58,20 @@ def test_a_waiting_model_is_served_once_the_server_has_signed(models: Path):
     assert list(installed_model.waiting(models).parent.iterdir()) == []
 
 
-def test_a_word_for_a_model_that_is_not_here_changes_nothing(models: Path):
+def test_a_manifest_of_another_model_changes_nothing(models: Path):
     assert not installed_model.take_signature(models, word(NEW))
     deliver(models, OLD)
     assert not installed_model.take_signature(models, word(NEW))
     assert serves(models) == OLD
 
 
-def test_a_word_that_comes_twice_changes_nothing(models: Path):
+def test_a_repeated_manifest_changes_nothing(models: Path):
     deliver(models, OLD)
     assert installed_model.take_signature(models, word(OLD))
     assert serves(models) == OLD
 
 
-# --- the power goes ---
+# --- power cuts ---
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize("signed", [True, False])
 def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_after_the_next_start(
@@ -102,7 +102,7 @@ def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_af
         assert installed_model.served(models).read_bytes() == seen[-1], steps
         if signed:
             serves(models)
-        # Done again, or told again by the server, it comes to its end.
+        # Repeated, or sent again by the server, it ends.
         if seen[-1] != NEW:
             put_in_use(models)
         assert (installed_model.served(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
@@ -244,12 +244,12 @@ def test_a_disk_that_takes_no_signed_model_leaves_it_waiting_for_the_next_start(
     assert serves(models) == NEW
 
 
-# --- the server's word as it comes ---
+# --- manifests from the server ---
 def acknowledged(signed: SignedManifest) -> Acknowledgement:
     return Acknowledgement(federation="home", device="pi", run="run-1", attempt=1, manifest=signed)
 
 
-def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: Path):
+def test_a_device_with_a_key_accepts_only_the_servers_manifest(tmp_path: Path):
     device = SignaturePolicy("home", "pi", tmp_path, TRUSTED)
     models = tmp_path / "models"
     export(models, NEW)
@@ -267,7 +267,7 @@ def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: P
     assert serves(models) == NEW
 
 
-def test_a_device_without_a_key_keeps_the_word_for_whoever_has_one(tmp_path: Path):
+def test_a_device_without_a_key_keeps_the_manifest(tmp_path: Path):
     device = SignaturePolicy("home", "pi", tmp_path, None)
     export(tmp_path / "models", NEW)
     installed_model.put_in_use(tmp_path / "models")

@@ -1,4 +1,4 @@
-"""A/B slots: one whole model is in use at any time, wherever the power goes."""
+"""A/B slots: one complete model is in use after any power cut."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_reader_that_meets_a_switch_half_way_looks_again(
     assert serves(slots) == NEWER
 
 
-def test_the_servers_word_lies_beside_its_model_and_no_other(slots: Slots) -> None:
+def test_a_manifest_is_stored_with_its_own_model_only(slots: Slots) -> None:
     old, new = (SERVER.sign(manifest_of(data)) for data in (OLD, NEW))
     slots.fill(OLD, note(OLD), signed=old)
     path = slots.switch(digest_of(OLD)).path
@@ -150,14 +150,14 @@ def test_the_servers_word_lies_beside_its_model_and_no_other(slots: Slots) -> No
     assert check_model(slots.current().path, NEW, TRUSTED) == new.manifest
 
 
-# --- the power goes ---
+# --- power cuts ---
 class PowerCut(BaseException):
-    """Nothing catches this."""
+    """An exception that no code catches."""
 
 
 @contextmanager
 def failing_power(folder: Path, patch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
-    """The power goes in step number `at`: a write comes half way, what was not synced is lost."""
+    """A power cut in step `at`: a write stops half way, and unsynced data are lost."""
     steps: list[str] = []
     synced = {path.lstat().st_ino for path in folder.rglob("*")}
     opened, replaced, unlinked, fsynced = Path.open, Path.replace, Path.unlink, os.fsync
@@ -223,7 +223,7 @@ def test_wherever_the_power_goes_one_whole_model_serves(
         if len(steps) <= cut_at:
             break
         served_after.append(serves(slots))
-        # The next start tidies up and does it again, to the end.
+        # The next start repairs and finishes it.
         sweep(slots.folder.parent)
         slots.show()
         shown = slots.folder.parent / "models" / "model.onnx"

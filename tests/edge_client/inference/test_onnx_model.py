@@ -1,4 +1,4 @@
-"""Serving a model with onnxruntime alone, on models built by hand."""
+"""Running models with onnxruntime alone; the models are built by hand."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ sys.meta_path.insert(0, Absent())
 from edge_client.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-"""`edge-client` on a board that only infers: whatever is heavier cannot be imported."""
+"""`edge-client` on a board that only infers: heavier packages cannot be imported."""
 
 
 def write_model(
     path: Path, *, shape: tuple[int | str, ...] = (1, 1, 3), metadata: dict[str, str] | None = None
 ) -> Path:
-    """Write a model that answers with its own inputs as logits: Flatten, nothing else."""
+    """Write a model that returns its inputs as logits (one Flatten)."""
     graph = helper.make_graph(
         [helper.make_node("Flatten", ["x"], ["y"])],
         "flatten",
@@ -92,7 +92,7 @@ def test_predictions_do_not_depend_on_the_batch_size(model_path: Path) -> None:
 
 def test_classify_ranks_best_first(model_path: Path) -> None:
     (ranked,) = load_model(model_path).classify(np.array([[[[1, 3, 2]]]], np.uint8), top=2)
-    assert [one.name for one in ranked] == ["bee", "cat"]
+    assert [entry.name for entry in ranked] == ["bee", "cat"]
     assert ranked[0].index == 1
     assert ranked[0].probability > ranked[1].probability
 
@@ -209,7 +209,7 @@ def test_infer_needs_no_torch_and_no_onnx(model_path: Path, tmp_path: Path) -> N
     document = json.loads(done.stdout)
     assert document["provenance"] == {"tier": "2"}
     assert [result["top"][0]["name"] for result in document["results"][1:]] == ["ant", "bee", "cat"]
-    assert [one["probability"] for one in document["results"][0]["top"]] == pytest.approx([1 / 3] * 3)
+    assert [entry["probability"] for entry in document["results"][0]["top"]] == pytest.approx([1 / 3] * 3)
     assert (document["labelled"], document["accuracy"]) == (3, pytest.approx(2 / 3))
 
 

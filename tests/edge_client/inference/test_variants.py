@@ -1,4 +1,4 @@
-"""Smaller forms of a network: what they compute, which of them stays and why."""
+"""Variants of a network: their outputs, and the choice among them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def other(variant: Variant, accuracy: float | None, latency_ms: float, size: int
     return Measured(variant, size, accuracy, latency_ms)
 
 
-# --- which one stays ---
+# --- the choice ---
 def test_the_fastest_that_loses_less_than_the_bound_stays() -> None:
     # 0.90 - 0.895 is half a point, 0.90 - 0.88 two points.
     choice = choose(FP32, [other("fp16", 0.895, 1.5), other("int8", 0.88, 0.5)], max_loss=1.0)
@@ -80,7 +80,7 @@ def test_the_export_itself_need_not_be_made(variants: VariantSettings, others: t
     assert variants.others == others
 
 
-# --- what they compute ---
+# --- outputs ---
 @pytest.fixture(scope="module")
 def train() -> LabelledData:
     return load_source("digits", split="train")
@@ -93,7 +93,7 @@ def held_out() -> LabelledData:
 
 @pytest.fixture(scope="module")
 def exported(train: LabelledData) -> bytes:
-    """A network of 64 random features and a last layer that is fitted to them, as an export's bytes."""
+    """The export of a network with 64 random features and a fitted last layer."""
     rng = np.random.default_rng(0)
     first = (rng.standard_normal((64, 64)) / 8).astype(np.float32)
     features = np.maximum(train.inputs().reshape(len(train), -1) @ first.T, 0)
@@ -139,7 +139,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
     types: set[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The variant is the faster one here, whatever this machine makes of it.
+    # The variant counts as faster on any machine.
     monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
     tried = keep_best(model_path, VariantSettings((variant,), 2.0), calibration=train, held_out=held_out)
     data = model_path.read_bytes()
@@ -149,7 +149,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
     served, before = load_model(model_path), load_model(model_path, data=exported)
     assert served.provenance == {"tier": "1", "variant": variant, "parent": digest_of(exported)}
     assert served.preprocessing == before.preprocessing
-    assert {one.type for one in (*served.session.get_inputs(), *served.session.get_outputs())} == {
+    assert {value.type for value in (*served.session.get_inputs(), *served.session.get_outputs())} == {
         "tensor(float)"
     }
     model = onnx.load_from_string(data)
@@ -158,7 +158,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
     assert tried.exported.accuracy == before.accuracy(held_out.images, held_out.labels)
     assert tried.choice.kept.accuracy == served.accuracy(held_out.images, held_out.labels)
     assert tried.choice.kept.accuracy > tried.exported.accuracy - 0.02 > 0.8
-    # It is another computation all the same.
+    # The computation still differs.
     assert np.abs(served.predict(held_out.images) - before.predict(held_out.images)).max() > 0
 
 
@@ -190,7 +190,7 @@ def test_an_export_that_stays_is_not_touched(
         tried = keep_best(model_path, ALL, calibration=train, held_out=held_out)
     assert model_path.read_bytes() == exported
     assert (tried.choice.kept.variant, tried.parent) == ("fp32", None)
-    # The device says which and why, and the quantiser's own chatter is not in its log.
+    # The log has the reason, and nothing of the quantiser.
     assert [record.getMessage() for record in caplog.records] == [f"fp32 is kept: {tried.choice.why}"]
 
 

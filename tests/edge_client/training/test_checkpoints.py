@@ -1,4 +1,4 @@
-"""A training that was killed between two epochs ends in the same bytes as one that was not."""
+"""A training that is killed between two epochs and resumed ends in the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop: repeatable, and at ease with every odd share of data."""
+"""The training loop: repeatable, for shares of data of any size."""
 
 from __future__ import annotations
 

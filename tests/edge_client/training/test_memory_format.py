@@ -1,4 +1,4 @@
-"""Weights lie channels innermost while a network works: nobody outside sees it, results stay as they are."""
+"""Weights are channels-last only while a network runs, and results do not change."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def all_as_made(module: torch.nn.Module) -> bool:
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 def test_convolutions_lie_channels_innermost_inside_and_as_they_were_made_outside() -> None:
     module = network()
-    before, identities = arrays_of(module), [id(one) for one in module.parameters()]
+    before, identities = arrays_of(module), [id(weight) for weight in module.parameters()]
     innermost = []
 
     def work() -> None:
         with channels_innermost(module):
-            innermost.extend(one.stride(1) == 1 for one in module.parameters() if one.ndim == 4)
+            innermost.extend(weight.stride(1) == 1 for weight in module.parameters() if weight.ndim == 4)
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -51,7 +51,7 @@ def test_convolutions_lie_channels_innermost_inside_and_as_they_were_made_outsid
     assert innermost
     assert all(innermost)
     assert all_as_made(module)
-    assert [id(one) for one in module.parameters()] == identities
+    assert [id(weight) for weight in module.parameters()] == identities
     assert all(np.array_equal(array, before[name]) for name, array in arrays_of(module).items())
 
 

@@ -1,4 +1,4 @@
-"""Batches in parts where memory is short: the same result, and a reason where not even that will do."""
+"""Batches in parts when memory is short: the same result, or a refusal with its reason."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_shortage_of_memory_is_known_by_its_words(error: BaseException) -> Non
 
 
 def test_under_a_real_limit_a_task_ends_with_its_reason_and_the_process_goes_on() -> None:
-    """The address space may grow by 200 MB: what needs 10 GB is refused, before it begins or by torch."""
+    """With 200 MB of free address space, a task of 10 GB is refused, before it begins or by torch."""
     child = subprocess.run(
         [sys.executable, "-m", "tests.edge_client.agent.under_a_limit"],
         capture_output=True,
@@ -188,10 +188,10 @@ def test_under_a_real_limit_a_task_ends_with_its_reason_and_the_process_goes_on(
         timeout=120,
     )
     assert child.returncode == 0, child.stderr[-2000:]
-    told = json.loads(child.stdout.splitlines()[-1])
-    assert told["free_mb"] <= 200
-    assert told["too_large"]["reason"] == told["by_surprise"]["reason"] == "no-memory"
-    assert "MB are free" in told["too_large"]["detail"]
-    assert "alloc" in told["by_surprise"]["detail"]
-    assert 1 <= told["in_parts"] < 1024
+    found = json.loads(child.stdout.splitlines()[-1])
+    assert found["free_mb"] <= 200
+    assert found["too_large"]["reason"] == found["by_surprise"]["reason"] == "no-memory"
+    assert "MB are free" in found["too_large"]["detail"]
+    assert "alloc" in found["by_surprise"]["detail"]
+    assert 1 <= found["in_parts"] < 1024
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY

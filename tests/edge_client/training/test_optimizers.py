@@ -25,7 +25,7 @@ def plan(name: str, momentum: float, decay: float) -> TrainingPlan:
 
 
 def step(module: nn.Module, number: int, *, whole: bool) -> None:
-    """Gradients of a batch; of the last layer only where `whole`."""
+    """Gradients of a batch, without the last layer unless `whole`."""
     inputs = torch.randn(5, 6, generator=torch.Generator().manual_seed(number))
     (module(inputs) if whole else module[:3](inputs)).square().sum().backward()
 
@@ -51,7 +51,7 @@ def test_steps_are_those_of_torch(name, momentum, decay):
     for number in range(4):
         optimizer.zero_grad()
         reference.zero_grad()
-        # The last layer has no gradient at first: it is left alone, and begins later.
+        # The last layer has no gradient in the first steps.
         step(ours, number, whole=number >= 2)
         step(theirs, number, whole=number >= 2)
         optimizer.step()
@@ -60,7 +60,7 @@ def test_steps_are_those_of_torch(name, momentum, decay):
         torch.testing.assert_close(mine, its, rtol=1e-6, atol=1e-7)
 
 
-def test_whoever_trains_needs_no_compiler():
+def test_training_imports_no_compiler():
     script = """
 import sys
 import numpy as np

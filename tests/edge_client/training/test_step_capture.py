@@ -1,4 +1,4 @@
-"""Recorded steps give the bits of plain ones; what cannot be recorded is trained plainly."""
+"""Recorded steps have the bits of plain ones; other networks are trained plainly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def normalised() -> nn.Module:
 
 
 def named(name: str) -> Callable[[], nn.Module]:
-    """One of ours."""
+    """A shipped network."""
     return lambda: build_model(ModelSpec(name=name, input_shape=SHAPE, num_classes=10), seed=0)
 
 
@@ -55,13 +55,13 @@ def plan(**changes: object) -> TrainingPlan:
 def trained(
     module: nn.Module, how: TrainingPlan, recorder: Recorder | None
 ) -> tuple[dict[str, Tensor], float | None]:
-    """What training makes of it, and its loss."""
+    """The trained arrays, and the loss."""
     result = train(module, examples(35), how, recorder=recorder)
     return module.state_dict(), result.metrics.train_loss
 
 
 class Counting:
-    """The recorder's comparison, with a count of what has come of it."""
+    """The recorder's comparison, with a count of its results."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outcomes: list[bool] = []
@@ -118,7 +118,7 @@ def test_a_descent_with_momentum_takes_in_products_of_matrices(
     module, recorder = named("mlp")(), Recorder()
     trained(module, how, recorder)
     made = recorder._known[module].values()
-    assert [one is not None and tuple(one.moves) for one in made] == [moved, moved]
+    assert [recording is not None and tuple(recording.moves) for recording in made] == [moved, moved]
 
 
 class Moody(nn.Module):
@@ -141,7 +141,7 @@ def moody() -> nn.Module:
 
 
 def hooked() -> nn.Module:
-    """Made of known parts, but something looks on."""
+    """Known parts with a hook."""
     module, seen = named("mlp")(), [0]
 
     def double_every_other(part: nn.Module, given: object, outputs: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def test_a_network_with_code_of_its_own_is_trained_plainly(make: Callable[[], nn
     [
         (plan(), "all", [False] * 2),
         (plan(optimizer="adam"), "all", [False] * 2),
-        # The passes alone are right, and played.
+        # Only the passes are right, and played.
         (plan(momentum=0.5), "descents", [True, False] * 2),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_recording_that_gives_other_bits_is_not_used(
             loss, *gradients = made.play(*tensors)
             if made.moves:
                 tensors[0].add_(1e-7)
-            return [loss, *(one + 1e-7 for one in gradients)]
+            return [loss, *(gradient + 1e-7 for gradient in gradients)]
 
         return made if off == "descents" and not made.moves else replace(made, play=play)
 

@@ -1,4 +1,4 @@
-"""Pulling a blob chunk by chunk: bounded, resumable, at ease with every disorder."""
+"""Pulling a blob chunk by chunk: bounded, resumable, and in any order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNK = 1024
 
 
 def blob(chunks: int, last: int = CHUNK) -> tuple[BlobRef, bytes]:
-    """A blob of so many chunks, the last one of `last` bytes; too big to ride along where above one."""
+    """A blob of `chunks` chunks, the last one of `last` bytes; not inline if it has several."""
     data = random.Random(chunks).randbytes((chunks - 1) * CHUNK + last)
     return BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=CHUNK), data
 
@@ -35,8 +35,8 @@ def chunk(ref: BlobRef, data: bytes, index: int) -> Chunk:
 
 
 def asked(commands: list) -> list[int]:
-    """The chunk numbers that the commands ask for."""
-    return [i for one in commands if isinstance(one, Ask) for i in range(one.first, one.first + one.count)]
+    """The requested chunk numbers."""
+    return [i for ask in commands if isinstance(ask, Ask) for i in range(ask.first, ask.first + ask.count)]
 
 
 def take(receiving: Receiving, data: bytes, indices, now: float = 0.0) -> tuple[Receiving, list]:
@@ -65,7 +65,7 @@ def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
     receiving, commands = chunk_transfer.start(ref, 0.0, have=0b010110)
     assert commands == [Ask(ref, 0, 1), Ask(ref, 3, 1), Ask(ref, 5, 1)]
     receiving, commands = take(receiving, data, [1, 0, 3, 5])
-    assert [one.index for one in commands if isinstance(one, WriteChunk)] == [0, 3, 5]
+    assert [write.index for write in commands if isinstance(write, WriteChunk)] == [0, 3, 5]
     assert commands[-1] == VerifyBlob(ref)
 
 
@@ -93,7 +93,7 @@ def test_the_window_is_refilled_once_half_of_it_has_come():
     assert asked(commands) == []
     # The eighth leaves 8: the window is filled up with 16..23.
     receiving, commands = take(receiving, data, [7])
-    assert [one for one in commands if isinstance(one, Ask)] == [Ask(ref, 16, 8)]
+    assert [ask for ask in commands if isinstance(ask, Ask)] == [Ask(ref, 16, 8)]
 
 
 def test_requests_are_runs_of_adjacent_chunks_around_those_that_are_there():

@@ -1,4 +1,4 @@
-"""What is said while there is no broker or no server, and what ends the device at once."""
+"""Messages without a broker or a server, and errors that end the device at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_third_failure_in_a_row_names_the_doctor_and_later_ones_rarely() -> 
     assert "doctor" not in words
 
 
-def test_what_no_further_try_mends_ends_at_once_unless_told_to_go_on() -> None:
+def test_a_lasting_failure_ends_the_device_unless_it_keeps_trying() -> None:
     down = LinkDown("the broker refused: Not authorized", lasting=True)
     with pytest.raises(ConfigError, match=r"(?s)Not authorized.*edge-client doctor.*--keep-trying"):
         ConnectionAttempts(ADDRESS).failed(down)
@@ -79,41 +79,43 @@ def test_what_no_further_try_mends_ends_at_once_unless_told_to_go_on() -> None:
         (None, False),
     ],
 )
-def test_what_may_heal_is_told_from_what_does_not(trouble: object, lasting: bool) -> None:
+def test_lasting_failures_are_distinguished_from_passing_ones(trouble: object, lasting: bool) -> None:
     assert is_lasting(trouble) is lasting  # type: ignore[arg-type]
 
 
-def told(until: int, state: ServerContact, *, heard_at: int | None = None) -> list[tuple[int, object]]:
-    """What is done from second to second."""
+def commands_by_second(
+    until: int, state: ServerContact, *, heard_at: int | None = None
+) -> list[tuple[int, object]]:
+    """The commands by second."""
     done: list[tuple[int, object]] = []
     for now in range(until):
         if now == heard_at:
             state = server_contact.answered(state)
         state, commands = server_contact.tick(state, float(now))
-        done += [(now, one) for one in commands]
+        done += [(now, command) for command in commands]
     return done
 
 
 def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
-    done = told(3000, server_contact.connected(0.0))
-    assert [(at, one.seconds) for at, one in done if isinstance(one, WarnNoAnswer)] == [
+    done = commands_by_second(3000, server_contact.connected(0.0))
+    assert [(at, command.seconds) for at, command in done if isinstance(command, WarnNoAnswer)] == [
         (10, 10.0),
         (60, 60.0),
         (360, 360.0),
         (2160, 2160.0),
     ]
-    assert [at for at, one in done if isinstance(one, Ask)] == list(range(3, 3000, 10))
+    assert [at for at, command in done if isinstance(command, Ask)] == list(range(3, 3000, 10))
 
 
 def test_an_answer_ends_the_questions() -> None:
-    assert told(1000, server_contact.connected(0.0), heard_at=4) == [(int(ASK_AFTER_S), Ask())]
-    assert told(1000, server_contact.connected(0.0), heard_at=0) == []
+    assert commands_by_second(1000, server_contact.connected(0.0), heard_at=4) == [(int(ASK_AFTER_S), Ask())]
+    assert commands_by_second(1000, server_contact.connected(0.0), heard_at=0) == []
 
 
 @pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
 def test_a_birth_that_was_not_taken_is_said_once_more(chance: float, at: float) -> None:
     state = server_contact.rejected(server_contact.answered(server_contact.connected(0.0)), 0.0, chance)
-    assert told(60, state) == [(int(at), RepeatBirth())]
+    assert commands_by_second(60, state) == [(int(at), RepeatBirth())]
 
 
 def run_words(address: BrokerAddress, folder: Path, files: TlsFiles | None = None) -> list[str]:

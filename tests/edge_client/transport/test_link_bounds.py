@@ -1,4 +1,4 @@
-"""What waits in an inbox is bounded, large messages more tightly than small ones."""
+"""Limits of the inbox, which are lower for large messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link to the broker, against real ones."""
+"""The connection to the broker, tested with real brokers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def broker(kind: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 
 
 class Owner:
-    """A link and its inbox, as an agent has them; every event is handled as it is taken."""
+    """A link with its inbox, as in an agent; `next` handles every event."""
 
     def __init__(self, port: int, **more: Any) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -54,7 +54,7 @@ class Owner:
         self.link = Link(BrokerAddress("127.0.0.1", port), self.inbox, client_id=self.name, **more)
 
     def next(self, kind: type, **fields: Any) -> Any:
-        """The next event of a kind and with these fields; those before it are handled too."""
+        """The next event of a kind with these fields; earlier events are handled too."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
             event = self.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -63,7 +63,7 @@ class Owner:
                 return event
 
     def cut(self) -> None:
-        """Lose the connection as a device does that loses its power."""
+        """Cut the connection, as a power cut does."""
         raw = self.link._client.socket()
         assert raw is not None
         raw.shutdown(socket.SHUT_RDWR)
@@ -93,7 +93,7 @@ def free_port() -> int:
 
 
 def listening(owner: Owner, topic: str) -> None:
-    """Return once what is published on `topic` reaches the owner: the broker has its subscription."""
+    """Return once the owner receives messages on `topic`."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         owner.link.publish(topic, b"ping")
@@ -206,7 +206,7 @@ def test_more_chunks_than_may_be_in_flight_all_arrive_and_in_order(broker: Runni
 
     for index in range(count):
         writer.link.send_chunk(index, topic, lambda index=index: frame(index))
-    # Only as many as may be in flight have been read from disk; the rest wait their turn.
+    # Only as many as may be in flight have been read from disk; the rest wait.
     assert len(read) == MAX_IN_FLIGHT
     for confirmed in range(1, count + 1):
         writer.next(Confirmed)
@@ -280,7 +280,7 @@ def test_without_a_broker_it_says_so_again_and_again_and_ends_at_once(make: Make
         assert owner.next(LinkDown).reason.startswith("the broker cannot be reached: [Errno 111]")
     began = time.monotonic()
     owner.link.close()
-    # paho looks up from its sleep at least once a second.
+    # paho wakes at least once a second.
     assert time.monotonic() - began < 2.0
 
 
@@ -317,7 +317,7 @@ class OldBroker:
                 pass
 
     def close(self) -> None:
-        # A thread that waits in accept() keeps a socket that is only closed alive.
+        # close() alone does not end a waiting accept().
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -340,8 +340,8 @@ def test_where_the_broker_does_not_speak_5_it_falls_back_to_3_1_1(refusal: bytes
         old.close()
 
 
-def test_a_refusal_told_twice_falls_back_once(make: Make) -> None:
-    # paho tries again until its owner has heard of the first refusal, so there may be two in the inbox.
+def test_two_refusals_cause_one_fallback(make: Make) -> None:
+    # paho retries until its owner handles the first refusal, so there may be two in the inbox.
     old = OldBroker(b"\x20\x03\x00\x84\x00")
     try:
         owner = make(old.port)
@@ -355,7 +355,7 @@ def test_a_refusal_told_twice_falls_back_once(make: Make) -> None:
 
 
 def test_what_is_said_last_arrives_before_a_clean_end(broker: RunningBroker, make: Make) -> None:
-    """Also while something comes in, which a closing socket answers with a reset; often, for it is a race."""
+    """Also with unread input, for which a closing socket sends a reset; repeated, because it is a race."""
     base = f"last/{uuid.uuid4().hex}"
     reader = make(broker.port, filters=[f"{base}/all"])
     reader.next(LinkUp)

@@ -1,4 +1,4 @@
-"""How large packets may be, found out step by step; and messages in parts."""
+"""Measuring the largest packet, and messages in parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.tensors.chunks import CHUNK_SIZES
 
 
 def found(passes: int, *, announced: int | None = None, cuts: bool = False, own: bool = True) -> Sizing:
-    """What is found where payloads up to `passes` bytes come back; a larger one may cut the connection."""
+    """The result if payloads up to `passes` bytes return; a larger one may cut the connection."""
     now, sizing = 0.0, packet_size.begin(announced, 0.0)
     while sizing.found is None:
         assert sizing.asks is not None
@@ -56,7 +56,7 @@ def test_below_16_kb_is_refused_at_once() -> None:
         packet_size.begin(16_383, 0.0)
 
 
-def test_who_may_not_read_what_it_writes_believes_what_is_announced() -> None:
+def test_without_any_echo_the_announced_size_is_used() -> None:
     assert found(0, own=False, announced=70_000) == Sizing(
         (65_536, 31 * 1024, 15 * 1024), until=SMALL_PATIENCE_S, found=65_536
     )

@@ -124,7 +124,7 @@ def refuse(module: nn.Module, path: Path) -> str:
     with pytest.raises(ExportRefused) as caught:
         export_onnx(module, path, input_shape=(1, 8, 8), preprocessing=Preprocessing(), provenance={})
     assert path.read_bytes() == b"the last good model"
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     return str(caught.value)
 
 
@@ -141,7 +141,7 @@ def test_differences_are_judged_by_the_size_of_outputs(
     nn.init.zeros_(module[1].weight)
 
     def shifted(data: bytes, probes: list[np.ndarray]) -> list[np.ndarray]:
-        # Ten times the tolerance beside the truth.
+        # Off by ten times the tolerance.
         return [logits(module, inputs) + 1e-3 for inputs in probes]
 
     monkeypatch.setattr(export, "_run", shifted)

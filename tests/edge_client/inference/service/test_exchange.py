@@ -1,4 +1,4 @@
-"""The model is exchanged while requests go on; what cannot be served changes nothing."""
+"""The model is replaced during operation; a model that cannot be served changes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIXELS = b'{"pixels": [[9, 0, 0]]}'
 
 
 def named(path: Path, *names: str) -> Path:
-    """A model whose first class is the most probable one for `PIXELS`, and which is called so."""
+    """A model named after its first class, which is the most probable one for `PIXELS`."""
     said = '", "'.join(names)
     metadata = {
         "input.shape": "[1, 1, 3]",
@@ -77,7 +77,7 @@ def test_a_damaged_file_changes_nothing_and_is_one_line(
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage().startswith("still serving ant round 2: ")
     assert "\n" not in record.getMessage()
-    # It is complained of once, and the next whole one is served.
+    # It is reported once, and the next valid model is served.
     assert not predictor.refresh()
     replace(path, named(tmp_path / "next.onnx", "bee").read_bytes())
     predictor.refresh()
@@ -128,7 +128,7 @@ def test_an_unsigned_model_and_a_strangers_are_not_gone_over_to(tmp_path: Path) 
 
 
 def test_requests_end_with_the_model_that_they_began_with(tmp_path: Path) -> None:
-    """One waits inside the old model while the next one is exchanged for it."""
+    """A request runs in the old model while the next one replaces it."""
     path = named(tmp_path / "model.onnx", "ant")
     predictor = predictor_of(path)
     old = predictor._model
@@ -168,7 +168,7 @@ def test_no_request_fails_while_models_are_exchanged(tmp_path: Path) -> None:
         while not stop.is_set():
             try:
                 answer = predictor.answer(PIXELS)
-                # An answer is of one model alone: what it is called and what it says agree.
+                # An answer comes from one model: its name and its class agree.
                 name = answer["results"][0]["top"][0]["name"]
                 assert answer["model"]["version"] == f"{name} round 2"
                 seen.add(name)
@@ -221,7 +221,7 @@ def test_filling_the_other_slot_loads_nothing(tmp_path: Path, monkeypatch: pytes
     assert source.stamp() != before
 
 
-def test_too_many_at_once_are_told_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_requests_are_refused_as_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.01)
     predictor = predictor_of(named(tmp_path / "model.onnx", "ant"))
     for _ in range(module.AT_ONCE):

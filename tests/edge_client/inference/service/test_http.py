@@ -70,7 +70,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 def test_a_request_is_answered_with_the_model_that_did(running: Running) -> None:
     status, answer = running.post(PIXELS, "?top=2")
     assert status == 200
-    assert [one["name"] for one in answer["results"][0]["top"]] == ["bee", "ant"]
+    assert [entry["name"] for entry in answer["results"][0]["top"]] == ["bee", "ant"]
     assert (answer["id"], answer["model"]["version"]) == ("4", "model.onnx")
 
 
@@ -99,10 +99,10 @@ def test_health_and_metrics(running: Running) -> None:
 def test_what_is_refused_is_one_line_and_the_service_stays_up(
     running: Running, method: str, path: str, body: bytes | None, status: int, why: str
 ) -> None:
-    answered, told = running.ask(method, path, body)
+    answered, reply = running.ask(method, path, body)
     assert answered == status
-    assert why in told["error"]
-    assert "\n" not in told["error"]
+    assert why in reply["error"]
+    assert "\n" not in reply["error"]
     assert running.post(PIXELS)[0] == 200
 
 
@@ -145,8 +145,8 @@ def test_a_fault_of_our_own_costs_one_answer(running: Running, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr("edge_client.inference.service.predictor.read_request", fail)
-        status, told = running.post(PIXELS)
-    assert (status, told) == (500, {"error": "a fault", "id": "4"})
+        status, reply = running.post(PIXELS)
+    assert (status, reply) == (500, {"error": "a fault", "id": "4"})
     assert running.post(PIXELS)[0] == 200
 
 
@@ -161,9 +161,9 @@ def test_connections_have_a_bound(running: Running, monkeypatch: pytest.MonkeyPa
 def test_without_a_model_yet_it_says_so_and_serves_as_soon_as_there_is_one(tmp_path: Path) -> None:
     running = Running(Predictor(SlotSource(Slots(tmp_path / "serving")), RequestMetrics()))
     try:
-        status, told = running.post(PIXELS)
+        status, reply = running.post(PIXELS)
         assert status == 503
-        assert "no model in" in told["error"]
+        assert "no model in" in reply["error"]
         assert running.ask("GET", "/healthz")[0] == 503
         assert "edge_serve_ready 0" in running.ask("GET", "/metrics")[1]
     finally:
@@ -177,13 +177,13 @@ def test_a_replaced_file_is_served_without_a_word(tmp_path: Path) -> None:
     exchanged = threading.Event()
     refresh = running.predictor.refresh
 
-    def told() -> bool:
+    def watched_refresh() -> bool:
         done = refresh()
         if running.predictor.model["version"] == "bee round 2":
             exchanged.set()
         return done
 
-    running.predictor.refresh = told  # type: ignore[method-assign]
+    running.predictor.refresh = watched_refresh  # type: ignore[method-assign]
     try:
         named(tmp_path / "next.onnx", "bee").replace(path)
         assert exchanged.wait(60)
@@ -194,7 +194,7 @@ def test_a_replaced_file_is_served_without_a_word(tmp_path: Path) -> None:
 
 
 def test_an_end_waits_for_requests_that_have_begun(running: Running) -> None:
-    """One request is inside the model when the service is told to end; it is answered all the same."""
+    """One request is inside the model when the service stops; it is still answered."""
     model = running.predictor._model.loaded
     inside, go_on = threading.Event(), threading.Event()
     session = model.session

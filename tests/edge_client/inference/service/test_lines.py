@@ -51,7 +51,7 @@ def test_each_line_has_an_answer_under_its_own_mark(model_path, tmp_path, monkey
     assert [answer["id"] for answer in answers] == ["front", "3", "5", "5"]
     assert answers[0]["results"][0]["top"][0]["name"] == "bee"
     assert [len(answer["results"][0]["top"]) for answer in answers] == [1, 3, 1, 1]
-    assert [one["top"][0]["name"] for one in answers[3]["results"]] == ["ant", "bee", "cat"]
+    assert [result["top"][0]["name"] for result in answers[3]["results"]] == ["ant", "bee", "cat"]
 
 
 def test_a_bad_line_costs_that_line_and_the_exit_code(model_path, tmp_path, monkeypatch, capsys):

@@ -61,12 +61,12 @@ def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
     connected = queue.SimpleQueue[None]()
     handle = channel._link.handle
 
-    def told(event: Any) -> None:
+    def watched_handle(event: Any) -> None:
         handle(event)
         if isinstance(event, LinkUp):
             connected.put(None)
 
-    channel._link.handle = told  # type: ignore[method-assign]
+    channel._link.handle = watched_handle  # type: ignore[method-assign]
     channel.open()
     connected.get(timeout=60)
     one = Asker(url)
@@ -77,7 +77,7 @@ def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
 
 def test_a_request_is_answered_under_its_own_mark(asker: Asker) -> None:
     answer = asker.ask(b'{"pixels": [[0, 9, 0]], "top": 2, "id": "channel"}')
-    assert [one["name"] for one in answer["results"][0]["top"]] == ["bee", "ant"]
+    assert [entry["name"] for entry in answer["results"][0]["top"]] == ["bee", "ant"]
     assert answer["id"] == "channel"
 
 

@@ -1,4 +1,4 @@
-"""`edge-client serve` as a process: what it may import, the memory it holds, how it ends."""
+"""`edge-client serve` as a process: its imports, memory and end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_BYTES = 90e6
 
 
 def write_two_nn(path: Path) -> Path:
-    """A network of two-nn's layers and numbers (1,663,370), by hand: what torch exports takes longer."""
+    """A network like two-nn (1,663,370 parameters), built by hand, which is faster than an export."""
     rng = np.random.default_rng(0)
 
     def tensor(name: str, *shape: int) -> Any:
@@ -72,14 +72,14 @@ def write_two_nn(path: Path) -> Path:
 
 @contextmanager
 def serving(*words: object, log: Path) -> Iterator[tuple[subprocess.Popen[str], http.client.HTTPConnection]]:
-    """`edge-client serve` where nothing heavier than the base install can be imported."""
+    """`edge-client serve` with the base install alone."""
     command = [sys.executable, "-c", BARE, "serve", *map(str, words), "--port", "0", "--format", "json"]
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT)
     try:
         assert process.stdout is not None
-        told = "".join(iter(process.stdout.readline, "}\n"))
-        port = int(json.loads(told + "}")["url"].rpartition(":")[2])
+        printed = "".join(iter(process.stdout.readline, "}\n"))
+        port = int(json.loads(printed + "}")["url"].rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         yield process, connection
         connection.close()
@@ -100,7 +100,7 @@ def resident(connection: http.client.HTTPConnection) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith("process_resident_memory_bytes ")))
 
 
-def test_serving_two_nn_takes_less_than_90_mb_and_nothing_beside_the_base_install(tmp_path: Path) -> None:
+def test_serving_two_nn_takes_less_than_90_mb_and_only_the_base_install(tmp_path: Path) -> None:
     Image.fromarray(np.arange(784, dtype=np.uint8).reshape(28, 28)).save(tmp_path / "a.png")
     path = write_two_nn(tmp_path / "model.onnx")
     with serving(path, "--poll-s", "0.05", log=tmp_path / "log") as (process, connection):
@@ -115,7 +115,7 @@ def test_serving_two_nn_takes_less_than_90_mb_and_nothing_beside_the_base_instal
 
         with ThreadPoolExecutor(8) as devices:
             list(devices.map(ask, range(8)))
-        # What a request has freed is given back at the next look.
+        # Freed memory is returned after the next check.
         least = min(resident(connection) for _ in range(200))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
@@ -159,7 +159,7 @@ def test_a_bad_model_is_complained_of_in_one_line_and_the_old_one_serves_on(tmp_
 
 
 def placed(folder: Path, words: tuple[str, ...]) -> list[str]:
-    """The words, with files that are there."""
+    """The arguments, with existing files."""
     write_model(folder / "good.onnx")
     (folder / "bad.onnx").write_bytes(b"no model")
     public_file(folder / "signing.pub")
@@ -191,7 +191,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(
     assert captured.out == ""
 
 
-def test_the_mqtt_door_says_what_to_install(tmp_path: Path) -> None:
+def test_the_mqtt_channel_says_what_to_install(tmp_path: Path) -> None:
     done = run_bare(*placed(tmp_path, ("good.onnx", "--broker", "mqtt://127.0.0.1")))
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'edge-federation[mqtt]'" in done.stderr

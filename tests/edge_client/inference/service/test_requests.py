@@ -1,4 +1,4 @@
-"""What the service takes for a request, and what it says of everything else."""
+"""Valid requests, and the errors of all others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.edge_client.inference.test_onnx_model import write_model
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """It takes [1, 2, 3]."""
+    """A model for inputs [1, 2, 3]."""
     folder = tmp_path_factory.mktemp("model")
     return load_model(write_model(folder / "model.onnx", shape=(1, 2, 3)), threads=1)
 
@@ -46,7 +46,7 @@ def npy(array: Any) -> bytes:
 
 
 def size(value: object) -> str | None:
-    """What a body is called in a test's name."""
+    """The name of a body in a test's id."""
     return f"{len(value)}-bytes" if isinstance(value, bytes) else None
 
 
@@ -78,10 +78,10 @@ def test_images_come_in_many_forms(model: LoadedModel, body: bytes, count: int) 
 
 
 def test_pixels_are_taken_as_they_are(model: LoadedModel) -> None:
-    body = json.dumps({"pixels": ONE, "top": 3, "id": "door-1"}).encode()
+    body = json.dumps({"pixels": ONE, "top": 3, "id": "front-1"}).encode()
     read = read_request(body, model, top=2)
     np.testing.assert_array_equal(read.images[0, 0], ONE)
-    assert (read.top, read.id) == (3, "door-1")
+    assert (read.top, read.id) == (3, "front-1")
 
 
 def test_an_image_of_another_size_is_resized_and_that_is_said(model: LoadedModel) -> None:

@@ -1,4 +1,4 @@
-"""Flower apps, as Flower's documentation writes them, as local work of a device; all of it needs `flwr`."""
+"""Flower apps in the style of Flower's documentation as local work; needs `flwr`."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ Change = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
 
 def plus_one(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Every float one more, what else there is left alone."""
+    """Add one to every float."""
     return {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 
 def app_that(change: Change, **metrics: float) -> ClientApp:
-    """Trains by `change`, and tells these metrics."""
+    """An app that trains by `change` and reports these metrics."""
     app = ClientApp()
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
         state = change(dict(msg.content["arrays"].to_torch_state_dict()))
-        told = {"num-examples": 10, **metrics}
-        content = {"arrays": ArrayRecord(state), "metrics": MetricRecord(told)}
+        figures = {"num-examples": 10, **metrics}
+        content = {"arrays": ArrayRecord(state), "metrics": MetricRecord(figures)}
         return Message(content=RecordDict(content), reply_to=msg)
 
     return app
@@ -105,20 +105,20 @@ def test_an_apps_training_is_what_the_module_ends_with(bench: Bench, module: Mod
     for name, tensor in net.state_dict().items():
         assert torch.equal(tensor, before[name] + (1 if tensor.is_floating_point() else 0))
     # 10 examples in batches of 4 are 3 steps an epoch, over 2 epochs.
-    told = result.metrics
-    assert (told.examples, told.epochs, told.steps, told.train_loss) == (10, 2, 6, 0.25)
+    metrics = result.metrics
+    assert (metrics.examples, metrics.epochs, metrics.steps, metrics.train_loss) == (10, 2, 6, 0.25)
     assert [(report.epoch, report.loss) for report in seen] == [(2, 0.25)]
 
 
 def test_an_app_is_told_what_flower_would_tell_it(bench: Bench, module: ModuleType) -> None:
-    app, told = ClientApp(), []
+    app, received = ClientApp(), []
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
         rounds = context.state.config_records.setdefault("seen", ConfigRecord({"rounds": 0}))
         rounds["rounds"] = int(rounds["rounds"]) + 1
-        told.append((dict(msg.content["config"]), dict(context.run_config), dict(context.node_config)))
-        told.append((list(msg.content["arrays"]), msg.metadata.message_type, int(rounds["rounds"])))
+        received.append((dict(msg.content["config"]), dict(context.run_config), dict(context.node_config)))
+        received.append((list(msg.content["arrays"]), msg.metadata.message_type, int(rounds["rounds"])))
         return Message(
             RecordDict({"a": msg.content["arrays"], "m": MetricRecord({"num-examples": 1})}), reply_to=msg
         )
@@ -129,7 +129,7 @@ def test_an_app_is_told_what_flower_would_tell_it(bench: Bench, module: ModuleTy
     )
     for _ in range(2):
         work.train(job(bench, net))
-    (config, run_config, node_config), (names, kind, seen), _, (_, _, again) = told
+    (config, run_config, node_config), (names, kind, seen), _, (_, _, again) = received
     assert (config["server-round"], config["lr"], config["local-epochs"]) == (1, 0.1, 2)
     assert run_config["batch-size"] == 9
     assert run_config["learning-rate"] == 0.1
@@ -204,8 +204,8 @@ def test_an_app_evaluates_where_it_can_and_else_the_device_does(bench: Bench, mo
 
     @app.evaluate()
     def evaluate(msg: Message, context: Context) -> Message:
-        told = MetricRecord({"eval_loss": 1.5, "eval_acc": 0.875, "num-examples": 8})
-        return Message(RecordDict({"metrics": told}), reply_to=msg)
+        figures = MetricRecord({"eval_loss": 1.5, "eval_acc": 0.875, "num-examples": 8})
+        return Message(RecordDict({"metrics": figures}), reply_to=msg)
 
     update = do_training(
         task, replace(place, work=work_of(module, app)), on_epoch=lambda _: None, should_stop=lambda: False

@@ -21,7 +21,7 @@ DIGITS = ROOT / "edge_client" / "data" / "digits.npz"
 
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """What a test starts; whatever still runs is ended."""
+    """The processes of a test, which are ended with it."""
     started: list[subprocess.Popen[str]] = []
     yield started
     for process in started:
@@ -72,7 +72,7 @@ def test_an_unmodified_app_trains_on_every_device(
     assert server.returncode == 0, said
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["outcome"] == "finished"
-    # Ten classes: whoever guesses is right in a tenth.
+    # Ten classes: a guess is right in a tenth of the cases.
     assert summary["test_accuracy"] > 0.5
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["completed"] for line in lines] == [["pi-1", "pi-2"]] * 2

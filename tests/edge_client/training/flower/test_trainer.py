@@ -1,4 +1,4 @@
-"""Somebody else's local work: what is sent of it, what it is told, and what stops it before it begins."""
+"""Local work of a user: its results, its inputs, and refusals."""
 
 from __future__ import annotations
 
@@ -55,8 +55,13 @@ def test_what_it_did_to_the_weights_is_the_update_at_every_tier(tmp_path: Path, 
     assert task.tier == (1 if name == "weak" else 2)
     for array in groups["model"].values():
         assert np.allclose(array, 1)
-    told = update.metrics
-    assert (told.examples, told.train_loss, told.received_loss, told.accuracy) == (7, 0.5, 2.0, 0.25)
+    metrics = update.metrics
+    assert (metrics.examples, metrics.train_loss, metrics.received_loss, metrics.accuracy) == (
+        7,
+        0.5,
+        2.0,
+        0.25,
+    )
 
 
 def test_a_task_that_it_cannot_do_is_given_back_with_its_reason(tmp_path: Path) -> None:

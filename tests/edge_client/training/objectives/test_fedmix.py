@@ -1,4 +1,4 @@
-"""FedMix on the device (Yoon et al. 2021): the expanded loss, what is averaged, and what is sent when."""
+"""FedMix on the device (Yoon et al. 2021): the expanded loss, averages, and sending them."""
 
 from __future__ import annotations
 

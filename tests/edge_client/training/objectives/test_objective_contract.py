@@ -1,4 +1,4 @@
-"""One contract for every local objective: finite, repeatable, and the network is plain again afterwards."""
+"""The contract of every local objective: finite, repeatable, and detached from the network at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.values import ModelSpec
 from tests.groups import encode_groups
 
 OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}, "mix": {"means": 4}}
-"""Options of the objectives that have no default for one of theirs, or one with which little happens."""
+"""Options of objectives without a default, or with a default that has little effect."""
 SPEC = ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10)
 
 
@@ -47,7 +47,7 @@ def trained(
 
 
 def twice(name: str) -> tuple[dict[str, np.ndarray], TrainingResult, TrainingResult]:
-    """Two rounds, the second with what the first kept and with what it sent sent back."""
+    """Two rounds, the second with the groups that the first kept and sent."""
     arrays, first = trained(name, digits())
     received = {group: first.groups[group] for group in OBJECTIVES[name].receives if group in first.groups}
     arrays, second = trained(name, digits(), received=received, kept=first.kept)
@@ -105,7 +105,7 @@ def test_a_look_without_epochs_changes_no_weight(name):
 
 
 def answer_digest(module, result: TrainingResult) -> str:
-    """Of all that leaves training: weights, groups to send, groups to keep."""
+    """Weights, groups to send and groups to keep."""
     kept = {f"kept {group}": arrays for group, arrays in result.kept.items()}
     return digest_of(encode_groups({"model": arrays_of(module), **result.groups, **kept}))
 
@@ -114,11 +114,11 @@ def answer_digest(module, result: TrainingResult) -> str:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_training_that_was_killed_ends_in_the_same_bytes(name, optimizer, epoch, tmp_path):
-    """Killed after epoch 1 or 3 of 3, taken up by fresh objects, in a round with what an earlier one left."""
+    """Killed after epoch 1 or 3 of 3 and resumed by new objects, in a round with kept groups."""
     if OBJECTIVES[name].optimizers and optimizer not in OBJECTIVES[name].optimizers:
         pytest.skip(f"{name} is made for other optimizers")
     _, first = trained(name, digits())
-    # Whatever group it may receive, it gets: of the network's shapes, and unlike nothing at all.
+    # It gets every group that it receives, with the network's shapes and other values than none.
     weights = {group: {n: a * 0.1 for n, a in first.groups[group].items()} for group in first.groups}
     steps = {n: np.full_like(a, 0.01) for n, a in arrays_of(build_model(SPEC, seed=1)).items()}
     shared = {n: a > 0 for n, a in arrays_of(build_model(SPEC, seed=2)).items()}

@@ -1,4 +1,4 @@
-"""Objectives: who is called when, what they may change, and that nothing stays behind."""
+"""Objectives: the order of calls, their effects, and detaching at the end."""
 
 from __future__ import annotations
 

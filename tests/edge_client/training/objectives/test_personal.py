@@ -1,4 +1,4 @@
-"""Hermes's device: where it begins from its own values, and what it keeps."""
+"""Hermes's device: its initial values, and what it keeps."""
 
 from __future__ import annotations
 

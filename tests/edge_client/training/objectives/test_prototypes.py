@@ -1,4 +1,4 @@
-"""FedGH on the device (Yi et al. 2023): which layer is the header, and what is said of every class."""
+"""FedGH on the device (Yi et al. 2023): the header, and the means of every class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN = TrainingPlan(objectives=(Component(name="prototypes"),), learning_rate=0.
 
 
 class Backwards(nn.Module):
-    """Its header is the layer that was made first."""
+    """A network whose header is the first layer that it makes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -127,7 +127,7 @@ DIGITS = load_source("digits").subset(range(64))
 
 
 class Normalised(nn.Module):
-    """A weight that is frozen, one that is used nowhere, and running statistics beside those that learn."""
+    """A frozen weight, an unused one, and running statistics, besides trained weights."""
 
     def __init__(self) -> None:
         super().__init__()
