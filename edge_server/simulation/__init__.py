@@ -1,1 +1,1 @@
-"""Virtual devices in virtual time: the same machines as over the broker, joined in memory."""
+"""Simulated federations: virtual devices in virtual time, with the state machines of a real federation."""

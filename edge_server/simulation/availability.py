@@ -1,8 +1,8 @@
 """When a virtual device is online: alternating online and offline spells in virtual time.
 
 Each spell's length is exponential with the board's mean (an on-off Markov process). At time 0 the device is
-online with the process's stationary probability, online_s / (online_s + offline_s). An exponential
-spell has no memory, so the rest of the current spell is drawn like a whole one.
+online with the stationary probability online_s / (online_s + offline_s). An exponential spell has no memory,
+so the first one is drawn like the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Availability:
         if self._board.offline_s == 0:
             return 0
         if not math.isfinite(t):
-            raise InvariantError(f"a device changes endlessly: the time must be finite, not {t}")
+            raise InvariantError(f"the time must be finite, not {t}: a device has infinitely many spells")
         while not self._changes or self._changes[-1] <= t:
             mean = self._board.online_s if self._state(len(self._changes)) else self._board.offline_s
             began = self._changes[-1] if self._changes else 0.0

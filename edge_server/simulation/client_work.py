@@ -1,6 +1,6 @@
-"""What a worker does for a virtual device: the very work of a real one, on its share of the mapped data.
+"""A worker's jobs: a real device's work on a virtual device's share of the mapped data.
 
-Whichever engine runs it, wherever: equal jobs give equal outcomes. Imports torch late, in the worker.
+Equal jobs give equal outcomes in every engine. torch is imported late, in the worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.logging.context import about
 from edge_server.simulation.engine import ClientJob, Outcome
-from edge_server.simulation.shared_data import CarriedData, SharedData
+from edge_server.simulation.shared_data import DataShares, SharedData
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, decode_task, encode_message
 from schemas.values import Reason
@@ -23,14 +23,14 @@ from schemas.values import Reason
 log = logging.getLogger(__name__)
 
 KEPT_MODULES = 8
-"""Sub-models that a worker keeps built: one for each of the usual tiers, and some to spare."""
+"""Number of built sub-models that a worker caches: more than the usual number of tiers."""
 
 
 @dataclass(frozen=True)
 class WorkSetup:
-    """What a worker must know before its first job: small, and the same for all of a run."""
+    """What a worker needs before its first job; the same for all jobs of a run."""
 
-    data: SharedData | CarriedData
+    data: SharedData | DataShares
     blobs: Path
     clients: Path
     model: str
@@ -38,17 +38,17 @@ class WorkSetup:
 
 
 def device_folder(clients: Path, device: str) -> Path:
-    """Where a device's own files are."""
+    """The folder of a device's own files."""
     return clients / device
 
 
 def private_state(clients: Path, device: str) -> PrivateState:
-    """What a device keeps to itself between rounds."""
+    """The state that a device keeps between rounds and does not send."""
     return PrivateState(device_folder(clients, device) / "private", durable=False)
 
 
 class ClientWork:
-    """One worker's bench: torch in one thread, the data mapped, sub-models ready to be used again."""
+    """Executes the jobs of one worker: torch in one thread, mapped data, cached sub-models."""
 
     def __init__(self, setup: WorkSetup) -> None:
         import torch
@@ -58,13 +58,13 @@ class ClientWork:
 
         torch.set_num_threads(1)
         self._setup = setup
-        self._data = setup.data.open()
+        self._data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
         self._sub_models = SubModelCache(KEPT_MODULES, device=setup.accelerator)
         self._recorder = Recorder()
 
     def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
-        """Do a job; whatever it raises is its outcome, as on a device."""
+        """Do a job; an exception becomes its outcome, as on a device."""
         try:
             return Outcome(self._answer(decode_task(job.task), job.device, should_stop))
         except PeerError as error:
@@ -72,7 +72,7 @@ class ClientWork:
         except (EdgeError, MemoryError) as error:
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
         except Exception as error:
-            # A user's own model or data may raise anything: the task fails, the simulation does not.
+            # A user's own model or data may raise anything; only the task fails.
             log.exception("%s: the task failed", job.device, extra={"device": job.device})
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
 
@@ -80,12 +80,12 @@ class ClientWork:
         from edge_client.agent.task_runner import do_delivery, do_training
 
         about(federation=task.federation, run=task.run, round=task.round)
-        place = self._place(device)
+        context = self._context(device)
         if isinstance(task, DeliverTask):
-            return encode_message(do_delivery(task, place)).decode()
+            return encode_message(do_delivery(task, context)).decode()
         update = do_training(
             task,
-            place,
+            context,
             on_epoch=lambda _: None,
             should_stop=should_stop,
             sub_models=self._sub_models,
@@ -93,7 +93,7 @@ class ClientWork:
         )
         return encode_message(update).decode()
 
-    def _place(self, device: str) -> TaskContext:
+    def _context(self, device: str) -> TaskContext:
         clients = self._setup.clients
         return TaskContext(
             device,

@@ -1,7 +1,7 @@
-"""The virtual clock: how long a task takes on a board, in seconds.
+"""The virtual clock: seconds that a device's transfers and tasks take on its board.
 
-A multiply-accumulate is 2 FLOP. An example in training costs three forward passes: one forward and, for the
-gradients by inputs and by weights, two backward (Kaplan et al. 2020, section 2.1: 2 FLOP forward and 4
+A multiply-accumulate is 2 FLOP. An example in training costs three forward passes: one forward and two
+backward, for the gradients by inputs and by weights (Kaplan et al. 2020, section 2.1: 2 FLOP forward and 4
 backward per weight). Element-wise layers and the optimizer's step are not counted.
 """
 
@@ -10,52 +10,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edge_server.config.board_profiles import BoardProfile
+from schemas.messages import DeliverTask, Task
 from schemas.values import TRAINING_PASSES
 
 FLOPS_PER_MAC = 2
 DELIVERY_PASSES = 16
 """`edge_client.inference.export.onnx` compares an export on 8 inputs, each through torch and through ONNX.
 
-The conversion itself and the accuracy on held-out data are left out.
+The conversion itself and the accuracy on held-out data are not counted.
 """
 
 
 @dataclass(frozen=True)
-class TaskTimes:
-    """Seconds from the first byte of a task's blobs to the last byte of its answer's."""
+class Pace:
+    """The pace of a device with that board and number of training examples; all times in seconds."""
 
-    download_s: float
-    work_s: float
-    upload_s: float
+    board: BoardProfile
+    examples: int
 
-    @property
-    def total_s(self) -> float:
-        """All three, one after the other."""
-        return self.download_s + self.work_s + self.upload_s
+    def download_s(self, size: int) -> float:
+        """Time to receive `size` bytes, without latency."""
+        return 8 * size / self.board.downlink_bps
 
+    def upload_s(self, size: int) -> float:
+        """Time to send `size` bytes, without latency."""
+        return 8 * size / self.board.uplink_bps
 
-def task_times(
-    board: BoardProfile, *, downlink_bytes: int, macs: int, examples: int, epochs: int, uplink_bytes: int
-) -> TaskTimes:
-    """A training task: `macs` per example and forward pass, `examples` on the device.
-
-    No `epochs` is a scoring pass: one forward pass over the examples. The board's `latency_s` is not in it:
-    that is per message, whatever its size.
-    """
-    passes = TRAINING_PASSES * epochs if epochs else 1
-    return _times(board, downlink_bytes, macs * examples * passes, uplink_bytes)
-
-
-def delivery_times(
-    board: BoardProfile, *, downlink_bytes: int, macs: int, uplink_bytes: int = 0
-) -> TaskTimes:
-    """An export task: the sub-model comes, and its export is checked on `DELIVERY_PASSES` forward passes."""
-    return _times(board, downlink_bytes, macs * DELIVERY_PASSES, uplink_bytes)
-
-
-def _times(board: BoardProfile, downlink_bytes: int, macs: int, uplink_bytes: int) -> TaskTimes:
-    return TaskTimes(
-        download_s=8 * downlink_bytes / board.downlink_bps,
-        work_s=FLOPS_PER_MAC * macs / board.training_flops,
-        upload_s=8 * uplink_bytes / board.uplink_bps,
-    )
+    def work_s(self, task: Task, macs: int) -> float:
+        """Time of the task's work; `macs` per example and forward pass. Without epochs, one scoring pass."""
+        if isinstance(task, DeliverTask):
+            total = macs * DELIVERY_PASSES
+        else:
+            total = macs * self.examples * (TRAINING_PASSES * task.training.local_epochs or 1)
+        return FLOPS_PER_MAC * total / self.board.training_flops

@@ -37,7 +37,7 @@ from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.client_work import private_state
-from edge_server.simulation.durations import Pace
+from edge_server.simulation.clock import Pace
 from edge_server.simulation.engine import ClientJob, Engine, Outcome
 from edge_server.simulation.events import Downloaded, MessageToServer, TimelineEvent, Uploaded, WorkEnded
 from edge_server.simulation.population import VirtualDevice
@@ -145,7 +145,7 @@ class DeviceEdge:
     @property
     def latency_s(self) -> float:
         """Seconds that a message travels."""
-        return self._pace.latency_s
+        return self._pace.board.latency_s
 
     def next_link_change(self) -> float:
         """When the device next goes online or offline; infinity if never."""

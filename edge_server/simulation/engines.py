@@ -1,4 +1,4 @@
-"""Every engine by name; what one of them needs is imported only for it."""
+"""The engines by name; the imports of an engine are late, since few runs need Ray."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def _ray(settings: SimulationSettings) -> Begin:
 
 
 def _keep_ray_to_this_process() -> None:
-    """A cluster started here listens on loopback and accepts only this process's token."""
+    """Make a cluster started here listen on loopback and accept only this process's token."""
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if "RAY_AUTH_MODE" not in os.environ:
-        # Ray would keep a token in the user's home.
+        # Otherwise Ray would write a token to the user's home folder.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would wait for minutes; what is no `host:port`, such as `auto`, is left to it."""
+    """Check an address `host:port`, since Ray itself would wait for minutes; others are left to Ray."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit():
         return
@@ -72,10 +72,7 @@ ENGINES: dict[str, Callable[[SimulationSettings], Begin]] = {"local": _local, "r
 
 
 def prepare_engine(settings: SimulationSettings) -> Begin:
-    """What begins the engine, once it is known what workers need to know.
-
-    Says at once what cannot be (`ConfigError`), and lets processes start while data and model are made ready.
-    """
+    """A function that starts the engine. `ConfigError` if it cannot run; its processes start early."""
     return ENGINES[settings.engine](settings)
 
 

@@ -31,8 +31,8 @@ def simulate(
     """Simulate a federation to its end, and return the run.
 
     `source` is a recipe, a federation file or a `Config`. `overrides` are `key=value` words as on the command
-    line; `settings` are the same with underscores: `num_clients=10`. `out` is the run folder. `resume`
-    continues the run in it. `export` writes the tiers' ONNX files. Raises `ConfigError` for wrong settings.
+    line, `settings` the same with underscores: `num_clients=10`. `resume` continues the run in the folder
+    `out`. `export` writes the tiers' ONNX files. Raises `ConfigError` for wrong settings.
     """
     words = [*overrides, *(f"{key.replace('_', '-')}={_toml(value)}" for key, value in settings.items())]
     config = source if isinstance(source, Config) else load_config(str(source), words)

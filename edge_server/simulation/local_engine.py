@@ -1,7 +1,7 @@
 """The engine of one machine: worker processes, one torch thread each.
 
-Jobs and outcomes are pickled over pipes between this process and those that it has started, which no other
-user can reach; what they hold of a device is its task and its answer as JSON, never objects that it made.
+Jobs and outcomes are pickled over pipes between this process and its children, which no other user can
+reach. They contain a device's task and answer as JSON, never objects that a device made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcom
 JobFuture = Future[Outcome]
 
 PRELOADED = ["edge_client.agent.task_runner", "edge_server.simulation.client_work", "torch._inductor"]
-"""What workers share from their birth; the last one is large, and recording a step imports it."""
+"""Modules that the fork server imports for all workers; recording a training step imports the last one."""
 
 
 class LocalEngine(Engine[JobFuture]):
@@ -57,25 +57,25 @@ class LocalEngine(Engine[JobFuture]):
         except BrokenProcessPool as error:
             raise _broken() from error
         except CancelledError as error:
-            raise EngineError("a job was cancelled and yet asked for") from error
+            raise EngineError("the outcome of a cancelled job was requested") from error
 
     def cancel(self, handle: JobFuture) -> None:
-        """Drop a job that has not begun; one under way is finished for nothing."""
+        """Drop a job that has not begun; the outcome of a running one is ignored."""
         handle.cancel()
 
     def close(self) -> None:
-        """End the processes; the jobs under way stop at their next batch."""
+        """End the processes; running jobs stop at their next batch."""
         self._over.value = 1
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def warm_up() -> None:
-    """Begin to make the first process, while the caller goes on with its own preparations."""
+    """Start the fork server in the background while the caller prepares data and model."""
     if not isinstance(_context(), ForkServerContext):
         return
-    # Its start would end with a block of ours.
+    # Started later, it would remove our block of SIGINT.
     resource_tracker.ensure_running()
-    # Inherited: Ctrl-C reaches every process of the terminal, also one that is still importing.
+    # Workers inherit the block: Ctrl-C reaches every process of the terminal, even during its imports.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -88,7 +88,7 @@ def _broken() -> EngineError:
 
 
 def _context() -> BaseContext:
-    """New processes come from a small server that has imported torch once: they start fast and share it."""
+    """Fork workers from a server that has imported torch once: they start fast and share its memory."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -101,7 +101,7 @@ _run_over: Synchronized[int]
 
 
 def _begin(setup: WorkSetup, over: Synchronized[int]) -> None:
-    """Make a worker ready. Ctrl-C reaches every process of the terminal: only the parent heeds it."""
+    """Set up a worker process, which ignores Ctrl-C: only the parent handles it."""
     global _bench, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
@@ -111,7 +111,7 @@ def _begin(setup: WorkSetup, over: Synchronized[int]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed cannot end its workers: they watch it."""
+    """Exit when the parent dies, since a killed parent cannot end its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         with contextlib.suppress(OSError, ValueError):

@@ -1,13 +1,13 @@
 """The engine of a Ray cluster: every job is a Ray task, its files travel through Ray's object store.
 
-No machine of the cluster needs the run folder: the data go into the store once, a round's blobs once, and
-what a device keeps to itself goes with its job; what the job writes comes back and is put down here. A job
-whose worker dies is done again by Ray, and comes to the same.
+No other machine needs the run folder: the data and each round's blobs enter the store once, a device's
+private state travels with its job, and the files that a job writes come back and are written here. Ray
+repeats a job whose worker dies; the outcome is the same.
 
-Ray pickles functions, arguments and results (cloudpickle), so every process of a cluster can run code in
-every other, this one included, and so can whoever may submit to it. That is why a cluster begun here hears
-loopback alone and asks for a random token, and why one that is joined must be one's own. No device of a real
-federation ever reaches Ray: only simulations use it.
+Ray pickles functions, arguments and results (cloudpickle), so every process of a cluster, and everyone who
+may submit jobs, can run code in all the others, including this one. A cluster started here therefore listens
+on loopback only and requires a random token; join only a cluster that you trust. Only simulations use Ray:
+no device of a real federation reaches it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ Reference = Any
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster at hand: how many jobs it does at once, the folder for benches, how to leave it.
-
-    Without a folder each machine makes benches where it has temporary files.
-    """
+    """A connected cluster: its number of simultaneous jobs; the workers' folder, None for the default."""
 
     workers: int
     folder: str | None
@@ -52,13 +49,13 @@ class Cluster:
 
 def begun_cluster(workers: int) -> Cluster:
     """A cluster of this machine alone, without dashboard or logs; `leave` ends it and removes its files."""
-    # Ray's sockets lie in it, and their paths must be short.
+    # The paths of the sockets that Ray creates in it must be short.
     folder = tempfile.TemporaryDirectory(prefix="edge-ray-", dir="/tmp", ignore_cleanup_errors=True)
     before = signal.getsignal(signal.SIGTERM)
 
     def leave() -> None:
         ray.shutdown()
-        # Ray has put its own handler there.
+        # Ray replaced the handler.
         signal.signal(signal.SIGTERM, before)
         folder.cleanup()
 
@@ -86,13 +83,13 @@ def _init(**options: Any) -> None:
         reason = str(error.__cause__ or error).strip().partition("\n")[0]
         raise ConfigError(
             f"[simulation] engine: no Ray at '{options['address']}': {reason}; "
-            "a cluster that asks for a token is joined with RAY_AUTH_MODE=token"
+            "for a cluster that requires a token, set RAY_AUTH_MODE=token"
         ) from error
 
 
 @dataclass(eq=False)
 class RayJob:
-    """A job that was submitted, and its outcome once that is here."""
+    """A submitted job and, once it has ended, its outcome."""
 
     job: ClientJob
     outcome: Outcome | None = None
@@ -100,7 +97,7 @@ class RayJob:
 
 
 class RayEngine(Engine[RayJob]):
-    """Has one task per worker under way; the others wait here, so that Ray need not hold their files."""
+    """Runs one task per worker; other jobs wait here, so that Ray need not hold their files."""
 
     def __init__(self, setup: WorkSetup, cluster: Cluster) -> None:
         self._setup, self._cluster = setup, cluster
@@ -115,30 +112,30 @@ class RayEngine(Engine[RayJob]):
             raise
 
     def submit(self, job: ClientJob) -> RayJob:
-        """Begin a job, or let it wait for its turn."""
+        """Start a job if a worker is free, or queue it."""
         handle = RayJob(job)
         self._waiting.append(handle)
         self._launch()
         return handle
 
     def result(self, handle: RayJob, *, timeout_s: float) -> Outcome | None:
-        """Wait for a job and take in whatever ends meanwhile; `EngineError` if Ray could not do one."""
+        """Wait for a job, and collect others that end meanwhile; `EngineError` if Ray could not do one."""
         if handle.dropped:
-            raise EngineError("a job was cancelled and yet asked for")
+            raise EngineError("the outcome of a cancelled job was requested")
         until = time.monotonic() + timeout_s
         while handle.outcome is None:
-            if not self._take_in(max(0.0, until - time.monotonic())):
+            if not self._collect(max(0.0, until - time.monotonic())):
                 return None
         return handle.outcome
 
     def cancel(self, handle: RayJob) -> None:
-        """Drop a job that has not begun; one under way is finished for nothing."""
+        """Drop a job that has not begun; the outcome of a running one is ignored."""
         handle.dropped = True
         if handle in self._waiting:
             self._waiting.remove(handle)
 
     def close(self) -> None:
-        """Leave the cluster, which drops the jobs under way; end it if it was begun here."""
+        """Leave the cluster, which drops running jobs; end it if it was started here."""
         self._waiting.clear()
         self._running.clear()
         self._cluster.leave()
@@ -163,8 +160,8 @@ class RayEngine(Engine[RayJob]):
             files[f"clients/{kept.relative_to(clients).as_posix()}"] = read_bytes(kept)
         return files
 
-    def _take_in(self, timeout_s: float) -> bool:
-        """Take in one job that has ended, and begin the next; False if none ends in time."""
+    def _collect(self, timeout_s: float) -> bool:
+        """Collect the jobs that have ended, and start the next; False if none ends in time."""
         ended, _ = ray.wait(list(self._running), timeout=timeout_s)
         for task in ended:
             handle = self._running.pop(task)
@@ -178,10 +175,10 @@ class RayEngine(Engine[RayJob]):
             done: Done = ray.get(task)
         except RayError as error:
             raise EngineError(f"Ray could not do the work of {job.device}: {_last_line(error)}") from error
-        self._put_down(done.files)
+        self._write(done.files)
         return done.outcome
 
-    def _put_down(self, files: Files) -> None:
+    def _write(self, files: Files) -> None:
         folders: dict[str, Path] = {"blobs": self._setup.blobs, "clients": self._setup.clients}
         for name, content in files.items():
             part, _, rest = name.partition("/")
@@ -189,7 +186,7 @@ class RayEngine(Engine[RayJob]):
 
 
 class RoundBlobs:
-    """Blobs in Ray's store: each is put once, and let go when a round has passed without it."""
+    """Blobs in Ray's store: each is put once, and released after a round without it."""
 
     def __init__(self, source: BlobStore) -> None:
         self._source, self._round = source, 0
@@ -207,12 +204,13 @@ class RoundBlobs:
 
 
 def _carried(setup: WorkSetup) -> WorkSetup:
+    """The set-up with the arrays themselves, for workers without access to the files."""
     data = setup.data
-    return replace(setup, data=data.carried() if isinstance(data, SharedData) else data)
+    return replace(setup, data=data.open() if isinstance(data, SharedData) else data)
 
 
 def _needs(setup: WorkSetup, workers: int) -> dict[str, float]:
-    """What a task occupies: a core, and its part of a GPU where it trains on one."""
+    """The resources of a task: a core, and its part of a GPU if it trains on one."""
     if setup.accelerator == "cpu":
         return {"num_cpus": 1}
     gpus = int(ray.cluster_resources().get("GPU", 0))
@@ -222,5 +220,5 @@ def _needs(setup: WorkSetup, workers: int) -> dict[str, float]:
 
 
 def _last_line(error: RayError) -> str:
-    """Ray's messages hold a whole traceback; what was wrong stands last."""
+    """The last line of Ray's message, which contains a whole traceback."""
     return str(error).strip().rpartition("\n")[2]

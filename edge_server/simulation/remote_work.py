@@ -1,6 +1,6 @@
-"""A worker's bench away from the run folder: a job's files come with it, what it writes goes back with it.
+"""A worker without access to the run folder: a job brings its files, and its outcome the files it wrote.
 
-Between two jobs nothing is left on its machine. Any engine that can carry files may use it.
+No file stays on the worker's machine between two jobs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Bytes = NDArray[np.uint8]
 """A file's content as an array [bytes], which object stores share without copying it."""
 
 Files = Mapping[str, Bytes]
-"""Files by name: `blobs/` or `clients/` and the path below those two folders of the set-up."""
+"""Files by name: `blobs/` or `clients/`, then the path below that folder of the set-up."""
 
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """What comes back of a job: its outcome, and the files that it has written."""
+    """The outcome of a job, and the files that it has written."""
 
     outcome: Outcome
     files: Files
 
 
 class TravellingWork:
-    """The bench of one worker process, in a folder of its own below `parent`."""
+    """The jobs of one worker process, in a folder of its own below `parent`."""
 
     def __init__(self, setup: WorkSetup, parent: str | None = None) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="edge-worker-", dir=parent))
@@ -43,7 +43,7 @@ class TravellingWork:
         shutil.rmtree(self._root)
 
     def do(self, job: ClientJob, brought: Files) -> Done:
-        """Lay out what was brought, do the job, pack what is new, tidy up."""
+        """Write the files brought, do the job, read the new files, and remove all of them."""
         self._root.mkdir(mode=0o700)
         try:
             for name, content in brought.items():
@@ -72,7 +72,7 @@ _bench: TravellingWork | None = None
 def work(
     setup: WorkSetup, parent: str | None, job: ClientJob, names: tuple[str, ...], *contents: Bytes
 ) -> Done:
-    """Do a job on this process's bench, which its first job sets up."""
+    """Do a job in this process, which its first job sets up."""
     global _bench
     if _bench is None:
         _bench = TravellingWork(setup, parent)

@@ -14,63 +14,43 @@ from edge_server.simulation.population import VirtualDevice
 from schemas.values import Preprocessing
 
 Range = tuple[int, int, int]
-"""Where a device's examples begin, where its held-out ones begin, where they end, in the list of all."""
+"""Start of a device's training examples, start of its held-out examples, and end, in the common order."""
 
 
 @dataclass(frozen=True)
 class SharedData:
-    """What a worker needs to find a device's examples: small, so that it may travel to each one."""
+    """The files of all examples, and each device's range: small enough to send to every worker."""
 
     folder: Path
     ranges: Mapping[str, Range]
     preprocessing: Preprocessing
 
     def open(self) -> DataShares:
-        """Map the files."""
-        return self.carried().open()
-
-    def carried(self) -> CarriedData:
-        """The same with its arrays, still mapped: for a worker that has no access to the files."""
+        """The data with its arrays, which are mapped from the files."""
         images, labels, order = (
             np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
             for name in ("images", "labels", "order")
         )
-        return CarriedData(self.ranges, self.preprocessing, images, labels, order)
+        data = LabelledData(images, labels, self.preprocessing.class_names, self.preprocessing)
+        return DataShares(self.ranges, data, order)
 
 
 @dataclass(frozen=True, eq=False)
-class CarriedData:
-    """What `SharedData` names, arrays and all: images [N, C, H, W], labels [N], order [N]."""
+class DataShares:
+    """All examples; `order` holds their indices, device by device."""
 
     ranges: Mapping[str, Range]
-    preprocessing: Preprocessing
-    images: np.ndarray
-    labels: np.ndarray
+    data: LabelledData
     order: np.ndarray
 
-    def open(self) -> DataShares:
-        """Take the arrays as they are."""
-        names = self.preprocessing.class_names
-        data = LabelledData(self.images, self.labels, names, self.preprocessing)
-        return DataShares(self.ranges, data, self.order)
-
-
-class DataShares:
-    """All data, mapped or carried; `of` copies only what one device holds."""
-
-    def __init__(self, ranges: Mapping[str, Range], data: LabelledData, order: np.ndarray) -> None:
-        self._ranges, self._data, self._order = ranges, data, order
-
     def of(self, device: str) -> LocalData:
-        """A device's own examples."""
-        begin, middle, end = self._ranges[device]
-        return LocalData(
-            self._data.subset(self._order[begin:middle]), self._data.subset(self._order[middle:end])
-        )
+        """A copy of the device's examples."""
+        begin, middle, end = self.ranges[device]
+        return LocalData(self.data.subset(self.order[begin:middle]), self.data.subset(self.order[middle:end]))
 
 
 def share_data(data: LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:
-    """Write images, labels and each device's numbers below `folder`, once for all workers."""
+    """Write images, labels and the devices' order of examples below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     ranges: dict[str, Range] = {}
     parts, position = [], 0

@@ -1,7 +1,6 @@
-"""Blobs on their way to or from one device, as arithmetic: when they are there, how many bytes they took.
+"""Transfers of blobs to or from one device as arithmetic: their end in seconds, their bytes on the wire.
 
-Nothing is cut into chunks in a simulation: a blob is there when its time has passed, and history counts what
-a broker would have carried.
+A simulation cuts no blob into chunks, but counts the bytes that a broker would have carried.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
 
 @dataclass(frozen=True)
 class Transit:
-    """A blob that moves until `ends_at` (seconds); without a link it rests, with `left_s` to go."""
+    """A transfer until `ends_at` (seconds); without a link None, with `left_s` seconds left."""
 
     ref: BlobRef
     number: int
@@ -25,7 +24,7 @@ class Transit:
 
 
 class Transits:
-    """The blobs that move in one direction, one after the other; a cut link loses no progress."""
+    """The transfers in one direction, one after the other; a cut link loses no progress."""
 
     def __init__(self) -> None:
         self._moving: dict[str, Transit] = {}
@@ -33,7 +32,7 @@ class Transits:
         self._free_at = 0.0
 
     def begin(self, ref: BlobRef, duration_s: float, now: float) -> Transit | None:
-        """Begin to move a blob, or go on with it; None if it moves already."""
+        """Begin or continue a transfer; None if it is running already."""
         known = self._moving.get(ref.digest)
         if known is not None and known.ends_at is not None:
             return None
@@ -44,14 +43,14 @@ class Transits:
         return transit
 
     def finish(self, digest: str, number: int) -> BlobRef | None:
-        """The transfer of that number is over; None if it was cut or is no longer wanted."""
+        """Complete the transfer of that number; None if it was cut or forgotten."""
         transit = self._moving.get(digest)
         if transit is None or transit.number != number or transit.ends_at is None:
             return None
         return self._moving.pop(digest).ref
 
     def cut(self, now: float) -> None:
-        """The link is gone."""
+        """Interrupt all transfers."""
         for digest, transit in self._moving.items():
             if transit.ends_at is not None:
                 left = min(transit.left_s, transit.ends_at - now)
@@ -59,7 +58,7 @@ class Transits:
         self._free_at = now
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Nobody wants these any more."""
+        """Drop the transfers of these blobs."""
         for digest in digests:
             self._moving.pop(digest, None)
 
@@ -73,7 +72,7 @@ def transfer_bytes(ref: BlobRef) -> int:
 
 
 def later_request_bytes(federation: str, device: str, ref: BlobRef) -> int:
-    """Bytes of the requests after the first one, as `edge_client.transport.chunk_transfer` makes them."""
+    """Bytes of all requests but the first, as `edge_client.transport.chunk_transfer` makes them."""
     requests = (
         BlobRequest(federation=federation, device=device, digest=ref.digest, first=first, count=count)
         for first, count in later_windows(ref.chunks)
@@ -82,7 +81,7 @@ def later_request_bytes(federation: str, device: str, ref: BlobRef) -> int:
 
 
 def later_windows(chunks: int) -> Iterator[tuple[int, int]]:
-    """First chunk and number of chunks: half a window each time that half of one has come."""
+    """First chunk and number of chunks of each later request: half a window after each half received."""
     half = WINDOW // 2
     for first in range(WINDOW, chunks, half):
         yield first, min(half, chunks - first)

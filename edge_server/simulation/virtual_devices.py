@@ -15,8 +15,8 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.availability import Availability, Latecomer
 from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation.clock import Pace
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
-from edge_server.simulation.durations import pace_of
 from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import TimelineEvent
 from edge_server.simulation.population import VirtualDevice
@@ -35,18 +35,18 @@ def make_surroundings(
 ) -> Surroundings:
     """What all devices of the simulation share; their blobs are in one store."""
     store = BlobStore(setup.blobs, durable=False)
-    macs = _cached_macs(coordinator)
+    macs = _cached_macs(coordinator.model.network.macs)
     return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
 
 
-def _cached_macs(coordinator: Coordinator) -> Callable[[SubModelSpec], int]:
-    """Multiply-accumulates of a sub-model for one example; a round has few different sub-models."""
+def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec], int]:
+    """Multiply-accumulates of a sub-model per example, counted once for each of the few sub-models."""
     known: dict[str, int] = {}
 
     def macs(spec: SubModelSpec) -> int:
         key = spec.model_dump_json()
         if key not in known:
-            known[key] = coordinator.model.network.macs(spec)
+            known[key] = count(spec)
         return known[key]
 
     return macs
@@ -73,7 +73,7 @@ def make_edges(
     return {
         device.name: DeviceEdge(
             device,
-            pace_of(device),
+            Pace(profile(device.board or "ideal"), len(device.train)),
             around,
             profile=profile_of(device.board or "", device.tier),
             data=card_of(len(device.train)),

@@ -95,4 +95,4 @@ def _tried(tried: Rehearsed, config: Config) -> Iterator[str]:
     yield f"'{tried.spec.name}' for {shape} and {tried.spec.num_classes} classes: two rounds rehearsed."
     for tier, ratio in enumerate(config.tiers.levels, start=1):
         yield f"tier {tier}, {ratio_text(ratio)} pruned: {count_text(tried.parameters[tier])} parameters"
-    yield from tried.words
+    yield from tried.notices

@@ -1,1 +1,1 @@
-"""Checks that try a federation file before a run: its data, its network, a rehearsal of two rounds."""
+"""Checks of a federation file before a run: its data, its network, and a rehearsal of two rounds."""

@@ -17,11 +17,10 @@ from schemas.errors import ConfigError
 
 
 def check_run(config: Config, source: str, *, registry: Path | None = None) -> Rehearsed | None:
-    """Try what the file asks for, as far as this machine can; None where nobody has said the data's shape.
+    """Check data, partition and network, and rehearse two rounds; None if the data's shape is unknown.
 
-    Raises `ConfigError` for data that is not there or cannot be shared out as a simulation would, for a
-    network that cannot be built, and for whatever would end the run in its first two rounds. A version to
-    start from is looked for in the `registry`, or else in that of this folder's runs.
+    Raises `ConfigError` for the first problem. The default `registry` for an initial model is that of this
+    folder's runs.
     """
     try:
         data = load_test_data(config)
@@ -37,7 +36,7 @@ def check_run(config: Config, source: str, *, registry: Path | None = None) -> R
 
 
 def _keyed(error: ConfigError) -> str:
-    """What is wrong, with a key: where the error names none, it is the network that does not fit."""
+    """The message with a configuration key: an error that names none is about the network."""
     return str(error) if str(error).startswith(("[", "round ")) else f"[model] name: {error}"
 
 

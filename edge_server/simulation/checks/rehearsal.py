@@ -1,8 +1,8 @@
-"""A rehearsal: two rounds of one step each on this machine, before a run asks real devices for them.
+"""A rehearsal on this machine: two rounds of one training step, before real devices are asked to train.
 
-The weakest tier and the strongest train on a handful of examples with the code of a device; what they send is
-checked and aggregated with the code of the server, every group that the recipe sends included. The second
-round starts from what the first has left: ranked channels, groups sent down, what devices keep.
+A device of the weakest and one of the strongest tier train on a few examples with a device's code; the
+server's code checks and aggregates their updates, all groups included. The second round starts from the
+ranked channels, downlink groups and private state that the first one left.
 """
 
 from __future__ import annotations
@@ -36,25 +36,22 @@ from schemas.values import CapabilityProfile, DataCard, ModelSpec
 
 ROUNDS = 2
 EXAMPLES = 16
-"""Most examples of a step: what fails on these would fail on more."""
+"""Largest number of examples in a step."""
 LEARNING_RATE = 1e-4
-"""At most, so that no step on a few examples runs away: what is rehearsed is whether all fits together."""
+"""Largest learning rate, so that a step on a few examples does not diverge."""
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What was tried: the network's shapes, trainable numbers per tier, what is worth a word."""
+    """The result of a rehearsal: the network's shapes, parameters per tier, and notices for the user."""
 
     spec: ModelSpec
     parameters: Mapping[int, int]
-    words: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 def rehearse(config: Config, data: LabelledData | None, first: InitialModel | None = None) -> Rehearsed:
-    """Try the run on some of `data`, or on noise, beginning with `first` if there is one.
-
-    Raises `ConfigError` for what would end it.
-    """
+    """Rehearse on some of `data`, or on noise, from `first` if given; `ConfigError` if the run would fail."""
     spec = model_spec(config, data)
     examples = _handful(config, spec, data)
     with tempfile.TemporaryDirectory(prefix="edge-check-") as scratch:
@@ -79,7 +76,7 @@ def rehearse(config: Config, data: LabelledData | None, first: InitialModel | No
 
 
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
-    """The file without what asks for many devices, or for a long time."""
+    """The configuration without the settings that need many devices or much time."""
     shapes = {"input_shape": spec.input_shape, "num_classes": spec.num_classes}
     update = {
         "model": config.model.model_copy(update=shapes),
@@ -87,7 +84,7 @@ def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
             update={"local_epochs": 1, "learning_rate": min(config.training.learning_rate, LEARNING_RATE)}
         ),
         "strategy": config.strategy.model_copy(update={"local_epochs": None}),
-        # Nobody else's data is here, and a few examples say nothing of what is usual.
+        # One machine has no other devices' data, and a few examples do not show which norms are usual.
         "privacy": PrivacySettings(),
         "firewall": config.firewall.model_copy(update={"norm_bound": False, "canary": None}),
     }
@@ -117,7 +114,7 @@ def _play(
 
 
 def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
-    """One of the tier that prunes most, and one of the tier that prunes least."""
+    """A device of the tier that prunes most, and one of the tier that prunes least."""
     levels = config.tiers.levels
     card = DataCard(
         source="check",
@@ -132,11 +129,11 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
 def _update(
     coordinator: Coordinator, device: str, assignment: Assignment, examples: LabelledData, scratch: Path
 ) -> Update:
-    """What the device sends; raises `ConfigError` where it cannot, or where the server would refuse it."""
+    """The device's update; raises `ConfigError` if training fails or the server would refuse the update."""
     task = assignment.task
     assert isinstance(task, TrainTask)
     private = PrivateState(scratch / device, durable=False)
-    place = TaskContext(
+    context = TaskContext(
         device,
         coordinator.storage.store,
         LocalData(examples, examples),
@@ -146,7 +143,7 @@ def _update(
     )
     where = f"round {task.round} of a rehearsal, tier {task.tier} of '{task.model.name}'"
     try:
-        update = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+        update = do_training(task, context, on_epoch=lambda _: None, should_stop=lambda: False)
     except FAILS as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{where}: a training step fails: {reason}") from error

@@ -14,8 +14,6 @@ from edge_server.simulation.experiments.findings import Findings
 from edge_server.simulation.experiments.runner import Progress, Simulate
 from schemas.errors import ConfigError
 
-RESULT = "recipes compared"
-
 
 def named_experiment(words: Sequence[str]) -> Experiment:
     """The experiment that one word names, or one made of recipes and federation files."""
@@ -90,6 +88,3 @@ def _is_experiment(path: Path) -> bool:
         return False
     except tomllib.TOMLDecodeError:
         return True
-
-
-__all__ = ["RunSelection", "checked_plan", "find", "named_experiment"]

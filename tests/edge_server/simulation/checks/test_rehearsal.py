@@ -1,4 +1,4 @@
-"""`check` tries what a file asks for: the network, a step of the recipe by two tiers, its updates."""
+"""`check` rehearses a file: the network, a training step of two tiers, and their updates."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_factory_that_is_missing_is_said_where_nobody_has_stated_the_datas_sha
     "recipe", ["scaffold", "fedmix", "fedgh", "fednova", "attending-igfl", "fedp3", "hermes", "krum"]
 )
 def test_a_recipe_is_rehearsed_with_every_group_that_it_sends(recipe: str) -> None:
-    assert tried(recipe, "hidden").words == ()
+    assert tried(recipe, "hidden").notices == ()
 
 
 def test_what_a_recipe_cannot_do_with_a_network_is_said() -> None:
@@ -98,14 +98,14 @@ def test_without_data_the_stated_shape_is_rehearsed_on_noise() -> None:
 def test_a_recipe_trains_full_models_where_the_network_has_no_channels_and_says_so(recipe: str) -> None:
     found = tried(recipe, "linear")
     assert len(set(found.parameters.values())) == 1
-    (word,) = found.words
+    (word,) = found.notices
     assert word.endswith(
         ":linear' has no channels that can be pruned: devices of every tier train the full model"
     )
 
 
 def test_nobody_hears_of_channels_whose_tiers_prune_nothing() -> None:
-    assert tried("fedavg", "linear").words == ()
+    assert tried("fedavg", "linear").notices == ()
 
 
 def test_a_ratio_that_learns_is_refused_where_there_is_nothing_to_prune() -> None:
