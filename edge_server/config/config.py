@@ -82,15 +82,15 @@ class Config(Settings):
     def to_toml(self) -> str:
         """The resolved file with all defaults."""
         return tomli_w.dumps(
-            _pieces_as_written(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+            _components_as_written(self.model_dump(mode="json", by_alias=True, exclude_none=True))
         )
 
 
-def _pieces_as_written(value: Any) -> Any:
+def _components_as_written(value: Any) -> Any:
     """A component as users write it: its name, or a table of its name and options."""
     if isinstance(value, dict) and value.keys() == {"name", "options"}:
         options = {kebab(key): option for key, option in value["options"].items()}
         return {"name": value["name"], **options} if options else value["name"]
     if isinstance(value, dict):
-        return {key: _pieces_as_written(item) for key, item in value.items()}
-    return [_pieces_as_written(item) for item in value] if isinstance(value, list) else value
+        return {key: _components_as_written(item) for key, item in value.items()}
+    return [_components_as_written(item) for item in value] if isinstance(value, list) else value

@@ -59,7 +59,7 @@ def _check_local_training(config: Config) -> None:
 
 
 def _check_combination(config: Config, strategy: Strategy, source: str) -> None:
-    from edge_server.config.checks.pieces import problems
+    from edge_server.config.checks.combinations import problems
 
     found = problems(config, strategy)
     if found:

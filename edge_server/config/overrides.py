@@ -41,13 +41,13 @@ def override_table(word: str) -> dict[str, Any]:
 
 def _section_of(key: str) -> str:
     sections = section_keys(Config)
-    pieces = sections.pop("strategy")
+    components = sections.pop("strategy")
     owners = [name for name, keys in sections.items() if key in keys]
     if len(owners) == 1:
         return owners[0]
     if owners:
         raise ConfigError(f"'{key}' stands in several sections: {', '.join(f'{o}.{key}' for o in owners)}")
-    if key in pieces:
+    if key in components:
         raise ConfigError(f"unknown key '{key}': it is one of [strategy], so write strategy.{key}=...")
     match = near(key, {alias for keys in sections.values() for alias in keys})
     remedy = (

@@ -158,8 +158,8 @@ def _settings(options: Options) -> list[Setting]:
     return [Setting(options, seed=1, rounds=2 if options.quick else 30, workers=2)]
 
 
-def _are(codecs: Sequence[Any], pieces: tuple[Component, ...]) -> bool:
-    return tuple(map(Component.model_validate, codecs)) == pieces
+def _are(codecs: Sequence[Any], components: tuple[Component, ...]) -> bool:
+    return tuple(map(Component.model_validate, codecs)) == components
 
 
 def _full(settings: Sequence[Setting]) -> list[Taken]:

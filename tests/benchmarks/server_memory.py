@@ -4,7 +4,7 @@ Each case is a process of its own, forked from one that has imported everything 
 notes its resident memory, then makes what a server has at the end of a round: the model (24,971,210 numbers
 of float32, 100 MB), the strategy's state, and updates that lie on disk; and closes the round. The figure is
 how far resident memory grew at its peak (`VmHWM`), in models. Old and new model alone are 2; what files give
-is read in pieces and no memory of the process: updates, and what a state holds beside the model (SCAFFOLD's
+is read in pieces and no memory of the process: updates, and what a state holds with the model (SCAFFOLD's
 control, an optimizer's moments, the last step). All updates are of five tiers by turns (ratios 0.7, 0.5, 0.3,
 0.1, 0). The files of a tier are one file under many names (hard links): a round of 1,000 is 53 GB.
 

@@ -16,8 +16,8 @@ from schemas.strategy import Component
 
 def objectives_of(config: Config) -> list[tuple[Component, LocalObjective]]:
     """The file's objectives with their definitions, without those of a pruner."""
-    pieces = config.strategy.objectives
-    return list(zip(pieces, build_objectives(pieces), strict=True))
+    components = config.strategy.objectives
+    return list(zip(components, build_objectives(components), strict=True))
 
 
 def group_problems(config: Config, strategy: Strategy) -> Iterator[str]:
@@ -39,12 +39,12 @@ def _not_served(config: Config, strategy: Strategy) -> Iterator[str]:
     """Groups that an objective receives or sends without a rule on the server."""
     down = {rule.name for rule in strategy.groups if rule.downlink}
     up = {rule.name for rule in strategy.groups if rule.uplink}
-    for piece, objective in objectives_of(config):
+    for component, objective in objectives_of(config):
         for group in sorted(objective.receives - down | objective.sends - up):
             does = "receives" if group in objective.receives - down else "sends"
             yield (
-                f"[strategy] objectives: '{piece.name}' {does} the group '{group}', which no rule serves: "
-                + _rule_for(group, "downlink" if does == "receives" else "uplink")
+                f"[strategy] objectives: '{component.name}' {does} the group '{group}', "
+                "which no rule serves: " + _rule_for(group, "downlink" if does == "receives" else "uplink")
             )
 
 
@@ -60,14 +60,14 @@ def _not_used(config: Config, strategy: Strategy) -> Iterator[str]:
     """Rules without an objective, for which nothing is sent or received."""
     received = {group for _, objective in objectives_of(config) for group in objective.receives}
     sent = {group for _, objective in objectives_of(config) for group in objective.sends}
-    for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
+    for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
         idle = ["receives"] * (rule.downlink and rule.name not in received)
         idle += ["sends"] * (rule.uplink and rule.name not in sent)
         if idle:
             fitting = [name for name, objective in OBJECTIVES.items() if _uses(objective, rule.name, idle)]
             remedy = f'add objectives = ["{fitting[0]}"], or leave it out' if fitting else "leave it out"
             yield (
-                f"[strategy] groups: '{piece.name}' is for the group '{rule.name}', "
+                f"[strategy] groups: '{component.name}' is for the group '{rule.name}', "
                 f"which no objective {' or '.join(idle)}: {remedy}"
             )
 

@@ -22,14 +22,14 @@ def privacy_problems(config: Config, strategy: Strategy) -> Iterator[str]:
     """One line per component or figure that is incompatible with `[privacy]`; none without a mechanism."""
     if strategy.privacy is None:
         return
-    yield from _pieces(config)
+    yield from _components(config)
     yield from _groups(config)
     yield from _figures(config, strategy.privacy)
     if strategy.privacy.drawn:
         yield from _draw(config)
 
 
-def _pieces(config: Config) -> Iterator[str]:
+def _components(config: Config) -> Iterator[str]:
     spec = config.strategy
     if config.clients.mode == "buffered":
         yield _line("[clients] mode", "'buffered' plans no cohort whose holders could be counted", '"rounds"')
@@ -49,17 +49,17 @@ def _pieces(config: Config) -> Iterator[str]:
 
 def _groups(config: Config) -> Iterator[str]:
     """Additional groups are neither clipped nor noised."""
-    for piece, objective in objectives_of(config):
+    for component, objective in objectives_of(config):
         if objective.sends:
             yield (
-                f"[strategy] objectives: '{piece.name}' sends {', '.join(sorted(objective.sends))} with "
+                f"[strategy] objectives: '{component.name}' sends {', '.join(sorted(objective.sends))} with "
                 'the model, which gets no noise: leave it out, or set [privacy] mechanism = "none"'
             )
-    for key, pieces in (("groups", config.strategy.groups), ("transforms", config.strategy.transforms)):
-        for piece in pieces:
+    for key, components in (("groups", config.strategy.groups), ("transforms", config.strategy.transforms)):
+        for component in components:
             yield (
-                f"[strategy] {key}: '{piece.name}' makes more of updates than their noisy sum: leave it out, "
-                'or set [privacy] mechanism = "none"'
+                f"[strategy] {key}: '{component.name}' makes more of updates than their noisy sum: "
+                'leave it out, or set [privacy] mechanism = "none"'
             )
 
 

@@ -23,12 +23,12 @@ def masking_problems(config: Config, strategy: Strategy) -> Iterator[str]:
             f"[privacy] mechanism: the server has to clip single updates, and {_KEY} shows their sum alone: "
             'set mechanism = "none", or leave secure-aggregation out'
         )
-    yield from _pieces(config)
+    yield from _components(config)
     yield from _groups(config, strategy)
     yield from _rounds(config, strategy)
 
 
-def _pieces(config: Config) -> Iterator[str]:
+def _components(config: Config) -> Iterator[str]:
     """Components that read single updates, or choose channels that do not nest."""
     spec = config.strategy
     for key, name, fitting, why in (
@@ -41,26 +41,26 @@ def _pieces(config: Config) -> Iterator[str]:
         if name not in fitting:
             remedy = " or ".join(f'{key} = "{name}"' for name in sorted(fitting))
             yield f"[strategy] {key}: '{name}' {why}, and {_KEY} shows their sum alone: set {remedy}"
-    for piece in spec.uplink or ():
+    for component in spec.uplink or ():
         yield (
-            f"[strategy] uplink: '{piece.name}' makes single updates smaller, and those of {_KEY} look like "
-            "noise, which cannot be: leave uplink out"
+            f"[strategy] uplink: '{component.name}' makes single updates smaller, and those of {_KEY} look "
+            "like noise, which cannot be: leave uplink out"
         )
-    for piece in spec.transforms:
+    for component in spec.transforms:
         yield (
-            f"[strategy] transforms: '{piece.name}' changes single updates, and {_KEY} shows their sum "
+            f"[strategy] transforms: '{component.name}' changes single updates, and {_KEY} shows their sum "
             "alone: leave it out"
         )
 
 
 def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
     """Additional groups would need masking rules of their own."""
-    for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
-        if piece.name not in FROM_THE_MODEL:
+    for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
+        if component.name not in FROM_THE_MODEL:
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"
             yield (
-                f"[strategy] groups: '{piece.name}': {how}, and {_KEY} shows the model's sum alone: leave it "
-                "and its objective out"
+                f"[strategy] groups: '{component.name}': {how}, and {_KEY} shows the model's sum alone: "
+                "leave it and its objective out"
             )
 
 

@@ -23,7 +23,7 @@ def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
 
     If the combiner ignores weights, trust in reports that only affect weights has no effect.
     """
-    named = [("combiner", spec.combiner.name), *(("groups", piece.name) for piece in spec.groups)]
+    named = [("combiner", spec.combiner.name), *(("groups", component.name) for component in spec.groups)]
     if spec.combiner.name not in combiners.IGNORES_WEIGHTS:
         named.insert(0, ("weighting", spec.weighting.name))
     return [(concept, name, TRUSTS[concept][name]) for concept, name in named if name in TRUSTS[concept]]

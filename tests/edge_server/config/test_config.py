@@ -91,7 +91,7 @@ def test_an_empty_file_is_all_defaults(write):
 
 def test_models_go_down_in_halves_unless_a_file_says_otherwise():
     def down(*words):
-        return [piece.name for piece in load_config("fedavg", words).strategy.downlink]
+        return [component.name for component in load_config("fedavg", words).strategy.downlink]
 
     assert down() == ["fp16"]
     assert down("secure-aggregation=true") == ["fp16"]
@@ -111,11 +111,11 @@ UNKNOWN = {
         "[strategy] prunner: unknown key 'prunner' (did you mean 'pruner'?)",
     ),
     "recipe": ('recipe = "fedavgg"\n', "recipe: unknown recipe 'fedavgg' (did you mean 'fedavg'?)"),
-    "piece": (
+    "component": (
         '[strategy]\npruner = "atention"\n',
         "[strategy] unknown pruner 'atention' (did you mean 'attention'?)",
     ),
-    "piece of a list": (
+    "component of a list": (
         '[strategy]\ntransforms = ["fill-global"]\n',
         "[strategy] unknown transform 'fill-global' (did you mean 'fill-with-global'?)",
     ),
@@ -181,7 +181,7 @@ TYPES = {
         "[federation] name: input should be a valid string, got 2",
     ),
     "a number for a section": ("federation = 3\n", "[federation] input should be a valid dictionary"),
-    "a number for a piece": (
+    "a number for a component": (
         "[strategy]\npruner = 3\n",
         "[strategy] pruner: input should be a valid dictionary",
     ),
@@ -380,8 +380,8 @@ server-optimizer = { name = "sgd", learning-rate = 0.5 }
 
 
 def test_an_option_that_is_a_list_is_written_as_one():
-    piece = Component(name="attentive", options={"layers": ("conv2", "linear1")})
-    table = tomllib.loads(Config(strategy=StrategySpec(objectives=(piece,))).to_toml())
+    component = Component(name="attentive", options={"layers": ("conv2", "linear1")})
+    table = tomllib.loads(Config(strategy=StrategySpec(objectives=(component,))).to_toml())
     assert table["strategy"]["objectives"] == [{"name": "attentive", "layers": ["conv2", "linear1"]}]
 
 

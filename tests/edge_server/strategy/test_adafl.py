@@ -110,10 +110,10 @@ def test_clients_equally_far_per_coordinate_are_equally_far_whatever_they_hold(k
 
 
 def test_only_what_a_client_holds_counts_though_recovery_covers_the_rest():
-    pieces = (Component(name="attention-matching"), Component(name="fill-with-global"))
+    components = (Component(name="attention-matching"), Component(name="fill-with-global"))
     spec = StrategySpec(
         selection=Component(name="attention", options={"alpha": 0.0}),
-        transforms=pieces,
+        transforms=components,
         server_optimizer=Component(name="sgd", options={"learning_rate": 1.0}),
     )
     small = SubModelSpec(kept={"hidden": 2})

@@ -1,4 +1,4 @@
-"""A run's state survives the way to disk and back, whatever its pieces keep."""
+"""A run's state survives the way to disk and back, whatever its components keep."""
 
 from __future__ import annotations
 

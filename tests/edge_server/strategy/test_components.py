@@ -1,4 +1,4 @@
-"""From names and options to pieces: what is wrong is said in the user's words."""
+"""From names and options to components: what is wrong is said in the user's words."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_where_nothing_is_near_all_are_listed():
 
 
 def test_an_unknown_option_is_named_with_the_nearest_known_one():
-    piece = Component(name="sgd", options={"learning_rat": 0.1})
+    component = Component(name="sgd", options={"learning_rat": 0.1})
     with pytest.raises(ConfigError) as refused:
-        make_strategy(StrategySpec(server_optimizer=piece), RATIOS)
+        make_strategy(StrategySpec(server_optimizer=component), RATIOS)
     said = "server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)"
     assert str(refused.value) == said
 
@@ -56,7 +56,7 @@ def test_an_option_of_a_piece_that_has_none_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("concept", "piece"),
+    ("concept", "component"),
     [
         ("server_optimizer", Component(name="sgd", options={"learning_rate": 0.0})),
         ("server_optimizer", Component(name="sgd", options={"learning_rate": -1.0})),
@@ -64,13 +64,13 @@ def test_an_option_of_a_piece_that_has_none_is_refused():
         ("pruner", Component(name="attention", options={"first_round": "never"})),
     ],
 )
-def test_an_option_with_an_impossible_value_is_refused(concept, piece):
-    with pytest.raises(ConfigError, match=f"'{piece.name}'"):
-        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+def test_an_option_with_an_impossible_value_is_refused(concept, component):
+    with pytest.raises(ConfigError, match=f"'{component.name}'"):
+        make_strategy(StrategySpec(**{concept: component}), RATIOS)
 
 
 @pytest.mark.parametrize(
-    ("concept", "piece"),
+    ("concept", "component"),
     [
         # The natural slip: the share is a schedule of its own, not an option of the selection.
         ("selection", Component(name="uniform", options={"fraction": 0.5})),
@@ -78,13 +78,13 @@ def test_an_option_with_an_impossible_value_is_refused(concept, piece):
         ("fraction", Component(name="constant", options={"value": "half"})),
     ],
 )
-def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, piece):
-    with pytest.raises(ConfigError, match=f"'{piece.name}'"):
-        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, component):
+    with pytest.raises(ConfigError, match=f"'{component.name}'"):
+        make_strategy(StrategySpec(**{concept: component}), RATIOS)
 
 
 @pytest.mark.parametrize(
-    ("concept", "piece", "said"),
+    ("concept", "component", "said"),
     [
         (
             "server_optimizer",
@@ -104,24 +104,24 @@ def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, piece):
         ),
     ],
 )
-def test_an_option_of_the_wrong_type_is_named_with_what_came(concept, piece, said):
+def test_an_option_of_the_wrong_type_is_named_with_what_came(concept, component, said):
     with pytest.raises(ConfigError) as refused:
-        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+        make_strategy(StrategySpec(**{concept: component}), RATIOS)
     assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(
-    ("concept", "piece"),
+    ("concept", "component"),
     [
         ("selection", Component(name="uniform", options={"fraction": None})),
         # Of the right type, and yet the tiers' ratios are said once, in [tiers].
         ("ratio", Component(name="by-tier", options={"ratios": (0.5, 0.0)})),
     ],
 )
-def test_what_the_run_itself_provides_is_no_option(concept, piece):
-    (option,) = piece.options
-    with pytest.raises(ConfigError, match=f"'{piece.name}' has no option '{option}'"):
-        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+def test_what_the_run_itself_provides_is_no_option(concept, component):
+    (option,) = component.options
+    with pytest.raises(ConfigError, match=f"'{component.name}' has no option '{option}'"):
+        make_strategy(StrategySpec(**{concept: component}), RATIOS)
 
 
 def test_a_whole_number_will_do_for_a_fraction():
@@ -165,6 +165,6 @@ def test_an_option_that_the_run_provides_is_refused_with_what_is_free():
     def factory(given: int, chosen: int = 1) -> tuple[int, int]:
         return given, chosen
 
-    piece = Component(name="x", options={"given": 5})
+    component = Component(name="x", options={"given": 5})
     with pytest.raises(ConfigError, match=r"thing 'x' has no option 'given' \(known: chosen\)"):
-        make_component("thing", {"x": factory}, piece, given=3)
+        make_component("thing", {"x": factory}, component, given=3)

@@ -1,6 +1,6 @@
-"""One contract for every piece of every concept: a new dict entry is under it without a word here.
+"""One contract for every component of every concept: a new dict entry is under it without a word here.
 
-A piece that cannot be made without options is listed in `OPTIONS`, and fails here until it is.
+A component that cannot be made without options is listed in `OPTIONS`, and fails here until it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONCEPTS = {
     "server_optimizer": SERVER_OPTIMIZERS,
 }
 OPTIONS: dict[str, dict[str, object]] = {}
-"""Options of the pieces that have no default for one of theirs."""
+"""Options of the components that have no default for one of theirs."""
 LOSSY_TRANSFORMS: frozenset[str] = frozenset()
 """Transforms whose purpose is to change an update (noise, clipping)."""
 STEPS_UNLIKE_THE_CHANGE: frozenset[str] = frozenset({"adam"})
@@ -50,13 +50,13 @@ AGGREGATION = [pair for pair in ALL if pair[0] in ("transforms", "weighting", "c
 SPECS = [SubModelSpec(), SubModelSpec(kept={"hidden": 4}), SubModelSpec(kept={"hidden": 2})]
 
 
-def piece(name: str) -> Component:
+def component(name: str) -> Component:
     return Component(name=name, options=OPTIONS.get(name, {}))
 
 
 def strategy_with(concept: str, name: str):
-    """The default strategy with one piece in its place."""
-    one = piece(name)
+    """The default strategy with one component in its place."""
+    one = component(name)
     spec = StrategySpec(**{concept: (one,) if concept == "transforms" else one})
     return make_strategy(spec, RATIOS)
 
@@ -115,7 +115,7 @@ def test_the_order_of_clients_is_irrelevant(concept, name):
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
 def test_equal_updates_give_that_update(concept, name):
     if name in LOSSY_TRANSFORMS or name in STEPS_UNLIKE_THE_CHANGE:
-        pytest.skip("this piece is there to give something else")
+        pytest.skip("this component is there to give something else")
     delta, before = arrays(7), state()
     sent = [update(f"c{k}", delta, examples=k + 1) for k in range(5)]
     after = close(strategy_with(concept, name), before, sent, MAP)
@@ -125,7 +125,7 @@ def test_equal_updates_give_that_update(concept, name):
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
 def test_no_change_gives_no_change(concept, name):
     if name in LOSSY_TRANSFORMS:
-        pytest.skip("this piece is there to give something else")
+        pytest.skip("this component is there to give something else")
     nothing = {n: np.zeros_like(a) for n, a in arrays(0).items()}
     before = state()
     sent = [update(f"c{k}", nothing, spec=SPECS[k]) for k in range(3)]
@@ -135,7 +135,7 @@ def test_no_change_gives_no_change(concept, name):
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
 def test_what_nobody_holds_does_not_change(concept, name):
     if name in LOSSY_TRANSFORMS:
-        pytest.skip("this piece is there to give something else")
+        pytest.skip("this component is there to give something else")
     before, small = state(), SubModelSpec(kept={"hidden": 2})
     after = close(strategy_with(concept, name), before, [update("a", arrays(1), spec=small)], MAP)
     assert (after.params["hidden.weight"][2:] == before.params["hidden.weight"][2:]).all()
@@ -144,7 +144,7 @@ def test_what_nobody_holds_does_not_change(concept, name):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_schedule_gives_a_finite_number_for_every_round(name):
-    schedule = make_component("schedule", SCHEDULES, piece(name))
+    schedule = make_component("schedule", SCHEDULES, component(name))
     values = [schedule(number) for number in range(1, 200)]
     assert np.isfinite(values).all()
     assert min(values) > 0
@@ -155,7 +155,7 @@ def test_a_schedule_gives_a_finite_number_for_every_round(name):
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_a_selection_chooses_known_devices_once_and_repeatably(name, share):
     fraction = Component(name="constant", options={"value": share})
-    strategy = make_strategy(StrategySpec(selection=piece(name), fraction=fraction), RATIOS)
+    strategy = make_strategy(StrategySpec(selection=component(name), fraction=fraction), RATIOS)
     chosen = list(plan(strategy, state(), CLIENTS, NETWORK, random()).assignments)
     # max(1, ceil(share * 6)): 1, 2, 3 and 6 devices.
     assert len(chosen) == {0.01: 1, 0.3: 2, 0.5: 3, 1.0: 6}[share]
@@ -166,13 +166,13 @@ def test_a_selection_chooses_known_devices_once_and_repeatably(name, share):
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_a_selection_is_at_ease_with_one_device(name):
-    strategy = make_strategy(StrategySpec(selection=piece(name)), RATIOS)
+    strategy = make_strategy(StrategySpec(selection=component(name)), RATIOS)
     assert list(plan(strategy, state(), CLIENTS[:1], NETWORK, random()).assignments) == ["c0"]
 
 
 @pytest.mark.parametrize("name", RATIO_POLICIES)
 def test_a_ratio_policy_gives_every_device_a_ratio_below_one(name):
-    policy = make_component("ratio policy", RATIO_POLICIES, piece(name), ratios=RATIOS)
+    policy = make_component("ratio policy", RATIO_POLICIES, component(name), ratios=RATIOS)
     ratios = policy.act(None, CLIENTS, 1, random())
     assert ratios.keys() == {client.name for client in CLIENTS}
     assert all(0 <= ratio < 1 for ratio in ratios.values())
@@ -181,8 +181,8 @@ def test_a_ratio_policy_gives_every_device_a_ratio_below_one(name):
 @pytest.mark.parametrize("name", RATIO_POLICIES)
 def test_without_pruning_every_device_gets_the_full_model(name):
     if name in PRUNES_BEYOND_THE_TIER:
-        pytest.skip("this piece is there to prune more than the tier needs")
-    strategy = make_strategy(StrategySpec(ratio=piece(name)), (0.0,))
+        pytest.skip("this component is there to prune more than the tier needs")
+    strategy = make_strategy(StrategySpec(ratio=component(name)), (0.0,))
     assignments = plan(strategy, state(), CLIENTS, NETWORK, random()).assignments
     assert all(one.cut.spec == SubModelSpec() for one in assignments.values())
 
@@ -190,14 +190,14 @@ def test_without_pruning_every_device_gets_the_full_model(name):
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("name", PRUNERS)
 def test_ratio_zero_is_the_full_model(name, ordered):
-    pruner = make_component("pruner", PRUNERS, piece(name))
+    pruner = make_component("pruner", PRUNERS, component(name))
     assert pruner.cut({"hidden": 0.0}, MAP, Evidence(ordered=ordered)).spec == SubModelSpec()
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("name", PRUNERS)
 def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
-    pruner = make_component("pruner", PRUNERS, piece(name))
+    pruner = make_component("pruner", PRUNERS, component(name))
     ratios = [0.0, 0.1, 0.3, 0.5, 0.7, 0.99]
     kept = [
         set(pruner.cut({"hidden": ratio}, MAP, Evidence(ordered=ordered)).spec.indices("hidden", CHANNELS))
@@ -210,7 +210,7 @@ def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
 @pytest.mark.parametrize("name", WEIGHTINGS)
 @pytest.mark.parametrize("examples", [(10, 20, 30), (0, 0, 5), (0, 0, 0), (1,)])
 def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
-    weighting = make_component("weighting", WEIGHTINGS, piece(name))
+    weighting = make_component("weighting", WEIGHTINGS, component(name))
     sent = [to_global(update(f"c{k}", arrays(k), examples=n), MAP) for k, n in enumerate(examples)]
     weights = weighting.weigh(None, sent)
     assert weights.shape == (len(examples),)
@@ -220,7 +220,7 @@ def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
 
 @pytest.mark.parametrize("name", COMBINERS)
 def test_a_combined_change_lies_between_those_of_the_clients(name):
-    combiner = make_component("combiner", COMBINERS, piece(name))
+    combiner = make_component("combiner", COMBINERS, component(name))
     sent = [to_global(update(f"c{k}", arrays(k)), MAP) for k in range(5)]
     change = combiner(sent, np.full(5, 0.2))
     for n, array in change.items():
@@ -231,7 +231,7 @@ def test_a_combined_change_lies_between_those_of_the_clients(name):
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_transform_keeps_names_and_shapes(name):
-    transform = make_component("transform", TRANSFORMS, piece(name))
+    transform = make_component("transform", TRANSFORMS, component(name))
     sent = to_global(update("a", arrays(1), spec=SPECS[2]), MAP)
     changed = transform(sent, TransformContext(arrays(0), MAP))
     assert {n: a.shape for n, a in changed.delta.items()} == {n: a.shape for n, a in sent.delta.items()}
@@ -240,7 +240,7 @@ def test_a_transform_keeps_names_and_shapes(name):
 
 @pytest.mark.parametrize("name", SERVER_OPTIMIZERS)
 def test_a_server_optimizer_steps_against_the_gradient(name):
-    optimizer = make_component("server optimizer", SERVER_OPTIMIZERS, piece(name))
+    optimizer = make_component("server optimizer", SERVER_OPTIMIZERS, component(name))
     params, gradient = arrays(0), {n: np.ones_like(a) for n, a in arrays(0).items()}
     after, _ = optimizer.step({}, params, gradient)
     assert all((after[n] < params[n]).all() for n in params)

@@ -65,8 +65,8 @@ def test_a_spec_that_names_every_channel_is_the_full_model():
 
 
 def test_recovery_changes_nothing_where_every_client_holds_the_full_model():
-    pieces = (Component(name="attention-matching"), Component(name="fill-with-global"))
-    filled = make_strategy(StrategySpec(transforms=pieces), RATIOS)
+    components = (Component(name="attention-matching"), Component(name="fill-with-global"))
+    filled = make_strategy(StrategySpec(transforms=components), RATIOS)
     sent = [update("a", arrays(1), examples=3), update("b", arrays(2), examples=4)]
     one, other = close(FEDAVG, state(), sent, MAP), close(filled, state(), sent, MAP)
     assert all((one.params[n] == other.params[n]).all() for n in one.params)

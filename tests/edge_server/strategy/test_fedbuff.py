@@ -24,8 +24,8 @@ def late(client: str, value: float, staleness: int | None):
 
 
 def change(*sent, **options) -> float:
-    piece = Component(name="discount-staleness", options=options)
-    spec = StrategySpec(transforms=(piece,), weighting=Component(name="equal"))
+    component = Component(name="discount-staleness", options=options)
+    spec = StrategySpec(transforms=(component,), weighting=Component(name="equal"))
     after = close(make_strategy(spec, RATIOS), replace(state(), params=ZERO), sent, MAP).params
     return float(after["out.bias"][0])
 

@@ -21,8 +21,8 @@ WITHOUT_BIAS = ChannelMap(
 
 
 def strategy(**options: float):
-    piece = Component(name="header", options=options or {"learning_rate": 1.0})
-    return make_strategy(StrategySpec(groups=(piece,)), RATIOS)
+    component = Component(name="header", options=options or {"learning_rate": 1.0})
+    return make_strategy(StrategySpec(groups=(component,)), RATIOS)
 
 
 def zero_header(channel_map: ChannelMap = MAP) -> State:
@@ -122,8 +122,8 @@ def test_without_prototypes_the_averaged_header_stands() -> None:
 
 def test_where_attention_moved_channels_the_averaged_header_is_the_start() -> None:
     transforms = (Component(name="attention-matching"),)
-    piece = Component(name="header", options={"learning_rate": 1e-9})
-    with_header = make_strategy(StrategySpec(groups=(piece,), transforms=transforms), RATIOS)
+    component = Component(name="header", options={"learning_rate": 1e-9})
+    with_header = make_strategy(StrategySpec(groups=(component,), transforms=transforms), RATIOS)
     plain = make_strategy(StrategySpec(transforms=transforms), RATIOS)
     # Channel 4 is attended to most, so the model is turned round: the old header would meet other channels.
     attention = {"hidden": np.float32([0.1, 0.2, 0.3, 0.4, 0.5])}

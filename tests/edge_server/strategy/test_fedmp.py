@@ -191,9 +191,9 @@ def test_what_was_learned_survives_a_checkpoint(tmp_path):
 @pytest.mark.parametrize("option", ["most=1.0", "discount=1.0", "threshold=0.0", "gap=0.0"])
 def test_impossible_options_are_refused(option):
     name, _, value = option.partition("=")
-    piece = Component(name="bandit", options={name: float(value)})
+    component = Component(name="bandit", options={name: float(value)})
     with pytest.raises(ConfigError, match=name):
-        make_strategy(StrategySpec(ratio=piece), RATIOS)
+        make_strategy(StrategySpec(ratio=component), RATIOS)
 
 
 # --- R2SP ---

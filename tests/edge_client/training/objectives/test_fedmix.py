@@ -28,8 +28,10 @@ def digits(count: int = 40) -> LabelledData:
 
 
 def plan(mixing: float | None, *, means: int = 1, seed: int = 3) -> TrainingPlan:
-    pieces = () if mixing is None else (Component(name="mix", options={"mixing": mixing, "means": means}),)
-    return TrainingPlan(objectives=pieces, learning_rate=0.1, batch_size=16, seed=seed)
+    components = (
+        () if mixing is None else (Component(name="mix", options={"mixing": mixing, "means": means}),)
+    )
+    return TrainingPlan(objectives=components, learning_rate=0.1, batch_size=16, seed=seed)
 
 
 def pool(image: object, label: object) -> dict[str, dict[str, np.ndarray]]:

@@ -94,9 +94,11 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
 
-def trained(*pieces: Component, **received: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def trained(*components: Component, **received: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     module = net()
-    plan = TrainingPlan(momentum=0.5, weight_decay=0.01, local_epochs=2, participants=3, objectives=pieces)
+    plan = TrainingPlan(
+        momentum=0.5, weight_decay=0.01, local_epochs=2, participants=3, objectives=components
+    )
     train(module, DIGITS, plan, received=received)
     return arrays_of(module)
 

@@ -29,8 +29,8 @@ def digits(count: int = 20) -> LabelledData:
 
 
 def plan(name: str, **more) -> TrainingPlan:
-    piece = Component(name=name, options=OPTIONS.get(name, {}))
-    return TrainingPlan(objectives=(piece,), batch_size=8, seed=3, participants=4, **more)
+    component = Component(name=name, options=OPTIONS.get(name, {}))
+    return TrainingPlan(objectives=(component,), batch_size=8, seed=3, participants=4, **more)
 
 
 def trained(

@@ -186,7 +186,7 @@ def test_without_examples_there_are_no_scores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("piece", "message"),
+    ("component", "message"),
     [
         (Component(name="atentive"), "did you mean 'attentive'"),
         (Component(name="attentive"), "needs the option 'layers'"),
@@ -196,9 +196,9 @@ def test_without_examples_there_are_no_scores() -> None:
         ),
     ],
 )
-def test_wrong_objectives_say_what_is_wrong(piece: Component, message: str) -> None:
+def test_wrong_objectives_say_what_is_wrong(component: Component, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_objectives((piece,))
+        build_objectives((component,))
 
 
 def test_two_objectives_must_not_send_one_group() -> None:
@@ -304,9 +304,9 @@ def test_the_reported_loss_is_the_plain_one() -> None:
     # A rate of nearly nothing: the network stays, and so must the loss, whatever mu is.
     losses = [
         train(
-            TinyNet(), digits(), TrainingPlan(learning_rate=1e-12, local_epochs=2, objectives=pieces)
+            TinyNet(), digits(), TrainingPlan(learning_rate=1e-12, local_epochs=2, objectives=components)
         ).metrics.train_loss
-        for pieces in ((), (prox(mu=1e6),))
+        for components in ((), (prox(mu=1e6),))
     ]
     assert losses[0] == pytest.approx(losses[1])
 
@@ -329,8 +329,8 @@ def test_prox_trains_a_compact_sub_model() -> None:
 
 def test_prox_goes_together_with_attentive_training() -> None:
     module = TinyNet()
-    for pieces in ((ATTENTIVE, prox()), (prox(), ATTENTIVE)):
-        result = train(module, digits(), TrainingPlan(objectives=pieces))
+    for components in ((ATTENTIVE, prox()), (prox(), ATTENTIVE)):
+        result = train(module, digits(), TrainingPlan(objectives=components))
         assert list(result.groups) == ["attention"]
         assert hooks(module) == 0
 

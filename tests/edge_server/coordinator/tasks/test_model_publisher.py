@@ -166,7 +166,7 @@ def test_tiers_share_layers_and_what_nobody_lacks_is_not_published(tmp_path: Pat
     ['["zstd"]', '["int8", "zstd"]', '["delta"]', '["delta", "zstd"]', '["delta", "fp16", "zstd"]', SMALL],
 )
 def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path: Path, downlink: str) -> None:
-    desk, codecs = bench(tmp_path, downlink), make_downlink(pieces(downlink))
+    desk, codecs = bench(tmp_path, downlink), make_downlink(components(downlink))
     before: dict[str, np.ndarray] = {}
     for number in (1, 2, 3):
         tasks, params = desk.tasks(number, number), desk.coordinator.model.state.params
@@ -188,7 +188,7 @@ def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path:
         moved(desk, number)
 
 
-def pieces(downlink: str) -> list[Component]:
+def components(downlink: str) -> list[Component]:
     return [Component.model_validate(one) for one in tomllib.loads(f"named={downlink}")["named"]]
 
 
@@ -331,5 +331,5 @@ def test_codecs_of_models_may_be_named_in_their_order_only() -> None:
     with pytest.raises(ConfigError, match="every is a whole number from 2 to 50, not 1"):
         make_downlink([Component(name="delta", options={"every": 1})])
     # Whole models are in 127 levels, however few their changes have.
-    assert make_downlink(pieces(SMALL)).whole == Int8()
+    assert make_downlink(components(SMALL)).whole == Int8()
     assert make_downlink([Component(name="int8", options={"levels": 7})]).whole == Int8(7)

@@ -1,4 +1,4 @@
-"""The firewall on what comes beside the model: only what the strategy knows of, as bounded as the model."""
+"""The firewall on what comes with the model: only what the strategy knows of, as bounded as the model."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_server.cli.main import main
-from edge_server.config.checks.pieces import problems
+from edge_server.config.checks.combinations import problems
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.config.overrides import merge_tables

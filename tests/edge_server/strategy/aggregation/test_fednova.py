@@ -109,9 +109,9 @@ def test_running_statistics_are_means_and_stay():
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])
 def test_an_impossible_momentum_is_refused(momentum):
-    piece = Component(name="normalise-steps", options={"momentum": momentum})
+    component = Component(name="normalise-steps", options={"momentum": momentum})
     with pytest.raises(ConfigError, match="momentum must be at least 0 and below 1"):
-        make_strategy(StrategySpec(transforms=(piece,)), RATIOS)
+        make_strategy(StrategySpec(transforms=(component,)), RATIOS)
 
 
 def test_the_recipe_is_fedavg_with_normalised_steps():

@@ -67,16 +67,16 @@ def test_a_piece_that_cannot_be_accounted_is_refused_with_its_remedy(recipe, wor
     [
         (
             "scaffold",
-            "objectives: 'scaffold' sends control beside the model, which gets no noise: leave it out",
+            "objectives: 'scaffold' sends control with the model, which gets no noise: leave it out",
         ),
         ("scaffold", "groups: 'control' makes more of updates than their noisy sum: leave it out"),
         ("fednova", "transforms: 'normalise-steps' makes more of updates than their noisy sum: leave it out"),
         ("igfl-c", "groups: 'last-step' makes more of updates than their noisy sum"),
-        ("fedmix", "objectives: 'mix' sends mean-data beside the model"),
-        ("fedgh", "objectives: 'prototypes' sends prototypes beside the model"),
+        ("fedmix", "objectives: 'mix' sends mean-data with the model"),
+        ("fedgh", "objectives: 'prototypes' sends prototypes with the model"),
     ],
 )
-def test_what_travels_beside_the_model_is_refused(recipe, line):
+def test_groups_sent_with_the_model_is_refused(recipe, line):
     assert f"[strategy] {line}" in refused(recipe)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_server.cli.main import main
-from edge_server.config.checks.pieces import problems
+from edge_server.config.checks.combinations import problems
 from edge_server.config.config import Config
 from edge_server.config.load import check_config, load_config
 from edge_server.config.overrides import merge_tables
@@ -95,12 +95,12 @@ def test_what_only_a_pruner_may_ask_for_is_refused_as_an_objective():
 
 # --- the same twice ---
 @pytest.mark.parametrize(
-    ("recipe", "key", "piece"),
+    ("recipe", "key", "component"),
     [("attending", "transforms", "fill-with-global"), ("fedprox", "objectives", "prox")],
 )
-def test_a_piece_that_is_named_twice_is_refused(recipe, key, piece):
-    assert strategy(recipe, **{key: [piece, piece]})[0] == (
-        f"[strategy] {key}: '{piece}' is named 2 times: name it once"
+def test_a_piece_that_is_named_twice_is_refused(recipe, key, component):
+    assert strategy(recipe, **{key: [component, component]})[0] == (
+        f"[strategy] {key}: '{component}' is named 2 times: name it once"
     )
 
 

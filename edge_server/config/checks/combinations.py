@@ -54,12 +54,12 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
 def _twice(config: Config, strategy: Strategy) -> Iterator[str]:
     """Components that occur twice in a list."""
     spec = config.strategy
-    for key, pieces in (
+    for key, components in (
         ("objectives", spec.objectives),
         ("groups", spec.groups),
         ("transforms", spec.transforms),
     ):
-        for name, count in Counter(piece.name for piece in pieces).items():
+        for name, count in Counter(component.name for component in components).items():
             if count > 1:
                 yield f"[strategy] {key}: '{name}' is named {count} times: name it once"
 
@@ -67,11 +67,11 @@ def _twice(config: Config, strategy: Strategy) -> Iterator[str]:
 def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[str]:
     """Objectives that change gradients but assume a certain local optimizer."""
     chosen = config.training.optimizer
-    for piece, objective in objectives_of(config):
+    for component, objective in objectives_of(config):
         if objective.optimizers and chosen not in objective.optimizers:
             fitting = sorted(objective.optimizers)
             yield (
-                f"[training] optimizer: objective '{piece.name}' is made for {' and '.join(fitting)}, "
+                f"[training] optimizer: objective '{component.name}' is made for {' and '.join(fitting)}, "
                 f"not '{chosen}': set optimizer = \"{fitting[0]}\" or leave the objective out"
             )
 
@@ -79,25 +79,25 @@ def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[str]:
 def _step_counts(config: Config, strategy: Strategy) -> Iterator[str]:
     """How often a gradient counts in a round is known only for SGD with a stated momentum."""
     training = config.training
-    for piece in config.strategy.transforms:
-        if piece.name not in COUNTS_STEPS:
+    for component in config.strategy.transforms:
+        if component.name not in COUNTS_STEPS:
             continue
         if training.optimizer != "sgd":
             yield (
-                f"[training] optimizer: transform '{piece.name}' counts steps of sgd, not of "
+                f"[training] optimizer: transform '{component.name}' counts steps of sgd, not of "
                 f"'{training.optimizer}': set optimizer = \"sgd\" or leave the transform out"
             )
-        elif piece.options.get("momentum", 0.0) != training.momentum:
+        elif component.options.get("momentum", 0.0) != training.momentum:
             yield (
-                f"[strategy] transforms: '{piece.name}' counts steps with momentum "
-                f"{piece.options.get('momentum', 0.0)}, but [training] momentum is {training.momentum}: "
-                f'write {{ name = "{piece.name}", momentum = {training.momentum} }}'
+                f"[strategy] transforms: '{component.name}' counts steps with momentum "
+                f"{component.options.get('momentum', 0.0)}, but [training] momentum is {training.momentum}: "
+                f'write {{ name = "{component.name}", momentum = {training.momentum} }}'
             )
 
 
 def _transform_order(config: Config, strategy: Strategy) -> Iterator[str]:
     """Transforms after a move of channels, when an update is no longer only a step."""
-    names = [piece.name for piece in config.strategy.transforms]
+    names = [component.name for component in config.strategy.transforms]
     for index, name in enumerate(names):
         moved = [earlier for earlier in names[:index] if earlier in MOVES_CHANNELS]
         if name in SCALES and moved:
@@ -128,7 +128,10 @@ def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
 
 def _unmatched_channels(config: Config, strategy: Strategy) -> Iterator[str]:
     """Channels ranked on devices but not moved on the server: later rounds would prune the wrong ones."""
-    pruner, transforms = config.strategy.pruner.name, {piece.name for piece in config.strategy.transforms}
+    pruner, transforms = (
+        config.strategy.pruner.name,
+        {component.name for component in config.strategy.transforms},
+    )
     if pruner in RANKS_CHANNELS and not transforms & MOVES_CHANNELS:
         yield (
             f"[strategy] pruner: '{pruner}' lets devices rank channels and then cuts the last ones, but no "
