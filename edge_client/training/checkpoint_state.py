@@ -15,9 +15,12 @@ from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.optimizers import Optimizer
 
 
-def state_of(module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective]) -> dict[str, Any]:
-    """The state after the epochs so far; on the CPU, arrays share the tensors' memory."""
+def state_of(
+    module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective], **figures: Any
+) -> dict[str, Any]:
+    """The state after the epochs so far, with `figures`; on the CPU, arrays share the tensors' memory."""
     return {
+        **figures,
         "module": {name: plain(tensor) for name, tensor in _tensors(module).items()},
         "optimizer": plain(optimizer.state),
         "objectives": [plain(objective.state()) for objective in objectives],

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -108,7 +107,7 @@ def train(
             steps += taken
             if checkpoint is not None:
                 so_far = {"losses": losses, "steps": steps, "seconds": time.perf_counter() - start}
-                checkpoint.save(partial(_so_far, so_far, module, optimizer, objectives))
+                checkpoint.save(partial(state_of, module, optimizer, objectives, **so_far))
             if on_epoch is not None:
                 on_epoch(EpochReport(epoch, plan.local_epochs, loss))
         if plan.local_epochs == 0 and objectives:
@@ -145,15 +144,6 @@ def _resumed(
         checkpoint.drop()
         raise
     return list(saved["losses"]), saved["steps"], saved["seconds"]
-
-
-def _so_far(
-    figures: Mapping[str, Any],
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
-) -> dict[str, Any]:
-    return {**figures, **state_of(module, optimizer, objectives)}
 
 
 @contextlib.contextmanager

@@ -179,11 +179,17 @@ def _ask(receiving: Receiving, now: float) -> Step:
         wanted = _bits(receiving.ref.chunks) & ~receiving.have & ~asked
         if not wanted:
             break
-        first = _lowest(wanted)
-        count = min(_lowest(~(wanted >> first)), room)
+        first, length = first_run(wanted)
+        count = min(length, room)
         asked |= _bits(count) << first
         commands.append(Ask(receiving.ref, first, count))
     return replace(receiving, asked=asked), commands
+
+
+def first_run(bitmap: int) -> tuple[int, int]:
+    """The first run of set bits: its lowest bit and its length."""
+    first = _lowest(bitmap)
+    return first, _lowest(~(bitmap >> first))
 
 
 def _bits(count: int) -> int:

@@ -309,7 +309,6 @@ class _ErrorLogger(logging.Logger):
         self._report = report
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Pass the message on."""
         self._report(record.getMessage())
 
 

@@ -65,7 +65,6 @@ class Batches(CalibrationDataReader):  # type: ignore[misc]
         self._batches = iter([{name: inputs[start : start + CALIBRATION_BATCH]} for start in starts])
 
     def get_next(self) -> dict[str, Any] | None:
-        """The next batch."""
         return next(self._batches, None)
 
 

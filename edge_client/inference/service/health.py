@@ -52,26 +52,9 @@ class Health(Frozen):
         answered = self.requests - self.errors
         return self.busy_ms / answered if answered > 0 else None
 
-    def started(self) -> Health:
-        """Count a start."""
-        return self.model_copy(update={"starts": self.starts + 1})
-
-    def ended(self) -> Health:
-        """Count an end."""
-        return self.model_copy(update={"ends": self.ends + 1})
-
-    def refused(self) -> Health:
-        """Count a model that could not be served."""
-        return self.model_copy(update={"refusals": self.refusals + 1})
-
-    def answered(self, milliseconds: float) -> Health:
-        """Count an answered request."""
-        more = {"requests": self.requests + 1, "busy_ms": self.busy_ms + milliseconds}
-        return self.model_copy(update=more)
-
-    def failed(self) -> Health:
-        """Count a valid request without an answer."""
-        return self.model_copy(update={"requests": self.requests + 1, "errors": self.errors + 1})
+    def add(self, **counts: float) -> Health:
+        """Add to the fields of these names."""
+        return self.model_copy(update={name: getattr(self, name) + more for name, more in counts.items()})
 
 
 def read_health(folder: Path, digest: str) -> Health:

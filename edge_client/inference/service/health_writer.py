@@ -6,7 +6,6 @@ A start is written before the model is loaded, so that a model which crashes the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +21,8 @@ class _Note:
     health: Health
     new: bool = True
 
-    def change(self, to: Health) -> None:
-        self.health, self.new = to, True
+    def add(self, **counts: float) -> None:
+        self.health, self.new = self.health.add(**counts), True
 
     def save(self) -> None:
         if self.new:
@@ -45,7 +44,7 @@ class HealthWriter:
         if now is None or (self._serving is not None and self._serving.health.digest == now.model.digest):
             return
         health = read_health(now.folder, now.model.digest)
-        self._loading = _Note(now.folder, health.started())
+        self._loading = _Note(now.folder, health.add(starts=1))
         self._loading.save()
 
     def loaded(self) -> None:
@@ -59,17 +58,17 @@ class HealthWriter:
     def load_failed(self) -> None:
         """Count a refusal; the previous model stays in service."""
         if self._loading is not None:
-            self._loading.change(self._loading.health.refused().ended())
+            self._loading.add(refusals=1, ends=1)
             self._loading.save()
             self._loading = None
 
     def answered(self, seconds: float) -> None:
         """Count an answered request."""
-        self._count(lambda health: health.answered(seconds * 1e3))
+        self._count(requests=1, busy_ms=seconds * 1e3)
 
     def failed(self) -> None:
         """Count a valid request without an answer."""
-        self._count(Health.failed)
+        self._count(requests=1, errors=1)
 
     def save(self) -> None:
         """Write new counts; call about once a second."""
@@ -83,12 +82,12 @@ class HealthWriter:
             self._end()
             self._serving = None
 
-    def _count(self, change: Callable[[Health], Health]) -> None:
+    def _count(self, **counts: float) -> None:
         with self._lock:
             if self._serving is not None:
-                self._serving.change(change(self._serving.health))
+                self._serving.add(**counts)
 
     def _end(self) -> None:
         if self._serving is not None:
-            self._serving.change(self._serving.health.ended())
+            self._serving.add(ends=1)
             self._serving.save()

@@ -52,7 +52,6 @@ class PredictionServer(ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The listening port."""
         return int(self.server_address[1])
 
     def close(self) -> None:
@@ -80,7 +79,6 @@ class PredictionServer(ThreadingTCPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)

@@ -22,11 +22,9 @@ class RequestChannel(Protocol):
 
     def open(self) -> None:
         """Start."""
-        ...
 
     def close(self) -> None:
         """Stop after the running requests."""
-        ...
 
 
 class PredictionService:

@@ -31,11 +31,9 @@ class Source(Protocol):
 
     def stamp(self) -> Stamp:
         """A value that changes when there may be another model."""
-        ...
 
     def load(self) -> Model:
         """Load the current model; raises `ConfigError` if it cannot be served."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,6 @@ class FileSource:
         return _stamp(self.path), _stamp(manifest_path(self.path))
 
     def load(self) -> Model:
-        """Load the file."""
         data = _read(self.path)
         loaded = load_model(self.path, threads=self.threads, trust=self.trust, data=data)
         origin = loaded.provenance
@@ -75,7 +72,6 @@ class SlotSource:
         return tuple(_stamp(self.slots.folder / name) for name in names)
 
     def load(self) -> Model:
-        """Load the model in the slot in use."""
         served = self.slots.current()
         data = None if served is None else served.read()
         if served is None or data is None:

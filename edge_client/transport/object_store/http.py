@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.chunk_transfer import first_run
 from schemas.errors import ConfigError, EdgeError
 from schemas.messages.object_store import DIGEST_HEADER, shown
 from schemas.tensors.chunks import BlobRef
@@ -77,20 +78,12 @@ class HttpClient:
         parts = urlsplit(url)
         if parts.hostname is None or parts.scheme not in ("http", "https"):
             raise RequestRefused(400, shown(url))
-        if parts.scheme == "https":
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname,
-                parts.port,
-                timeout=self._timeout_s,
-                context=self._context,
-                blocksize=BLOCK_BYTES,
-            )
-        elif self._only_tls:
+        if parts.scheme == "http" and self._only_tls:
             raise RequestRefused(426, f"{shown(url)}: only https is used together with a broker with TLS")
-        else:
-            connection = http.client.HTTPConnection(
-                parts.hostname, parts.port, timeout=self._timeout_s, blocksize=BLOCK_BYTES
-            )
+        connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+        if parts.scheme == "https":
+            connect = partial(http.client.HTTPSConnection, context=self._context)
+        connection = connect(parts.hostname, parts.port, timeout=self._timeout_s, blocksize=BLOCK_BYTES)
         try:
             connection.request(method, f"{parts.path}?{parts.query}", body=body, headers=headers or {})
             yield connection.getresponse()
@@ -175,7 +168,7 @@ def _persist(
 
 def _chunks(web: HttpClient, url: str, ref: BlobRef, have: int, store: BlobStore) -> Iterator[int]:
     """Download the first run of missing chunks; yields the number of each written chunk."""
-    first, count = _missing(have, ref.chunks)
+    first, count = first_run(~have & ((1 << ref.chunks) - 1))
     start = first * ref.chunk_bytes
     stop = min((first + count) * ref.chunk_bytes, ref.size)
     headers = {"Range": f"bytes={start}-{stop - 1}"} if stop - start < ref.size else {}
@@ -194,14 +187,6 @@ def _chunks(web: HttpClient, url: str, ref: BlobRef, have: int, store: BlobStore
         for index in range(first, first + count):
             store.write_chunk(ref, index, _exactly(answer, ref.chunk_size(index)))
             yield index
-
-
-def _missing(have: int, chunks: int) -> tuple[int, int]:
-    """The first run of missing chunks: its first number and its length."""
-    missing = ~have & ((1 << chunks) - 1)
-    first = (missing & -missing).bit_length() - 1
-    after = ~(missing >> first)
-    return first, (after & -after).bit_length() - 1
 
 
 def _exactly(answer: http.client.HTTPResponse, count: int) -> bytes:

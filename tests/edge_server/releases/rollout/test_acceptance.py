@@ -112,7 +112,7 @@ def test_what_serving_it_says_against_a_model(before, after, cause) -> None:
 
 
 def test_health_is_counted_and_read_back(tmp_path) -> None:
-    health = Health(digest=NEW).started().answered(2.0).answered(4.0).failed().ended()
+    health = Health(digest=NEW).add(starts=1, ends=1, requests=3, errors=1, busy_ms=6.0)
     assert (health.requests, health.errors, health.mean_ms, health.crashes) == (3, 1, 3.0, 0)
     write_health(tmp_path, health)
     assert read_health(tmp_path, NEW) == health
