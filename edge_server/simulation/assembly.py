@@ -29,10 +29,7 @@ def checked_initial_model(
 def assemble_simulated(
     config: Config, folder: RunFolder, resumed: ResumedRun | None, first: InitialModel | None, *, resume: bool
 ) -> Coordinator:
-    """The coordinator, resumed at the last closed round if there is one.
-
-    A run that is resumed before its first round was closed starts from the initial model that it recorded.
-    """
+    """The coordinator, at the last closed round if any; without one it starts from the recorded model."""
     if resume and resumed is None:
         first = find_initial_model(config, _registries(folder.path), folder)
     return assemble(

@@ -25,8 +25,11 @@ REACHABLE_S = 10.0
 def _local(settings: SimulationSettings) -> Begin:
     from edge_server.simulation.local_engine import LocalEngine, warm_up
 
-    if settings.device == "cuda" and not _has_cuda():
-        raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
+    if settings.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
     warm_up()
     return lambda setup: LocalEngine(setup, workers=settings.workers or _cores())
 
@@ -74,12 +77,6 @@ ENGINES: dict[str, Callable[[SimulationSettings], Begin]] = {"local": _local, "r
 def prepare_engine(settings: SimulationSettings) -> Begin:
     """A function that starts the engine. `ConfigError` if it cannot run; its processes start early."""
     return ENGINES[settings.engine](settings)
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
 
 
 def _cores() -> int:

@@ -14,8 +14,8 @@ from schemas.errors import ConfigError
 def as_simulated(config: Config) -> Config:
     """The configuration with the defaults of a simulation.
 
-    Devices export no models, and without data and shapes the shipped digits are used. Devices and server
-    share one source; in the result `data.source` names its test part, which the server uses.
+    Devices export no models, and the default data are the shipped digits. `data.source` of the result names
+    the test part of the source, which the server uses.
     """
     update: dict[str, Settings] = {}
     if not {"deliver", "deliver_every"} & config.federation.model_fields_set:

@@ -28,7 +28,7 @@ class VirtualDevice:
 def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
     """The devices of a federation; `ConfigError` if the data cannot be partitioned as configured.
 
-    Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers), so that the first devices are a mix.
+    Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers).
     """
     count, tiers = config.clients.num_clients, len(config.tiers.ratios)
     shares = _shares(config, labels)

@@ -29,7 +29,7 @@ from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation.client_work import WorkSetup, private_state
 from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
-from edge_server.simulation.remote_work import Done, Files, read_bytes, work
+from edge_server.simulation.remote_work import Files, RemoteOutcome, read_bytes, work
 from edge_server.simulation.shared_data import SharedData
 from schemas.errors import ConfigError
 from schemas.messages import decode_task
@@ -172,7 +172,7 @@ class RayEngine(Engine[RayJob]):
 
     def _outcome(self, job: ClientJob, task: Reference) -> Outcome:
         try:
-            done: Done = ray.get(task)
+            done: RemoteOutcome = ray.get(task)
         except RayError as error:
             raise EngineError(f"Ray could not do the work of {job.device}: {_last_line(error)}") from error
         self._write(done.files)

@@ -25,7 +25,7 @@ Files = Mapping[str, Bytes]
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class RemoteOutcome:
     """The outcome of a job, and the files that it has written."""
 
     outcome: Outcome
@@ -42,7 +42,7 @@ class TravellingWork:
         self._work = ClientWork(replace(setup, blobs=blobs, clients=clients))
         shutil.rmtree(self._root)
 
-    def do(self, job: ClientJob, brought: Files) -> Done:
+    def do(self, job: ClientJob, brought: Files) -> RemoteOutcome:
         """Write the files brought, do the job, read the new files, and remove all of them."""
         self._root.mkdir(mode=0o700)
         try:
@@ -51,7 +51,7 @@ class TravellingWork:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content.data)
             outcome = self._work.do(job)
-            return Done(outcome, self._written(brought))
+            return RemoteOutcome(outcome, self._written(brought))
         finally:
             shutil.rmtree(self._root, ignore_errors=True)
 
@@ -71,7 +71,7 @@ _bench: TravellingWork | None = None
 
 def work(
     setup: WorkSetup, parent: str | None, job: ClientJob, names: tuple[str, ...], *contents: Bytes
-) -> Done:
+) -> RemoteOutcome:
     """Do a job in this process, which its first job sets up."""
     global _bench
     if _bench is None:

@@ -33,10 +33,7 @@ MAY_DIFFER = (
 
 
 def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
-    """The run folder at `out`, new or with the run to resume.
-
-    Raises `ConfigError` if a run to resume is missing or has another configuration.
-    """
+    """The run folder at `out`; `ConfigError` if the run to resume is missing or configured otherwise."""
     folder = _reopen(out, config) if resume else RunFolder.create(out, config)
     write_provenance(folder.path)
     return folder
@@ -59,10 +56,7 @@ def _reopen(out: Path, config: Config) -> RunFolder:
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """An interrupted run at its last closed round, with the journal's records up to that round.
-
-    Later records are dropped, since their rounds are run again; undone rounds stay undone.
-    """
+    """A run at its last closed round, with the journal's records up to it: later rounds are run again."""
 
     boundary: Boundary
     examined: tuple[ExaminedUpdate, ...]

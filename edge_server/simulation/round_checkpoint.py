@@ -1,7 +1,6 @@
 """The state of a synchronous simulation between two rounds.
 
-Every round starts from such a boundary, not only a resumed one, so a run that is resumed from its checkpoint
-cannot differ from an uninterrupted one.
+Every round starts from such a boundary, so a resumed run cannot differ from an uninterrupted one.
 """
 
 from __future__ import annotations

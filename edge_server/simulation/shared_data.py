@@ -1,4 +1,4 @@
-"""The data of all virtual devices as files that every worker process maps and none copies."""
+"""The examples of all virtual devices in files that worker processes map without copying them."""
 
 from __future__ import annotations
 

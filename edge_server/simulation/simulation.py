@@ -196,7 +196,8 @@ class Simulation:
             case WorkEnded(device, attempt):
                 self._work_ended(self._devices[device], attempt)
             case LinkChanged(device):
-                self._link_changed(self._devices[device])
+                self._devices[device].update_link()
+                self._schedule_link_change(self._devices[device])
 
     # --- the devices ---
     def _uploaded(self, device: str, digest: str, transit: int) -> None:
@@ -213,10 +214,6 @@ class Simulation:
             self._reporter.show_if_due()
         if outcome is not None:
             device.finish_work(outcome)
-
-    def _link_changed(self, device: DeviceEdge) -> None:
-        device.update_link()
-        self._schedule_link_change(device)
 
     def _schedule_link_change(self, device: DeviceEdge) -> None:
         change = device.next_link_change()
@@ -301,7 +298,7 @@ class Simulation:
 
     # --- the coordinator ---
     def _plan(self, command: PlanRound) -> RoundPlanned:
-        # A buffered round has any number of plannings, and lasts from closing to closing.
+        # A buffered round has any number of plannings and begins when the previous one closes.
         if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
         self._forget_old_blobs()

@@ -33,8 +33,7 @@ def simulate(
 ) -> Summary:
     """Run a simulation to its end, or to Ctrl-C, and write its run folder at `out`.
 
-    `resume` continues after the last closed round of the run at `out`. `export` writes the tiers' ONNX files
-    at the end. Raises `ConfigError` for settings that cannot be simulated.
+    `resume` continues after the last closed round, `export` writes ONNX files. Raises `ConfigError`.
     """
     config = as_simulated(config)
     begin_engine = prepare_engine(config.simulation)

@@ -1,1 +1,1 @@
-"""Experiments: recipes compared on the same data, and the papers' tables and figures as such comparisons."""
+"""Experiments: recipes compared on the same data, among them the papers' tables and figures."""

@@ -1,10 +1,11 @@
-"""From an experiment to its cells: one checked federation file per row and column, one run per seed."""
+"""The cells of an experiment: one checked configuration per row and column, one run per seed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from edge_server.config.config import Config
@@ -22,12 +23,12 @@ from edge_server.simulation.experiments.experiment import (
 from schemas.errors import ConfigError, nearest
 
 IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}
-"""Papers send models as they are, and published results stay what they were."""
+"""The papers send uncompressed float32 models."""
 
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What is run: the scale of the experiment and, if stated, other seeds, some rows, `key=value` words."""
+    """The runs that the user selects: scale, seeds, the labels of some rows, `key=value` overrides."""
 
     scale: str = "full"
     seeds: tuple[int, ...] | None = None
@@ -37,7 +38,7 @@ class RunSelection:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row in one column: its federation file without a seed, its targets, what the paper has there."""
+    """One row in one column: its settings without a seed, its target accuracies, the paper's numbers."""
 
     row: str
     column: str
@@ -47,10 +48,7 @@ class Cell:
     notes: tuple[str, ...] = ()
 
     def config(self, seed: int = 0) -> Config:
-        """The federation file of one seed; raises `ConfigError` that names the cell.
-
-        Tables tell of the full model, so that tiers are tested at the end only.
-        """
+        """The configuration of one seed; `ConfigError` names the cell. Tiers are tested at the end only."""
         fixed = {"seed": seed, "deliver": "none", "evaluate-tiers-every": 1_000_000}
         seeded = merge_tables(self.table, {"federation": fixed})
         return check_config(seeded, f"row '{self.row}', column '{self.column}'")
@@ -58,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a comparison does: its cells in order, each for every seed, and what to say of the whole."""
+    """The cells of a comparison in order, the seeds of each, and notes on the whole."""
 
     experiment: Experiment
     scale: str
@@ -68,7 +66,7 @@ class Plan:
 
     @property
     def runs(self) -> list[Run]:
-        """Every cell and seed, seed by seed, so that an early end leaves the whole table once."""
+        """Every cell and seed, seed by seed, so that an interrupted comparison has the whole table once."""
         return [Run(cell, seed) for seed in self.seeds for cell in self.cells]
 
 
@@ -86,20 +84,22 @@ class Run:
 
 
 def slug(label: str) -> str:
-    """A label as part of a file name: lower case, other letters and digits joined by hyphens."""
+    """A label as part of a file name: lower case, with hyphens between letters, digits and dots."""
     return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-") or "x"
 
 
 def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
-    """Put every cell together and check it; raises `ConfigError` for the first that is wrong."""
+    """Make and check all cells; raises `ConfigError` for the first that is wrong."""
     scale = scale_of(experiment, choice.scale)
     cells = tuple(_cells(experiment, scale, choice))
     if not cells:
-        raise ConfigError(f"nothing is left of the experiment at scale '{choice.scale}'")
+        raise ConfigError(f"the experiment has no cells at scale '{choice.scale}'")
     seeds = choice.seeds or scale.seeds or experiment.seeds
     for cell in cells:
         cell.config(seeds[0])
-    _check_folders([Run(cell, seeds[0]).folder for cell in cells])
+    folders = [Run(cell, seeds[0]).folder for cell in cells]
+    if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
+        raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")
     return Plan(experiment, choice.scale, seeds, cells, (*experiment.notes, *scale.notes))
 
 
@@ -123,13 +123,11 @@ def _cell(
     base: Mapping[str, Any],
     last: Sequence[Mapping[str, Any]],
 ) -> Cell:
-    """What stands later goes over what stands earlier; targets and notes of the scale come first."""
+    """Later settings replace earlier ones; targets and notes of the scale replace the others."""
     in_row, in_column = scale.rows.get(row.label, Change()), scale.columns.get(column.label, Change())
-    table: Mapping[str, Any] = base
     in_cell = row.cells.get(column.label, {})
     stated = [experiment.settings, column.settings, row.settings, in_cell, scale.settings]
-    for settings in (*stated, in_column.settings, in_row.settings, *last):
-        table = merge_tables(table, settings)
+    table = reduce(merge_tables, (*stated, in_column.settings, in_row.settings, *last), base)
     aims = (in_column, scale, column, experiment)
     targets = next((aim.target_accuracies for aim in aims if aim.target_accuracies is not None), ())
     notes = (in_column.note or column.note, in_row.note or row.note)
@@ -149,9 +147,3 @@ def _only(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
         if label not in known:
             raise ConfigError(f"--only: no row is called '{label}'{nearest(label, known)}")
     return [row for row in rows if not labels or row.label in labels]
-
-
-def _check_folders(folders: Sequence[str]) -> None:
-    twice = sorted({folder for folder in folders if folders.count(folder) > 1})
-    if twice:
-        raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")

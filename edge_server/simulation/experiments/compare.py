@@ -1,4 +1,4 @@
-"""Runs a comparison: an experiment by name, or a list of recipes."""
+"""A comparison of an experiment's rows, or of a list of recipes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from schemas.errors import ConfigError
 
 
 def named_experiment(words: Sequence[str]) -> Experiment:
-    """The experiment that one word names, or one made of recipes and federation files."""
+    """The experiment that a single word names, or an experiment with the words' recipes and files as rows."""
     if len(words) == 1 and (words[0] in experiment_names() or _is_experiment(Path(words[0]))):
         return load_experiment(words[0])
     if len(words) == 1 and Path(words[0]).suffix == "" and not Path(words[0]).exists():
-        # One word alone is meant as an experiment unless it is a recipe.
+        # A single unknown word is taken for an experiment unless it is a recipe.
         from edge_server.config.recipe_files import recipe_names
 
         if words[0] not in recipe_names():
@@ -30,7 +30,7 @@ def named_experiment(words: Sequence[str]) -> Experiment:
 
 
 def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
-    """Do what the experiment's kind asks for."""
+    """Run the comparison of the experiment's kind."""
     kind = plan.experiment.kind
     if kind == "sizes":
         from edge_server.simulation.experiments.sizes import find_sizes
@@ -50,30 +50,23 @@ def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Fi
 
 
 def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
-    """The plan without the columns whose data is not here; raises `ConfigError` when nothing is left."""
+    """The plan without the columns whose data is missing; `ConfigError` if none is left."""
     plan = make_plan(experiment, choice)
     if experiment.kind == "sizes":
         return plan
-    missing: dict[str, str] = {}
-    kept = []
-    for cell in plan.cells:
-        reason = _missing_data(cell)
-        if reason:
-            missing[cell.column] = reason
-        else:
-            kept.append(cell)
+    reasons = [(cell, _missing_data(cell)) for cell in plan.cells]
+    missing = {cell.column: reason for cell, reason in reasons if reason}
+    kept = tuple(cell for cell, reason in reasons if not reason)
     if not kept:
         raise ConfigError("\n".join(missing.values()))
     notes = tuple(f"{column} is left out: {reason}" for column, reason in missing.items())
-    return replace(plan, cells=tuple(kept), notes=(*plan.notes, *notes))
+    return replace(plan, cells=kept, notes=(*plan.notes, *notes))
 
 
 def _missing_data(cell: Cell) -> str:
     data = cell.config().data
     if data.source is None:
-        raise ConfigError(
-            f"row '{cell.row}': no data to compare on: say data.source=... (for instance digits)"
-        )
+        raise ConfigError(f"row '{cell.row}': no data to compare on: set data.source=... (e.g. digits)")
     try:
         load_source(data.source, data_root=data.data_root, split="test")
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""The table of a comparison: what every cell's runs amount to over the seeds, and the paper's."""
+"""The tables of a comparison: every cell's figures over the seeds, and the paper's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_server.observability.report.measures import RunMeasures, averaging_win
 from edge_server.simulation.experiments.cells import Cell, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty
-from edge_server.simulation.experiments.runner import Done
+from edge_server.simulation.experiments.runner import EndedRun
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Result:
         return spread([value(run) for run in self.runs.values()])
 
 
-def results(plan: Plan, done: Sequence[Done], sizes: Mapping[str, float]) -> list[Result]:
-    """One result per cell that has run at all, in the plan's order; `sizes` are parameters by folder name."""
+def results(plan: Plan, done: Sequence[EndedRun], sizes: Mapping[str, float]) -> list[Result]:
+    """One result per cell with a run, in the plan's order; `sizes` are parameters by run folder name."""
     found = []
     for cell in plan.cells:
         own = [finished for finished in done if finished.run.cell is cell]
@@ -40,7 +40,7 @@ def results(plan: Plan, done: Sequence[Done], sizes: Mapping[str, float]) -> lis
     return found
 
 
-def _result(plan: Plan, cell: Cell, own: Sequence[Done], sizes: Mapping[str, float]) -> Result:
+def _result(plan: Plan, cell: Cell, own: Sequence[EndedRun], sizes: Mapping[str, float]) -> Result:
     experiment = plan.experiment
     window = averaging_window(
         cell.config().federation.rounds,
@@ -57,7 +57,7 @@ def _result(plan: Plan, cell: Cell, own: Sequence[Done], sizes: Mapping[str, flo
 
 
 def comparison_tables(found: Sequence[Result]) -> list[Table]:
-    """One table per column of the experiment; without the paper's numbers where there are none."""
+    """One table per column of the experiment, without empty columns."""
     columns = dict.fromkeys(result.cell.column for result in found)
     return [
         _table(column, [result for result in found if result.cell.column == column]) for column in columns
@@ -85,7 +85,7 @@ def _table(column: str, found: Sequence[Result]) -> Table:
 
 
 def _targets(found: Sequence[Result]) -> list[float]:
-    """Ours, and those that only the paper has."""
+    """The target accuracies of the experiment and of the paper."""
     papers = [result.cell.paper for result in found if result.cell.paper]
     stated = {float(key) for paper in papers for key in (*paper.rounds, *paper.cost)}
     return sorted(stated | {target for result in found for target in result.cell.targets})
@@ -101,32 +101,32 @@ def _target_heads(target: float) -> tuple[str, ...]:
     )
 
 
-def _row(one: Result, targets: Sequence[float]) -> tuple[str, ...]:
-    paper = one.cell.paper or PaperNumbers()
+def _row(result: Result, targets: Sequence[float]) -> tuple[str, ...]:
+    paper = result.cell.paper or PaperNumbers()
     return (
-        one.cell.row,
-        percent(one.over_seeds(lambda run: run.average)),
+        result.cell.row,
+        percent(result.over_seeds(lambda run: run.average)),
         _plus_minus(paper.average, paper.deviation),
-        percent(one.over_seeds(lambda run: run.best)),
+        percent(result.over_seeds(lambda run: run.best)),
         _plus_minus(paper.best, None),
-        *(text for target in targets for text in _target_cells(one, target, paper)),
-        whole(one.over_seeds(lambda run: run.updates)),
-        _mean_text(one.over_seeds(lambda run: run.uplink_bytes), bytes_text),
-        _mean_text(one.over_seeds(lambda run: run.downlink_bytes), bytes_text),
-        NOTHING if one.parameters is None else count_text(round(one.parameters)),
-        _mean_text(one.over_seeds(lambda run: run.virtual_time_s), duration_text),
-        "; ".join([*one.cell.notes, *one.failures, *_rejected(one)]),
+        *(text for target in targets for text in _target_cells(result, target, paper)),
+        whole(result.over_seeds(lambda run: run.updates)),
+        _mean_text(result.over_seeds(lambda run: run.uplink_bytes), bytes_text),
+        _mean_text(result.over_seeds(lambda run: run.downlink_bytes), bytes_text),
+        NOTHING if result.parameters is None else count_text(round(result.parameters)),
+        _mean_text(result.over_seeds(lambda run: run.virtual_time_s), duration_text),
+        "; ".join([*result.cell.notes, *result.failures, *_rejected(result)]),
     )
 
 
-def _target_cells(one: Result, target: float, paper: PaperNumbers) -> tuple[str, ...]:
+def _target_cells(result: Result, target: float, paper: PaperNumbers) -> tuple[str, ...]:
     key = f"{target:g}"
     printed = NOTHING
     if key in paper.rounds:
         printed = f"{paper.rounds[key]:g}" + (f" ({paper.cost[key]:g})" if key in paper.cost else "")
-    if target not in one.cell.targets:
+    if target not in result.cell.targets:
         return (NOTHING, NOTHING, NOTHING, printed)
-    reached = {seed: run.reached[target] for seed, run in one.runs.items()}
+    reached = {seed: run.reached[target] for seed, run in result.runs.items()}
     rounds = spread([r.round if r else None for r in reached.values()])
     missed = sum(1 for r in reached.values() if r is None)
     some = f" ({len(reached) - missed} of {len(reached)})" if missed and rounds else ""
@@ -138,8 +138,8 @@ def _target_cells(one: Result, target: float, paper: PaperNumbers) -> tuple[str,
     )
 
 
-def _rejected(one: Result) -> list[str]:
-    refused = sum(run.rejected for run in one.runs.values())
+def _rejected(result: Result) -> list[str]:
+    refused = sum(run.rejected for run in result.runs.values())
     return [f"{refused} updates refused"] if refused else []
 
 
@@ -168,7 +168,7 @@ def _mean_text(value: Spread | None, text: Callable[[float], str]) -> str:
 
 
 def records(found: Sequence[Result]) -> list[dict[str, Any]]:
-    """A flat line per cell: every figure's mean and deviation, accuracies 0 to 1, and the paper's."""
+    """A flat record per cell: mean and deviation of each figure (accuracies 0 to 1), the paper's numbers."""
     lines = []
     for result in found:
         line: dict[str, Any] = {
@@ -213,8 +213,7 @@ def _paper(paper: PaperNumbers | None) -> dict[str, float]:
 
 
 def _flat(name: str, value: Spread | None) -> dict[str, float | None]:
-    mean, deviation = (value.mean, value.deviation) if value else (None, None)
-    return {name: mean, f"{name}_std": deviation}
+    return {name: value.mean if value else None, f"{name}_std": value.deviation if value else None}
 
 
 def details(found: Sequence[Result]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""An experiment file: TOML that says what is compared with what, checked key by key.
+"""An experiment file: the TOML file of a comparison, with its schema.
 
-Rows are algorithms, columns are tasks (data set, partition, model); every cell is one federation file, put
-together from its row's recipe and the settings of experiment, column, row and scale, later ones over
-earlier ones.
+Rows are algorithms, columns are tasks (data set, partition, model). A cell's configuration is its row's
+recipe with the settings of experiment, column, row and scale; later ones replace earlier ones.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Target = Annotated[float, Field(gt=0, lt=1)]
 
 
 class PaperNumbers(Settings):
-    """What the paper prints in this cell: accuracies in percent, `rounds` and `cost` by target ("0.9")."""
+    """The paper's numbers of a cell: accuracies in percent, `rounds` and `cost` by target ("0.9")."""
 
     average: float | None = None
     deviation: float | None = None
@@ -41,7 +40,7 @@ class PaperNumbers(Settings):
 
 
 class Change(Settings):
-    """What a column says, or what a scale changes in a row or column, its label in the table included."""
+    """The contents of a column, or the changes of a scale to a row or column."""
 
     label: str = ""
     note: str = ""
@@ -50,16 +49,13 @@ class Change(Settings):
 
 
 class Column(Change):
-    """A task that every row is tried on."""
+    """A task on which every row is tried."""
 
     label: str = "result"
 
 
 class Row(Settings):
-    """An algorithm: its recipe and what it changes, in all columns or in those of `cells` alone.
-
-    Without `columns` it is tried in all of them.
-    """
+    """An algorithm: its recipe and settings, those of single columns in `cells`; `columns` is all if None."""
 
     label: str
     recipe: str
@@ -71,7 +67,7 @@ class Row(Settings):
 
 
 class Scale(Settings):
-    """What is smaller: settings go over all others, seeds and targets replace the experiment's."""
+    """A smaller version: its settings, seeds and targets replace the experiment's."""
 
     seeds: tuple[Seed, ...] | None = None
     target_accuracies: tuple[Target, ...] | None = None
@@ -84,10 +80,7 @@ class Scale(Settings):
 
 
 class Experiment(Settings):
-    """A whole experiment file.
-
-    Averages are over the last `average_rounds` rounds, or that `average_share` of them.
-    """
+    """An experiment file; averages are over the last `average_rounds` rounds, or that `average_share`."""
 
     title: str
     reproduces: str = ""
@@ -107,7 +100,7 @@ class Experiment(Settings):
         rows, columns = [row.label for row in self.rows], [column.label for column in self.columns]
         for kind, labels in (("row", rows), ("column", columns)):
             if len(set(labels)) < len(labels):
-                raise ValueError(f"two {kind}s have one label, each {kind} needs its own")
+                raise ValueError(f"two {kind}s have the same label: each {kind} needs its own")
         for row in self.rows:
             _known("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
         for scale in self.scale.values():

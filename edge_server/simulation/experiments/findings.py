@@ -1,4 +1,4 @@
-"""What an experiment found, whatever its kind: tables, figures for programs, pictures."""
+"""The findings of an experiment of any kind: tables, records, pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING = ""
 
 @dataclass(frozen=True)
 class Table:
-    """A table as people read it: all cells are texts, the first of a row is its name."""
+    """A table of texts; the first cell of a row is its name."""
 
     caption: str
     columns: tuple[str, ...]
@@ -25,10 +25,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Findings:
-    """`records` are the lines of table.csv, `details` go into results.json, `pictures` lie in the folder.
-    `charts` say again what is in them, for pages.
+    """`records` are the lines of table.csv, `details` a part of results.json, `pictures` names of files.
 
-    `failures` are the runs that left no figures, `interrupted` says that runs are missing.
+    `charts` show the pictures' data on pages; `failures` are runs without figures.
     """
 
     tables: tuple[Table, ...]
@@ -51,7 +50,7 @@ class Spread:
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
-    """The spread of the values that are there, None where none is."""
+    """The spread of the known values; None if all are unknown."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -60,20 +59,20 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def without_empty(table: Table) -> Table:
-    """The table without the columns that say nothing in any row."""
+    """The table without the columns that are empty in all rows."""
     kept = [i for i in range(len(table.columns)) if i == 0 or any(row[i] != NOTHING for row in table.rows)]
     rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
     return Table(table.caption, tuple(table.columns[i] for i in kept), rows)
 
 
 def markdown_table(table: Table) -> str:
-    """The table in Markdown, numbers to the right."""
+    """The table in Markdown, with numbers aligned right."""
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
     return "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line per record under the keys of all of them."""
+    """CSV with one line per record and one column per key of any record."""
     if not records:
         return ""
     keys = list(dict.fromkeys(key for record in records for key in record))

@@ -1,4 +1,4 @@
-"""Where a network looks: Grad-CAM (Selvaraju et al. 2017) of the global models of several runs.
+"""Grad-CAM (Selvaraju et al. 2017) of the global models of several runs.
 
 Equation 1: a channel's weight is the mean gradient of the class score over its map; equation 2: the heat is
 the positive part of the weighted sum of the maps. ATTENDING shows it in figure 1.
@@ -25,7 +25,7 @@ from edge_server.config.test_data import model_spec
 from edge_server.observability.grad_cam import Heat, concentration, grad_cam
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.findings import Findings, Table
-from edge_server.simulation.experiments.runner import Done, Progress, Simulate, run_all, run_path
+from edge_server.simulation.experiments.runner import EndedRun, Progress, Simulate, run_all, run_path
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import FileGroups
 
@@ -34,7 +34,7 @@ SHOWN = 8
 
 
 def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
-    """Run every row, and look at the same test pictures with each global model of the first seed."""
+    """Run every row, and compute Grad-CAM of the first seed's models on the same test pictures."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress)
     failures = tuple(
         f"{finished.run.cell.row}: {finished.failure}" for finished in outcome.done if finished.failure
@@ -62,7 +62,7 @@ def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progre
 
 
 def _pictures(plan: Plan, count: int) -> LabelledData:
-    """The first test pictures of each class in turn, so that all classes are among those shown."""
+    """The first test pictures of each class in turn, so that all classes are shown."""
     config = plan.cells[0].config()
     source, root = part_of(str(config.data.source), "test"), config.data.data_root
     data = load_source(source, data_root=root, split="test")
@@ -74,12 +74,12 @@ def _pictures(plan: Plan, count: int) -> LabelledData:
     return data.subset(np.lexsort((data.labels, turns))[:count])
 
 
-def _trained(one: Done, out: Path, data: LabelledData) -> nn.Module:
-    config = one.run.cell.config(one.run.seed)
+def _trained(done: EndedRun, out: Path, data: LabelledData) -> nn.Module:
+    config, folder = done.run.cell.config(done.run.seed), run_path(done.run, out)
     spec = model_spec(config, data)
-    versions = sorted((run_path(one.run, out) / "models").glob("round-*/state.safetensors"))
+    versions = sorted((folder / "models").glob("round-*/state.safetensors"))
     if not versions:
-        raise ConfigError(f"{run_path(one.run, out)} holds no model")
+        raise ConfigError(f"{folder} contains no model")
     latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
     module = build_model(spec)
     load_arrays(module, FileGroups(latest)["model"])

@@ -9,25 +9,25 @@ from typing import Any
 
 from edge_server.simulation.experiments.findings import Spread, spread
 from edge_server.simulation.experiments.plots import DPI, plt
-from edge_server.simulation.experiments.runner import Done
+from edge_server.simulation.experiments.runner import EndedRun
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
-"""Okabe and Ito's palette for every eye; its yellow, too pale for a line, is darkened."""
+"""Okabe and Ito's palette for all kinds of colour vision, with a darker yellow."""
 DASHES = ("-", "--", ":", "-.")
 MOST_PER_LINE = 3
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One row in one column: accuracy over the seeds by round."""
+    """The accuracy of one cell over the seeds, by round."""
 
     row: str
     column: str
     points: tuple[tuple[int, Spread], ...]
 
 
-def curves(done: Sequence[Done]) -> list[Curve]:
-    """A curve per cell, over the rounds that were tested."""
+def curves(done: Sequence[EndedRun]) -> list[Curve]:
+    """A curve per cell over the tested rounds."""
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
     for finished in done:
         by_round = found.setdefault((finished.run.cell.row, finished.run.cell.column), {})

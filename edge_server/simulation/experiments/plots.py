@@ -1,4 +1,4 @@
-"""matplotlib without a window, in one place."""
+"""matplotlib with a backend that opens no window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far an experiment is: one line per run, and on a terminal the round that it is in."""
+"""Progress of an experiment: one line per run and, on a terminal, its current round."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edge_server.simulation.experiments.experiment import Column
 
 @dataclass(frozen=True)
 class Lines:
-    """Writes to `stream`, which is not where the table goes."""
+    """Writes the progress to `stream`."""
 
     stream: TextIO
 
     def begin(self, number: int, count: int, run: Run) -> Watcher:
-        """Say nothing yet on a pipe; on a terminal the line is written over until the run ends."""
+        """The watcher of a run, which writes on a terminal only."""
         head = f"[{number}/{count}] {_name(run)}"
         return RoundLine(head, self.stream)
 
     def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
-        """One line for good."""
+        """Write the final line of a run."""
         left = f", about {duration_text(left_s)} left" if left_s else ""
         start = "\r\x1b[K" if self.stream.isatty() else ""
         print(f"{start}[{number}] {_name(run)}: {text}{left}", file=self.stream, flush=True)
@@ -31,13 +31,13 @@ class Lines:
 
 @dataclass(frozen=True)
 class RoundLine:
-    """Watches one run."""
+    """Displays the current round of one run."""
 
     head: str
     stream: TextIO
 
     def show(self, snapshot: Snapshot) -> None:
-        """Write the round over the last one, on a terminal."""
+        """Overwrite the line with the current round, on a terminal."""
         if self.stream.isatty():
             tested = [r.test_accuracy for r in snapshot.history if r.test_accuracy is not None]
             accuracy = f", {percent_text(tested[-1])}" if tested else ""

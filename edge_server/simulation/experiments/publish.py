@@ -28,7 +28,7 @@ from edge_server.storage.provenance import Provenance
 
 
 def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None:
-    """Write all of them into `out`, each whole."""
+    """Write the files into `out`, each atomically."""
     report = document(plan, findings, out, made)
     files = {
         "results.json": results_json(plan, findings, made),
@@ -42,7 +42,7 @@ def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None
 
 
 def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
-    """Everything that was measured, and what it was measured with."""
+    """All measurements and their provenance."""
     document = {
         "experiment": plan.experiment.title,
         "reproduces": plan.experiment.reproduces,
@@ -59,7 +59,7 @@ def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
 
 
 def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
-    """The tables with their notes and where they come from."""
+    """The tables with their notes and provenance."""
     parts = [f"# {plan.experiment.title}", _heading(plan), *(f"- {note}" for note in _remarks(findings))]
     for shown in findings.tables:
         parts += ["", f"## {shown.caption}", "", markdown_table(shown)]
@@ -68,7 +68,7 @@ def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
 
 
 def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Document:
-    """The comparison as a report: tables, curves, pictures, what differs, how to repeat it."""
+    """The comparison as a report: tables, curves, pictures, differing settings, the command to repeat it."""
     results = tuple(_results(made_table) for made_table in findings.tables)
     finished = not findings.interrupted and not findings.failures
     remarks = tuple(Paragraph(remark) for remark in _remarks(findings))
@@ -87,7 +87,7 @@ def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Doc
             *curves,
             *((Section("Pictures", pictures),) if pictures else ()),
             Section("What differs", (_differences(plan),)),
-            Section("Repeat it", (Code(made.command), Paragraph(f"It was made on {_origin(made)}."))),
+            Section("Repeat it", (Code(made.command), Paragraph(f"Made on {_origin(made)}."))),
         ),
     )
 
@@ -112,13 +112,13 @@ def _results(made: Table) -> Block:
 
 
 def _differences(plan: Plan) -> Block:
-    """The settings of each row that are not those of all, in the first column that it stands in."""
+    """The settings that differ between the rows, each in its first column."""
     first = {cell.row: cell for cell in reversed(plan.cells)}
     rows = list(dict.fromkeys(cell.row for cell in plan.cells))
     found = differing([first[row].table for row in rows])
     if not found:
         return Paragraph("The rows' federation files are the same.")
-    # Rows are those of the results, since columns for each would not fit the page.
+    # One line per row of the results: a column for each would not fit the page.
     lines = [
         [words(row), *(words(values[index]) for values in found.values())] for index, row in enumerate(rows)
     ]

@@ -1,4 +1,4 @@
-"""Run every cell and seed of a plan, each into a run folder of its own; what is finished is not run again."""
+"""Runs every cell and seed of a plan in a run folder of its own; finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FINISHED, INTERRUPTED = "finished", "interrupted"
 
 
 class Simulate(Protocol):
-    """What runs one federation in memory, `edge_server.simulation.simulator.simulate` or a test's."""
+    """Simulates one federation: `edge_server.simulation.simulator.simulate`, or a test's function."""
 
     def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
-        """Run it to its end and leave its run folder at `out`."""
+        """Simulate to the end, and write the run folder at `out`."""
         ...
 
 
@@ -31,17 +31,17 @@ class Progress(Protocol):
     """Displays the progress of the runs."""
 
     def begin(self, number: int, count: int, run: Run) -> Watcher:
-        """A run begins; the answer watches it."""
+        """Display that a run begins; returns the run's watcher."""
         ...
 
     def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
-        """A run has ended as `text` says; `left_s` seconds are guessed to be left."""
+        """Display the end of a run with its result; `left_s` are the estimated seconds left."""
         ...
 
 
 @dataclass(frozen=True)
-class Done:
-    """One run and what it left; `failure` says why there is nothing to measure."""
+class EndedRun:
+    """One ended run with its records; `failure` is the reason why there are none."""
 
     run: Run
     history: tuple[RoundRecord, ...] = ()
@@ -50,10 +50,10 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """All runs that have ended, in the plan's order; `interrupted` when the user stopped the rest."""
+class EndedRuns:
+    """The ended runs in the plan's order; `interrupted` if the user stopped the others."""
 
-    done: tuple[Done, ...]
+    done: tuple[EndedRun, ...]
     interrupted: bool = False
 
 
@@ -64,41 +64,41 @@ def run_all(
     simulate: Simulate,
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> EndedRuns:
     """Run the missing runs and resume interrupted ones; a failed run is reported and the others continue.
 
-    Raises `ConfigError` before anything runs when `out` holds runs of other settings.
+    Raises `ConfigError` before the first run if `out` contains runs with other settings.
     """
     for run in plan.runs:
         _check_settings(run, out)
     left = {run.folder for run in plan.runs if _kept(run, out) is None}
-    done: list[Done] = []
+    done: list[EndedRun] = []
     spent: list[float] = []
     for number, run in enumerate(plan.runs, start=1):
         began = clock()
         watcher = progress.begin(number, len(plan.runs), run)
         kept = _kept(run, out)
         try:
-            one = kept or _run(run, out, simulate, watcher)
+            ended = kept or _run(run, out, simulate, watcher)
         except KeyboardInterrupt:
-            return Outcome(tuple(done), interrupted=True)
-        if one.summary is not None and one.summary.outcome == INTERRUPTED:
-            return Outcome(tuple(done), interrupted=True)
-        done.append(one)
+            return EndedRuns(tuple(done), interrupted=True)
+        if ended.summary is not None and ended.summary.outcome == INTERRUPTED:
+            return EndedRuns(tuple(done), interrupted=True)
+        done.append(ended)
         if kept is None:
             spent.append(clock() - began)
             left.discard(run.folder)
         guess = len(left) * sum(spent) / len(spent) if spent else None
-        progress.end(number, run, text=_text(one, kept is not None), left_s=guess)
-    return Outcome(tuple(done))
+        progress.end(number, run, text=_text(ended, kept is not None), left_s=guess)
+    return EndedRuns(tuple(done))
 
 
 def run_path(run: Run, out: Path) -> Path:
-    """Where a run's folder is."""
+    """The path of a run's folder."""
     return out / "runs" / run.folder
 
 
-def _run(run: Run, out: Path, simulate: Simulate, watcher: Watcher) -> Done:
+def _run(run: Run, out: Path, simulate: Simulate, watcher: Watcher) -> EndedRun:
     path = run_path(run, out)
     write_synced(_settings_path(run, out), run.cell.config(run.seed).to_toml().encode())
     resume = (path / "history.jsonl").exists()
@@ -106,18 +106,18 @@ def _run(run: Run, out: Path, simulate: Simulate, watcher: Watcher) -> Done:
         simulate(run.cell.config(run.seed), out=path, watcher=watcher, resume=resume)
         return _read(run, path)
     except EdgeError as error:
-        return Done(run, failure=str(error))
+        return EndedRun(run, failure=str(error))
 
 
-def _read(run: Run, path: Path) -> Done:
+def _read(run: Run, path: Path) -> EndedRun:
     files: RunFiles = read_run_files(path)
     summary = files.summary
     failure = "" if summary.outcome in (FINISHED, INTERRUPTED) else f"{summary.outcome}: {summary.detail}"
-    return Done(run, files.history, summary, failure)
+    return EndedRun(run, files.history, summary, failure)
 
 
-def _kept(run: Run, out: Path) -> Done | None:
-    """The run as an earlier call left it, if it had finished."""
+def _kept(run: Run, out: Path) -> EndedRun | None:
+    """The run if an earlier call has finished it."""
     path = run_path(run, out)
     if not (path / "summary.json").exists():
         return None
@@ -126,13 +126,13 @@ def _kept(run: Run, out: Path) -> Done | None:
 
 
 def _check_settings(run: Run, out: Path) -> None:
-    """A folder keeps the settings that it was made with; how many workers simulate does not matter."""
+    """Refuse a run folder with other settings; the engine, its device and its workers may differ."""
     path = _settings_path(run, out)
     if path.exists() and _without_engine(path.read_text()) != _without_engine(
         run.cell.config(run.seed).to_toml()
     ):
         raise ConfigError(
-            f"{run_path(run, out)} was run with other settings: name another folder with --out, or remove it"
+            f"{run_path(run, out)} has other settings: choose another folder with --out, or remove this one"
         )
 
 
@@ -145,9 +145,9 @@ def _without_engine(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.partition(" = ")[0] not in engine)
 
 
-def _text(done: Done, kept: bool) -> str:
+def _text(done: EndedRun, kept: bool) -> str:
     if done.failure or done.summary is None:
         return f"failed: {done.failure}"
     accuracy = done.summary.test_accuracy
     shown = "not tested" if accuracy is None else f"{accuracy:.2%}"
-    return f"{shown}, was there" if kept else f"{shown} in {done.summary.duration_s:.0f} s"
+    return f"{shown}, finished earlier" if kept else f"{shown} in {done.summary.duration_s:.0f} s"

@@ -1,4 +1,4 @@
-"""The usual experiment: every cell is simulated for every seed, and the table tells how they compare."""
+"""The usual kind of experiment: every cell is simulated with every seed, and tables compare the results."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from edge_server.observability.report.curves import percent
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
-from edge_server.simulation.experiments.runner import Done, Progress, Simulate, run_all
+from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw
+from edge_server.simulation.experiments.runner import Progress, Simulate, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
 
 def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
-    """Run what is missing, and tell what all runs found; the curves are written into `out`."""
+    """Run the missing runs and compare all; the curves are written into `out`."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress)
+    lines = curves(outcome.done)
     sizes = {finished.run.folder: mean_parameters(finished.run.cell.config()) for finished in outcome.done}
     found = results(plan, outcome.done, sizes)
     return Findings(
         tables=tuple(comparison_tables(found)),
         records=tuple(records(found)),
         details=details(found),
-        pictures=_curves(plan, out, outcome.done),
-        charts=accuracy_charts(outcome.done),
+        pictures=_draw_curves(plan, out, lines),
+        charts=_accuracy_charts(lines),
         notes=plan.notes,
         failures=tuple(
-            f"{_name(finished)}: {finished.failure}" for finished in outcome.done if finished.failure
+            f"{ended.run.cell.row}, {ended.run.cell.column}, seed {ended.run.seed}: {ended.failure}"
+            for ended in outcome.done
+            if ended.failure
         ),
         interrupted=outcome.interrupted,
     )
 
 
-def _curves(plan: Plan, out: Path, done: Sequence[Done]) -> tuple[str, ...]:
-    from edge_server.simulation.experiments.learning_curves import curve_records, curves, draw
-
-    found = curves(done)
+def _draw_curves(plan: Plan, out: Path, found: Sequence[Curve]) -> tuple[str, ...]:
     if not found:
         return ()
     write_synced(out / CURVES_CSV, csv_text(curve_records(found)).encode())
@@ -47,19 +48,13 @@ def _curves(plan: Plan, out: Path, done: Sequence[Done]) -> tuple[str, ...]:
     return (CURVES_PNG,)
 
 
-def accuracy_charts(done: Sequence[Done]) -> tuple[Chart, ...]:
+def _accuracy_charts(found: Sequence[Curve]) -> tuple[Chart, ...]:
     """A chart per column: each row's mean accuracy over the seeds by round."""
-    from edge_server.simulation.experiments.learning_curves import curves
-
     by_column: dict[str, list[Series]] = {}
-    for curve in curves(done):
+    for curve in found:
         points = tuple((number, point.mean) for number, point in curve.points)
         by_column.setdefault(curve.column, []).append(Series(curve.row, points))
     return tuple(
         Chart(f"accuracy-{number}", f"Test accuracy, {column}", "accuracy (%)", tuple(series), percent)
         for number, (column, series) in enumerate(by_column.items(), start=1)
     )
-
-
-def _name(one: Done) -> str:
-    return f"{one.run.cell.row}, {one.run.cell.column}, seed {one.run.seed}"

@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients' labels, and their attention to each other: alpha [K, K], the mean over the rounds."""
+    """The labels of K clients, and their attention to each other: alpha [K, K], the mean over the rounds."""
 
     labels: tuple[frozenset[int], ...]
     alpha: Floats
@@ -65,7 +65,7 @@ def matching_rate(alpha: Floats, labels: tuple[frozenset[int], ...]) -> float | 
 
 
 def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
-    """Compute each row's populations, one per seed; the picture shows the first of each row."""
+    """Compute each row's populations, one per seed; the heat map shows the first of each row."""
     found: dict[str, list[Population]] = {cell.row: [] for cell in plan.cells}
     runs = plan.runs
     for number, run in enumerate(runs, start=1):
@@ -117,7 +117,7 @@ def attend(config: Config) -> Population:
 
 
 def _held(share: LabelledData) -> frozenset[int]:
-    """The labels of a client, without those of fewer than one example in fifty (the edge of a shard)."""
+    """The labels of at least 2 % of a client's examples; a shard's edge may add others."""
     found, counts = np.unique(share.labels, return_counts=True)
     return frozenset(int(label) for label, n in zip(found, counts, strict=True) if 50 * n >= len(share))
 
@@ -161,12 +161,8 @@ def _table(plan: Plan, found: dict[str, list[Population]]) -> Table:
     rows = []
     for cell in plan.cells:
         rates = spread([population.matching_rate for population in found[cell.row]])
-        ours = (
-            ""
-            if rates is None
-            else f"{100 * rates.mean:.1f}"
-            + ("" if rates.deviation is None else f" ± {100 * rates.deviation:.1f}")
-        )
+        deviation = f" ± {100 * rates.deviation:.1f}" if rates and rates.deviation is not None else ""
+        ours = f"{100 * rates.mean:.1f}{deviation}" if rates else ""
         best = max((population.matching_rate or 0.0 for population in found[cell.row]), default=0.0)
         paper = cell.paper.matching_rate if cell.paper else None
         printed = "" if paper is None else f"up to {paper:g}"

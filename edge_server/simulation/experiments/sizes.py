@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of every tier: counted, not trained (ATTENDING, table 4)."""
+"""Parameters and MACs of every tier's sub-model, without training (ATTENDING, table 4)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PerLayer = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True)
 class Size:
-    """A sub-model: trainable numbers, and multiply-accumulates of one forward pass of one image."""
+    """The size of a sub-model: its parameters, and its multiply-accumulates per example and forward pass."""
 
     parameters: float
     macs: float
 
 
 def tier_sizes(config: Config) -> list[Size]:
-    """The size of every tier's sub-model, the weakest first; shape and classes as the run has them."""
+    """The size of every tier's sub-model, the weakest first, with the run's input shape and classes."""
     stated = config.model.input_shape is not None and config.num_classes is not None
     spec = model_spec(config, None if stated else load_test_data(config))
     shape, classes = spec.input_shape, spec.num_classes
@@ -42,7 +42,7 @@ def tier_sizes(config: Config) -> list[Size]:
 
 
 def mean_parameters(config: Config) -> float:
-    """The mean over the tiers."""
+    """The mean number of parameters over the tiers."""
     return fmean(size.parameters for size in tier_sizes(config))
 
 
@@ -58,7 +58,7 @@ def _size(name: str, shape: tuple[int, ...], classes: int, ratio: float | _PerLa
 
 
 def find_sizes(plan: Plan) -> Findings:
-    """Count every cell, and put the mean of each column below it."""
+    """The sizes of every cell, and the mean of each column."""
     sizes = {(cell.row, cell.column): _mean(tier_sizes(cell.config())) for cell in plan.cells}
     columns = list(dict.fromkeys(cell.column for cell in plan.cells))
     tables = [

@@ -1,6 +1,6 @@
-"""Simulated devices that lie: in their births, in what they measure, and in every group that they send.
+"""Simulated devices that lie in their births, their measurements, and the groups that they send.
 
-The work is done in this process, one job after the other: a run of some rounds takes about a second.
+The jobs run in this process, one after the other: a run of some rounds takes about a second.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ LIAR = "device-0004"
 
 @dataclass(frozen=True)
 class Lie:
-    """What one device says instead of the truth: fields of its data card, profile and metrics, and groups.
+    """False statements of one device: fields of its data card, profile and metrics, and groups.
 
-    `groups` changes the arrays of a trained update. One that is `silent` does no task at all.
+    `groups` changes the arrays of a trained update. A `silent` device fails every task.
     """
 
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -48,11 +48,11 @@ SILENT = Lie(silent=True)
 
 
 class InProcess(Engine[ClientJob]):
-    """An engine that does each job when its outcome is asked for."""
+    """An engine that does each job when its outcome is requested."""
 
     def __init__(self, setup: WorkSetup, lies: Mapping[str, Lie]) -> None:
         self._bench, self._store, self._lies = ClientWork(setup), BlobStore(setup.blobs, durable=False), lies
-        # To record the steps of a network takes longer than to train it for a few rounds.
+        # Recording the steps of a network takes longer than training it for a few rounds.
         self._bench._recorder = None  # type: ignore[assignment]
 
     def submit(self, job: ClientJob) -> ClientJob:
@@ -80,7 +80,7 @@ class InProcess(Engine[ClientJob]):
 
 
 class LyingEdge(DeviceEdge):
-    """A device whose birth and measurements are made up."""
+    """A device whose birth and measurements are false."""
 
     lie: Lie
 
@@ -88,7 +88,7 @@ class LyingEdge(DeviceEdge):
         result = super()._in_virtual_time(answer)
         if not isinstance(result, Update):
             return result
-        # As on the wire, where the schema has the only say.
+        # Validated as on the wire.
         said = TrainingMetrics.model_validate({**result.metrics.model_dump(), **self.lie.metrics})
         return result.model_copy(update={"metrics": said})
 
@@ -96,7 +96,7 @@ class LyingEdge(DeviceEdge):
 def run_with(
     monkeypatch: pytest.MonkeyPatch, out: Path, recipe: str, *words: str, lies: Mapping[str, Lie]
 ) -> Summary:
-    """Simulate a recipe in which these devices lie; updates are sent as float32 unless `words` say more."""
+    """Simulate a recipe in which these devices lie; updates are float32 unless `words` say otherwise."""
     edges = simulator.make_edges
 
     def lying(*args: Any) -> dict[str, DeviceEdge]:
@@ -117,7 +117,7 @@ def run_with(
 
 
 def filled(value: float, *, group: str, name: str = "") -> Callable[[Sent], None]:
-    """Every number of a group's arrays, or of those whose names end so, becomes `value`."""
+    """Set every number of a group's arrays, or of those whose names end in `name`, to `value`."""
 
     def change(groups: Sent) -> None:
         for known, array in groups.get(group, {}).items():

@@ -18,20 +18,20 @@ SMALL = ("data.source=digits", "model.name=mlp", "batch-size=50", "workers=1")
 
 
 class Quiet:
-    """A watcher that sees nothing."""
+    """A watcher that does nothing."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Nothing."""
 
 
 class StopAfter:
-    """A watcher that presses Ctrl-C once so many rounds are closed."""
+    """A watcher that presses Ctrl-C once `rounds` rounds are closed."""
 
     def __init__(self, rounds: int) -> None:
         self._rounds, self._pressed = rounds, False
 
     def show(self, snapshot: Snapshot) -> None:
-        """Press it once."""
+        """Press Ctrl-C once."""
         if len(snapshot.history) >= self._rounds and not self._pressed:
             self._pressed = True
             signal.raise_signal(signal.SIGINT)
@@ -40,7 +40,7 @@ class StopAfter:
 def run(
     out: Path, recipe: str, *overrides: str, watcher: Any = None, resume: bool = False, **options: Any
 ) -> Summary:
-    """Simulate a recipe with small settings and these overrides; no ONNX files unless asked for."""
+    """Simulate a recipe with small settings and these overrides; without ONNX files by default."""
     config = load_config(recipe, [*SMALL, *overrides])
     options.setdefault("export", False)
     return simulate(config, out=out, watcher=watcher or Quiet(), resume=resume, **options)
@@ -57,7 +57,7 @@ def last_model(out: Path) -> bytes:
 
 
 def one_poisoned() -> tuple[np.ndarray, np.ndarray]:
-    """A data source: four classes of 20 examples; no network stays finite on the pictures of the last."""
+    """A data source: four classes of 20 examples; every network diverges on the last class."""
     labels = np.repeat(np.arange(4), 20)
     images = np.random.default_rng(0).random((80, 1, 4, 4)).astype(np.float32)
     images[labels == 3] = 1e30

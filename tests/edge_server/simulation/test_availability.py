@@ -1,4 +1,4 @@
-"""Devices that come and go: the same answers in any order, spells as long as the board's on average."""
+"""Availability of devices: the same answers in any order, and spells of the board's mean length."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_the_answer_does_not_depend_on_the_order_of_the_questions():
 
 
 def test_another_name_or_another_seed_has_other_spells():
-    one = changes(device(), 5)
-    assert one == changes(device(), 5)
-    assert one != changes(device("device-0002"), 5)
-    assert one != changes(device(seed=1), 5)
+    changed = changes(device(), 5)
+    assert changed == changes(device(), 5)
+    assert changed != changes(device("device-0002"), 5)
+    assert changed != changes(device(seed=1), 5)
 
 
 def test_a_device_turns_exactly_at_a_change_and_not_before():
@@ -69,7 +69,7 @@ def test_at_the_start_and_later_the_same_share_of_devices_is_there():
     # 30 / (30 + 10) = 0.75; of 2,000 devices the share is off by sqrt(0.75 * 0.25 / 2000) = 0.01.
     devices = [device(f"device-{number}") for number in range(2000)]
     for t in (0.0, 5.0, 100.0):
-        assert np.mean([one.online(t) for one in devices]) == pytest.approx(0.75, abs=0.04)
+        assert np.mean([device.online(t) for device in devices]) == pytest.approx(0.75, abs=0.04)
 
 
 def test_a_board_that_is_never_away_is_always_there():

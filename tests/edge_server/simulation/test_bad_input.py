@@ -1,4 +1,4 @@
-"""What cannot be simulated ends with exit code 2 and a line that says what to do."""
+"""Wrong settings of a simulation end with exit code 2 and a message with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated devices may get their models between rounds, too."""
+"""Deliveries to simulated devices between rounds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WORDS = ("num-clients=2", "rounds=3", "local-epochs=1")
 def test_deliveries_between_rounds_change_nothing_of_the_training(tmp_path: Path) -> None:
     run(tmp_path / "plain", "fedavg", *WORDS)
     delivering = (*WORDS, "deliver-every=2")
-    # Stopped once round two is closed, and so on the way to its delivery, which is then made again.
+    # Stopped after round two is closed, during its delivery, which the resumed run repeats.
     run(tmp_path / "delivered", "fedavg", *delivering, watcher=StopAfter(2))
     summary = run(tmp_path / "delivered", "fedavg", *delivering, resume=True)
     assert summary.outcome == "finished"
     assert last_model(tmp_path / "delivered") == last_model(tmp_path / "plain")
-    assert all(one.onnx_bytes for one in summary.devices)
+    assert all(device.onnx_bytes for device in summary.devices)
     assert delivered(tmp_path / "delivered")[-2:] == [2, 3]
     assert delivered(tmp_path / "plain") == []
 
@@ -30,7 +30,7 @@ def test_deliveries_between_rounds_change_nothing_of_the_training(tmp_path: Path
 def delivered(folder: Path) -> list[int]:
     """The rounds after which a delivery was planned."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
-        return [one.round for one in reader.plannings() if one.deliver]
+        return [planning.round for planning in reader.plannings() if planning.deliver]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Models that go down as changes: a simulation learns the same, and resumes to the same end."""
+"""Models sent as deltas: a simulation has the same result, and resumes to the same end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_run_whose_devices_miss_rounds_resumes_to_the_same_end(tmp_path: Path)
     assert run(broken, "heterofl", *words, DELTA, resume=True).outcome == "finished"
     assert (whole / "history.jsonl").read_bytes() == (broken / "history.jsonl").read_bytes()
     assert last_model(whole) == last_model(broken)
-    # Whoever takes part for the first time fetches the whole model too, whoever has it only what has changed.
+    # A device's first task downloads the whole model, later ones the delta.
     down = [line["downlink_bytes"] for line in history(whole)]
     assert down[3] < 0.6 * min(down[0], down[2])
 

@@ -50,7 +50,7 @@ CLAIMED = 10**12
 MORE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pruner", name): ('strategy.transforms=["attention-matching"]',) for name in RANKS_CHANNELS
 } | {("server-optimizer", "adam"): ('strategy.server-optimizer={name="adam", learning-rate=0.01}',)}
-"""What a component needs beside it to make sense, or to learn anything in so few rounds."""
+"""Settings that a component needs to be valid, or to learn anything in a few rounds."""
 
 SINGLE = {
     "weighting": WEIGHTINGS,
@@ -69,7 +69,7 @@ SENT_GROUPS = [name for name in GROUPS if make_component("group rule", GROUPS, C
 
 
 def words_for(concept: str, name: str) -> tuple[str, ...]:
-    """A federation whose only unusual component is this one, with what it cannot do without."""
+    """Settings whose only unusual components are this one and those that it requires."""
     if concept == "groups":
         group = make_component("group rule", GROUPS, Component(name=name)).name
         objective = next(
@@ -86,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Runs:
-    """The runs of this file: what comes to the same strategy, and is told the same lie, is run once."""
+    """The runs of this file: each strategy runs once with each lie."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._done = folder, dict[tuple[str, int], Path]()
@@ -126,11 +126,11 @@ EXAGGERATED = Lie(
         "seconds": 1e9,
     },
 )
-"""Everything that a device says of itself at its worst, and yet in keeping with its task."""
+"""The most extreme statements of a device about itself that are consistent with its task."""
 
 
 def one_large_number(sent: Sent) -> None:
-    """In the largest array of the model, whose norm hardly shows it."""
+    """Change one number in the largest array of the model, whose norm hardly changes."""
     name, array = max(sent["model"].items(), key=lambda named: named[1].size)
     changed = np.array(array)
     changed.flat[0] = 400.0
@@ -162,12 +162,11 @@ def test_a_group_of_the_worst_values_is_refused_whole_and_leaves_no_trace(name, 
 
 
 def extremes() -> list[tuple[str, Any]]:
-    """Every figure of an update at both ends of what its schema admits."""
+    """Every figure of an update at both ends of its schema's range."""
     found = []
     for name, described in TrainingMetrics.model_json_schema()["properties"].items():
-        stated = next(
-            one for one in described.get("anyOf", [described]) if one.get("type") in ("integer", "number")
-        )
+        kinds = described.get("anyOf", [described])
+        stated = next(kind for kind in kinds if kind.get("type") in ("integer", "number"))
         found += [(name, stated["minimum"]), (name, stated["maximum"])]
     return found
 
@@ -202,12 +201,12 @@ def test_a_device_that_exaggerates_spoils_no_buffered_and_no_masked_run(mode, ru
 def test_one_large_number_is_refused_in_a_buffer_too(runs):
     words = MODES["buffered"]
     assert runs.accuracy(words, ONE_LARGE) > runs.without(words) - POINTS
-    refused = [one for line in history(runs.folder(words, ONE_LARGE)) for one in line["rejected"]]
-    assert {one["device"] for one in refused} == {LIAR}
+    refused = [rejected for line in history(runs.folder(words, ONE_LARGE)) for rejected in line["rejected"]]
+    assert {rejected["device"] for rejected in refused} == {LIAR}
 
 
 def times(factor: float, group: str) -> Lie:
-    """A group that is turned round and stretched, as far as it is within the bounds of all updates."""
+    """A lie that multiplies a group by `factor`, within the bounds of all updates."""
 
     def stretch(sent: Sent) -> None:
         for known, array in sent.get(group, {}).items():

@@ -1,4 +1,4 @@
-"""A simulation whose updates are masked learns what the same one without masks learns."""
+"""A simulation with masked updates has the result of the same one without masks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_run_masks_included(masked: Path, tmp_path:
 
 
 class Leaves:
-    """A presence that ends at `at_s` seconds, for good."""
+    """A presence that ends at `at_s` seconds and never resumes."""
 
     def __init__(self, at_s: float) -> None:
         self._at_s = at_s

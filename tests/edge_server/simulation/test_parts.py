@@ -53,7 +53,7 @@ def test_the_requests_counted_are_those_that_a_real_transfer_makes(chunks: int) 
         receiving, commands = chunk_transfer.accept(receiving, Chunk("ab" * 8, index, bytes(CHUNK)), 0.0)
         asked += [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.Ask)]
     if chunks == 1:
-        assert asked == []  # It rides inside its message.
+        assert asked == []  # The message contains the blob.
     else:
         assert asked == [(0, min(16, chunks)), *later_windows(chunks)]
 
@@ -63,7 +63,7 @@ def test_every_chunk_has_a_header() -> None:
 
 
 def test_a_cut_link_loses_no_progress() -> None:
-    # 10 s of transfer, cut after 4: 6 s are left when it goes on at 100.
+    # 10 s of transfer, cut after 4 s: 6 s are left when it continues at 100 s.
     transits = Transits()
     first = transits.begin(_ref(1), 10.0, now=0.0)
     assert first is not None
@@ -153,7 +153,7 @@ def test_many_devices_are_counted_by_tier() -> None:
 def test_without_data_or_shapes_the_shipped_digits_are_shared_out() -> None:
     assert as_simulated(load_config("fedavg")).data.source == "digits"
     assert as_simulated(load_config("fedavg", ["data.source=MNIST"])).data.source == "MNIST"
-    # Devices and server read one source, of which the server tests on what no device has.
+    # Devices and server share one source; the server tests on the part that no device has.
     assert as_simulated(load_config("fedavg", ["data.source=npz:a.npz"])).data.source == "npz:a.npz#test"
     shaped = load_config("fedavg", ["model.input-shape=[1, 28, 28]", "num-classes=10"])
     assert as_simulated(shaped).data.source is None

@@ -1,4 +1,4 @@
-"""The engine `ray`: a cluster of two workers on this machine comes to what the local engine comes to."""
+"""The engine `ray`: a cluster of two workers on this machine has the results of the local engine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_m
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: .[ray]")
 long = pytest.mark.timeout(600)
 with_chaos = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="make chaos does these")
-"""A cluster takes longer to begin than to be tested."""
+"""Starting a cluster takes longer than its tests."""
 
 MIXED = ("num-clients=5", "fraction=0.6", "rounds=3", "workers=2")
 
 
 class Onlooker:
-    """A watcher that holds on to every process that this one begins, and that those begin."""
+    """A watcher that records every new descendant process."""
 
     def __init__(self) -> None:
-        # The server from which the local engine forks stays as long as the tests.
+        # The fork server of the local engine remains for all tests.
         self._before = _descendants(os.getpid())
         self.processes: dict[int, int] = {}
 
     def show(self, snapshot: Snapshot) -> None:
-        """Note the processes that are new."""
+        """Record the new processes."""
         for pid in _descendants(os.getpid()) - self._before - self.processes.keys():
             try:
                 self.processes[pid] = os.pidfd_open(pid)
@@ -40,7 +40,7 @@ class Onlooker:
                 continue
 
     def all_ended(self, *, timeout_s: float) -> bool:
-        """Wait until none of them is there."""
+        """Wait until all of them have ended."""
         going = set(self.processes.values())
         while going:
             ended, _, _ = select.select(going, [], [], timeout_s)
@@ -76,7 +76,7 @@ def _private_states(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of SCAFFOLD, whose devices keep a control between rounds, with the local engine."""
+    """A run of SCAFFOLD with the local engine; its devices keep a control variate between rounds."""
     out = tmp_path_factory.mktemp("local") / "run"
     assert run(out, "scaffold", *MIXED).outcome == "finished"
     return out

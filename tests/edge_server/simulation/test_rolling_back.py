@@ -1,4 +1,4 @@
-"""A simulated run goes back to the model that trained, and one that is resumed knows of it."""
+"""A simulated run rolls back to the last good model, also after it was resumed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LIAR = "device-0001"
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Round two leaves a model that nobody can train, and that not even the server can test."""
+    """Round two results in a model that no device can train and the server cannot test."""
     factor = getattr(request, "param", 1e30)
 
     def closed(strategy: Any, state: State, updates: Any, *rest: Any, **more: Any) -> State:
         after = close(strategy, state, updates, *rest, **more)
-        if state.round != 1 or all(one.client != LIAR for one in updates):
+        if state.round != 1 or all(update.client != LIAR for update in updates):
             return after
         return replace(after, params={name: array * factor for name, array in after.params.items()})
 

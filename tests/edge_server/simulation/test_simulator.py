@@ -1,4 +1,4 @@
-"""Whole simulations: what they leave, and that nothing but the configuration decides what that is."""
+"""Whole simulations: their run folders depend on the configuration alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_run_that_closed_no_round_resumes_from_its_start(unbroken: Path, tmp_p
 
 
 def test_a_client_that_diverges_is_refused_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
-    # Shards of one label each: who holds label 3 cannot stay finite.
+    # Shards of one label each: the device with label 3 diverges.
     out = tmp_path / "run"
     source = (
         "data.source=python:tests.edge_server.simulation.small:one_poisoned",
@@ -89,7 +89,7 @@ def test_a_round_that_nobody_survives_fails_the_run_and_says_why(tmp_path: Path)
     assert "0 of 2 updates, below the quorum" in summary.detail
 
 
-# With one tier the boards take turns: device-0001 is a Pi Zero 2, device-0002 a Jetson Nano.
+# With one tier the boards alternate: device-0001 is a Pi Zero 2, device-0002 a Jetson Nano.
 UNLIKE = ('simulation.clock=["pi-zero-2", "jetson-nano"]', "num-clients=2", "local-epochs=20", "rounds=2")
 
 
@@ -103,17 +103,17 @@ def test_a_straggler_is_dropped_at_the_deadline(tmp_path: Path) -> None:
 
 
 class Spells:
-    """Away between two moments."""
+    """Offline between two times in seconds."""
 
     def __init__(self, begin: float, end: float) -> None:
         self._begin, self._end = begin, end
 
     def online(self, t: float) -> bool:
-        """Whether it is there."""
+        """Whether the device is online."""
         return not self._begin <= t < self._end
 
     def next_change(self, t: float) -> float:
-        """The next of the two moments."""
+        """The next of the two times."""
         return next((moment for moment in (self._begin, self._end) if moment > t), float("inf"))
 
 
@@ -131,13 +131,13 @@ def test_a_device_that_goes_away_holds_a_round_up_only_so_long(
     run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=3")
     first, second = history(tmp_path / "run")
     assert first["dropped"] == ["device-0001"]
-    # Lost at 1.0 s, its last will arrives within a moment, and 3 s later the round goes on without it.
+    # Lost at 1.0 s; its last will arrives soon after, and 3 s later the round continues without it.
     assert 4.0 < first["virtual_time_s"] < 4.5
     assert second["selected"] == ["device-0002"]
 
 
 def test_a_device_that_comes_back_in_time_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its work ends at some 2.9 s, while it is away; it reports when it is back.
+    # Its work ends at about 2.9 s, while it is offline; it reports when it is online again.
     _away(monkeypatch, "device-0001", 2.0, 6.0)
     run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=10")
     first, _ = history(tmp_path / "run")
@@ -146,14 +146,14 @@ def test_a_device_that_comes_back_in_time_counts(tmp_path: Path, monkeypatch: py
 
 
 def test_a_download_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # 0.22 MB take the Zero 2 some 0.1 s: cut after 0.05 s.
+    # 0.22 MB take the Zero 2 about 0.1 s: cut after 0.05 s.
     _away(monkeypatch, "device-0001", 0.05, 1.0)
     run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=10")
     assert history(tmp_path / "run")[0]["dropped"] == []
 
 
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every device comes and goes: there for 3 s on average, away for 1 s."""
+    """Every device is online for 3 s and offline for 1 s on average."""
     board = dataclasses.replace(profile("pi-zero-2"), online_s=3.0, offline_s=1.0)
 
     def presence(config: object, virtual: VirtualDevice, index: int) -> Availability:
@@ -211,7 +211,7 @@ def test_the_bytes_and_seconds_of_buffered_rounds_add_up_to_the_runs(
     words = ("clients.mode=buffered", "buffer-size=2", "num-clients=6", "rounds=5")
     summary = run(tmp_path / "run", "fedavg", *words, f"concurrency={concurrency}")
     rounds = history(tmp_path / "run")
-    # What comes after the last closing belongs to no round: acknowledgements, and tasks that are let go.
+    # Messages after the last closing belong to no round: acknowledgements, and dropped tasks.
     assert sum(record["uplink_bytes"] for record in rounds) <= summary.uplink_bytes
     late = summary.uplink_bytes - sum(record["uplink_bytes"] for record in rounds)
     assert late <= 6 * max(record["uplink_bytes"] / len(record["completed"]) for record in rounds)
@@ -223,7 +223,7 @@ def test_the_bytes_and_seconds_of_buffered_rounds_add_up_to_the_runs(
 def test_a_run_resumes_to_the_same_end_after_a_device_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SCAFFOLD's control is a mean over all clients that ever were there, also over the one that is gone.
+    # SCAFFOLD's control is a mean over all clients that ever took part, including the lost one.
     words = ("num-clients=4", "rounds=4", "rejoin-s=0.1", 'simulation.clock=["pi-4"]', "local-epochs=2")
     _away(monkeypatch, "device-0001", 0.35, float("inf"))
     for out, stop in (("straight", None), ("resumed", StopAfter(2))):

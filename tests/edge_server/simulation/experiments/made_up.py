@@ -45,7 +45,7 @@ def summary(*, outcome: str = "finished", rounds: int = 1, accuracy: float | Non
 
 @dataclass
 class Simulated:
-    """Stands for `simulate`: a round's accuracy is `accuracy(config, round)`; `calls`: folder, resume."""
+    """Replaces `simulate`: a round's accuracy is `accuracy(config, round)`; `calls` are (folder, resume)."""
 
     accuracy: Callable[[Config, int], float] = lambda config, number: 0.1 * number
     stop_in: str = ""
@@ -69,7 +69,7 @@ class Simulated:
 
 @dataclass
 class Quiet:
-    """Progress that keeps what it is told."""
+    """Progress that records the results of runs."""
 
     said: list[str] = field(default_factory=list)
 

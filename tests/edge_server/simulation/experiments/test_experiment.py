@@ -1,4 +1,4 @@
-"""The experiment file: what it may say, what it becomes, and what is refused."""
+"""The experiment file: its keys, its cells, and its errors."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_targets_are_the_columns_own_where_it_has_any(tmp_path):
         ('recipe = "fedprox"', 'recipe = "fedprx"', "did you mean 'fedprox'?"),
         ("settings.federation.rounds = 20", "settings.federation.runds = 20", "did you mean 'rounds'?"),
         ("paper.iid", "paper.iidd", "no column is called 'iidd' (did you mean 'iid'?)"),
-        ('label = "FedProx"', 'label = "FedAvg"', "two rows have one label"),
+        ('label = "FedProx"', 'label = "FedAvg"', "two rows have the same label"),
         ('label = "FedProx"', 'label = "fed avg"', None),
         ('label = "FedProx"', 'label = "FEDAVG"', "give their rows other labels"),
         ("[scale.small]", '[scale.small]\ndrop-rows = ["FedPro"]', "did you mean 'FedProx'?"),

@@ -1,4 +1,4 @@
-"""Devices that come later, as in FedRAD's table 2."""
+"""Devices that join later, as in FedRAD's table 2."""
 
 from __future__ import annotations
 

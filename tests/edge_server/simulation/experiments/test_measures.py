@@ -1,4 +1,4 @@
-"""AdaFL's measures on histories worked by hand."""
+"""AdaFL's measures on histories calculated by hand."""
 
 from __future__ import annotations
 

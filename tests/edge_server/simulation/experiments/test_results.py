@@ -1,4 +1,4 @@
-"""The committed results: one folder per shipped experiment, each saying what made it."""
+"""The committed results: one folder per shipped experiment, each with its provenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a plan: what is finished stays, what was cut off goes on, what fails is told."""
+"""Running a plan: finished runs stay, interrupted ones are resumed, failed ones are reported."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_every_cell_and_seed_runs_once(tmp_path):
     again = Simulated()
     assert len(run_all(plan(), tmp_path, simulate=again, progress=quiet).done) == 4
     assert again.calls == []
-    assert quiet.said[-1] == "fedprox-result-seed2: 60.00%, was there"
+    assert quiet.said[-1] == "fedprox-result-seed2: 60.00%, finished earlier"
 
 
 def test_an_interrupted_run_is_resumed(tmp_path):
     stopped = Simulated(stop_in="fedprox-result-seed1")
     outcome = run_all(plan(), tmp_path, simulate=stopped, progress=Quiet())
     assert outcome.interrupted
-    assert [one.run.folder for one in outcome.done] == ["fedavg-result-seed1"]
+    assert [ended.run.folder for ended in outcome.done] == ["fedavg-result-seed1"]
     after = Simulated()
     assert not run_all(plan(), tmp_path, simulate=after, progress=Quiet()).interrupted
     assert after.calls[0] == ("fedprox-result-seed1", True)
@@ -66,7 +66,7 @@ def test_a_failed_run_is_told_and_the_others_go_on(tmp_path):
     assert len(simulated.calls) == 4
     assert len(findings.failures) == 1
     assert "fedavg" in findings.failures[0]
-    # One seed of two is left: no deviation, and the note tells of the other.
+    # One seed of two is left: no deviation, and the note names the other.
     fedavg = findings.records[0]
     assert (fedavg["seeds"], fedavg["average_std"]) == (1, None)
     assert "seed 1" in fedavg["note"]
