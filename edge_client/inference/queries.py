@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,18 +55,11 @@ def _of_files(paths: Sequence[Path], model: LoadedModel, labels: Labels | None =
     texts = (
         note if len(read) == 1 else f"{count} of {len(read)} pictures {note}" for note, count in notes.items()
     )
-    place = paths[0] if len(paths) == 1 else Path(*_common(paths))
+    place = os.path.commonpath(paths) or "."
     names = tuple(str(path) for path in paths)
     return NamedExamples(
         names, np.stack([image.pixels for image in read]), labels, tuple(f"{place}: {note}" for note in texts)
     )
-
-
-def _common(paths: Sequence[Path]) -> Sequence[str]:
-    """The parts of the common folder of all paths."""
-    first, last = min(paths).parts, max(paths).parts
-    shared = [part for part, other in zip(first, last, strict=False) if part == other]
-    return shared or ["."]
 
 
 def _of_folder(root: Path, model: LoadedModel) -> NamedExamples:

@@ -53,7 +53,6 @@ class ExportReport:
     sha256: str
     bytes: int
     max_difference: float
-    opset: int
 
 
 def export_onnx(
@@ -73,12 +72,11 @@ def export_onnx(
     not change `path`.
     """
     describe = partial(_describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance)
-    made = _first_that_computes(
-        module, input_shape, graphs, describe=describe, probes=_probes(input_shape, preprocessing, sample)
-    )
+    probes = _probes(input_shape, preprocessing, sample)
+    made = _first_that_computes(module, input_shape, graphs, describe=describe, probes=probes)
     write_synced(path, made.data)
     digest = hashlib.sha256(made.data).hexdigest()
-    return ExportReport(path, digest, len(made.data), made.difference, OPSET)
+    return ExportReport(path, digest, len(made.data), made.difference)
 
 
 def find_graph(module: nn.Module, input_shape: tuple[int, ...], graphs: Iterable[bytes] = ()) -> bytes:
