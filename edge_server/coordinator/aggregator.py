@@ -19,9 +19,9 @@ from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.round_review import RoundReview, looked
 from edge_server.coordinator.validation.update import client_update, known_clients
 from edge_server.rounds.events import CloseRound
+from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
-from edge_server.storage.sync import wait_for_disk
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.explanations import Observation
 from edge_server.strategy.strategy import close, known_examples
@@ -61,7 +61,8 @@ class Aggregator:
         tested = self._test(command.round)
         record = self._record(command, figures, reviewed.look, tested)
         self._archive(command.round, before, reviewed)
-        self._sync(command.round)
+        if self._context.durable:
+            wait_for_disk(self._storage.folder.written(command.round))
         ranked = self._model.state.ordered and not was_ordered
         self._journal(command, reviewed, record, figures, self._observation(reviewed.updates, ranked=ranked))
         self._storage.add_to_history(record)
@@ -78,10 +79,7 @@ class Aggregator:
         return Reviewed(sent, refused, accepted, updates, looked(accepted, refused, *believed))
 
     def _sent(self, command: CloseRound) -> Mapping[str, Update]:
-        """The updates that the round is made of; of masked ones their sum, which alone can be read.
-
-        Devices help to open one sum per round, so the sum is kept before it is used.
-        """
+        """The updates to aggregate; masked updates are replaced by their sum, stored before it is used."""
         if command.opened is None:
             return command.updates
         masked = self._updates(command.updates, {})
@@ -120,7 +118,7 @@ class Aggregator:
         model.state = replace(model.state, paces=self._tiering.observe(model.state.paces, trained))
 
     def _test(self, number: int) -> dict[int, Evaluation]:
-        """Test the new model, and every tier's, where it is time."""
+        """Test the new model and every tier's, in rounds in which a test is due."""
         model = self._model
         with self._context.durations.timed("testing"):
             return self._context.testing.tested(number, model.network, model.state.params, model.tier_spec)
@@ -144,18 +142,13 @@ class Aggregator:
         return self._context.privacy.released(record).model_copy(update=change)
 
     def _archive(self, number: int, before: int, reviewed: Reviewed) -> None:
-        """Archive what the round was made of, and write the strategy's state; `before` is its last round."""
+        """Archive the updates, and write the strategy's state; `before` is the round of the earlier state."""
         if not self._context.resumable:
             return
         folder, store = self._storage.folder, self._storage.store
         paths = [store.path(update.blob.digest) for update in reviewed.accepted.values()]
         self._storage.archive.keep(number, folder.checkpoint(before), folder.model(before), paths)
         self._model.save_checkpoint(durable=False)
-
-    def _sync(self, number: int) -> None:
-        """Wait until all that the round has written is on disk."""
-        if self._context.durable:
-            wait_for_disk(self._storage.folder.written(number))
 
     def _journal(
         self,
@@ -183,7 +176,7 @@ class Aggregator:
             self._checker.history.reset(self._storage.examined())
 
     def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
-        """What the round has shown; None for rounds that are not observed."""
+        """The observation of the round; None for rounds that are not observed."""
         context, state = self._context, self._model.state
         if not ranked and not is_observed(state.round, context.config.federation.rounds):
             return None

@@ -27,10 +27,7 @@ class BlobRepair:
         self._assigning, self._publisher = assigning, publisher
 
     def repair(self, digests: Iterable[str], tasks: Sequence[Task]) -> frozenset[str]:
-        """Make those of these blobs again that are damaged or gone; returns those that are lost for good.
-
-        `tasks` are all the open ones, which may name the blobs.
-        """
+        """Make damaged or missing blobs of the open `tasks` again; returns those that cannot be made."""
 
         def make_again(damaged: frozenset[str]) -> None:
             if damaged & self._publisher.digests:

@@ -56,7 +56,7 @@ class Coordinator:
         self.storage.close()
 
     def finish(self, summary: Summary) -> None:
-        """Write the summary, close the files, and delete blobs that no device will ask for.
+        """Write the summary, close the files, and delete unneeded blobs.
 
         A simulation, which is not durable, may go on after its end, with the frames that its devices have.
         """

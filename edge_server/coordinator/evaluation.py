@@ -10,7 +10,6 @@ from edge_client.data.dataset import LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.evaluation import Evaluation
 from edge_server.config.config import Config
-from edge_server.config.sections import FederationSettings
 from edge_server.config.test_data import as_the_federation, load_test_data, model_spec, stated_classes
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Accuracy
@@ -22,14 +21,9 @@ from schemas.values import Preprocessing
 log = logging.getLogger(__name__)
 
 
-def is_due(settings: FederationSettings, number: int) -> bool:
-    """Whether the full model is tested after round `number`."""
-    return number == settings.rounds or number % settings.evaluate_every == 0
-
-
-def tiers_are_due(settings: FederationSettings, number: int) -> bool:
-    """Whether, in a round that is tested, every tier's sub-model is too."""
-    return number == settings.rounds or number % settings.evaluate_tiers_every == 0
+def is_due(number: int, *, every: int, last: int) -> bool:
+    """Whether a model is tested after round `number`: after every `every` rounds and after the `last`."""
+    return number == last or number % every == 0
 
 
 def evaluate_tiers(
@@ -96,9 +90,10 @@ class Testing:
     ) -> dict[int, Evaluation]:
         """Test the full model (as tier 0) and every tier's; empty without data, or if no test is due."""
         settings, data = self._config.federation, self._data
-        if data is None or not is_due(settings, number):
+        if data is None or not is_due(number, every=settings.evaluate_every, last=settings.rounds):
             return {}
-        ratios = self._config.tiers.ratios if tiers_are_due(settings, number) else ()
+        tiers_due = is_due(number, every=settings.evaluate_tiers_every, last=settings.rounds)
+        ratios = self._config.tiers.ratios if tiers_due else ()
         return evaluate_tiers(
             {tier: tier_spec(ratio) for tier, ratio in enumerate(ratios, start=1)},
             lambda spec: model.test(params, spec, data, self._inputs),

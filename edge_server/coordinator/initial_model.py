@@ -94,7 +94,7 @@ class InitialModel:
             return
         described = self.manifest.get("model")
         classes = described.get("num_classes") if isinstance(described, dict) else None
-        if classes not in (None, spec.num_classes) and _of_one_layer(odd):
+        if classes not in (None, spec.num_classes) and len({name.rpartition(".")[0] for name in odd}) == 1:
             raise ConfigError(
                 f"{KEY}: {self.stated} is a model of {classes} classes, this run has {spec.num_classes}: "
                 f"only the last layer, '{odd[0].rpartition('.')[0]}', differs; start from one of as many"
@@ -181,10 +181,6 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _of_one_layer(names: Sequence[str]) -> bool:
-    return len({name.rpartition(".")[0] for name in names}) == 1
 
 
 def _difference(name: str, there: tuple[int, ...] | None, here: tuple[int, ...] | None) -> str:

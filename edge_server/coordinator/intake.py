@@ -1,4 +1,4 @@
-"""What devices send: decoded, counted, and handed to the round machine; faulty messages are refused."""
+"""Decodes and counts messages of devices for the round machine, and refuses faulty ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Intake:
-    """Takes the messages of one run; `partial` are blobs of which chunks came before the server restarted."""
+    """Takes the messages of one run; `partial` are blobs with chunks from before a restart."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Intake:
     def take(self, topic: DeviceTopic, payload: bytes) -> None:
         """Take a message from the broker."""
         if topic.channel is Channel.UP_ROLLOUT:
-            return  # for a rollout, which has a connection of its own
+            return  # a rollout has its own connection
         with self._received(topic.device, len(payload)):
             if topic.channel is Channel.UP_BLOB:
                 chunk = decode_chunk(payload)
@@ -50,7 +50,7 @@ class Intake:
                 self._take_message(topic, payload)
 
     def take_from_receiver(self, message: ReceiverMessage) -> None:
-        """Take what a receiver says of a chunk; raises `OSError` or `ConfigError` where it can do nothing."""
+        """Take a receiver's message; raises `OSError` or `ConfigError` if the receiver cannot work."""
         check_able(message)
         if isinstance(message, Placed | Misfit):
             with self._received(message.device, bytes_of(message)):
@@ -60,7 +60,7 @@ class Intake:
 
     @contextlib.contextmanager
     def _received(self, device: str, size: int) -> Iterator[None]:
-        """Count what came from a device, and refuse it where it is faulty."""
+        """Count a message of a device, and refuse it if it is faulty."""
         self._reporter.counters.received(device, size)
         try:
             yield
@@ -87,14 +87,14 @@ class Intake:
             self._expect(message)
 
     def _have(self, message: FromDevice) -> int:
-        """The chunks of a claimed update that came before the server was restarted, as a bitmap."""
+        """Bitmap of the chunks of a claimed update that arrived before the restart."""
         if not isinstance(message, Update) or message.blob.digest not in self._partial:
             return 0
         self._partial.discard(message.blob.digest)
         return self._store.present(message.blob)
 
     def _count_claim(self, result: Update | Delivery) -> None:
-        """Count what a device says that it received for its task from broadcasts and the object store."""
+        """Count the bytes that a device reports from broadcasts and the object store."""
         participant = self._driver.federation.participants.get(result.device)
         if participant is None or not participant.is_meant(result):
             return
@@ -108,13 +108,13 @@ class Intake:
         )
 
     def _expect(self, claim: Update) -> None:
-        """Let the receivers write the chunks of a claim that was accepted."""
+        """Let the receivers write the chunks of an accepted claim."""
         participant = self._driver.federation.participants.get(claim.device)
         if participant is not None and participant.update == claim and not participant.final:
             self._receivers.expect(claim.device, claim.blob)
 
     def _refuse(self, device: str, error: PeerError) -> None:
-        """Log and count what was wrong, and tell the device why."""
+        """Log and count the fault, and send the device the reason."""
         self._reporter.ignored(error, device)
         refusal = Refusal(
             federation=self._driver.federation.name,

@@ -65,7 +65,7 @@ class JobFailed:
 
 
 class Jobs:
-    """One thread in which the jobs of the coordinator follow each other, and some that fetch updates."""
+    """Runs the coordinator's jobs in one thread, in order, and fetches updates in several others."""
 
     def __init__(self, coordinator: Coordinator, inbox: Inbox) -> None:
         self._coordinator, self._inbox = coordinator, inbox

@@ -97,7 +97,7 @@ class ModelState:
         return {tier: parameter_count(self.sub_model(tier)) for tier in tiers}
 
     def provenance(self, tier: int, ratio: float) -> dict[str, str]:
-        """What a model exported now says of its origin."""
+        """The metadata of a model that is exported now."""
         return {
             "run_id": self.context.run,
             "round": str(self.state.round),
@@ -164,18 +164,15 @@ def _read_back(folder: RunFolder, resume: Resumption, keep: NewArrayStore) -> St
 
 
 def gone_back(older: State, newer: State) -> State:
-    """The state before a round, as the one that the next round begins with.
-
-    The list of clients and the privacy that the run has spent cannot be undone.
-    """
+    """The `older` state with the round number, clients and spent privacy of the `newer` one."""
     return replace(older, round=newer.round, clients=newer.clients, privacy=newer.privacy)
 
 
 def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: NewArrayStore) -> State:
     """The state that the round after the given-up round `undone` begins with, read back.
 
-    The files of the state before are there until that round is about to close; by then those of the given-up
-    one have long been written over. Raises `ConfigError` where neither can be read.
+    The earlier state's files exist until that round is about to close; by then those of the given-up one have
+    been overwritten. Raises `ConfigError` if neither can be read.
     """
     try:
         older = folder.load_state(undone - 1, sha256, keep=keep)

@@ -17,7 +17,7 @@ from edge_server.coordinator.tasks.selection_log import record_selection
 from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import TierAssigner
-from edge_server.coordinator.validation.births import cap_birth_claims
+from edge_server.coordinator.validation.consistency import cap_birth_claims
 from edge_server.rounds.events import PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import RoundChoices
@@ -102,7 +102,7 @@ class Planner:
             self._assigning.set_preprocessing(self._context.testing.preprocessing)
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
-        """The planning with each device's claims cut to what may count."""
+        """The planning with each device's claims capped."""
         devices, exaggerated = cap_birth_claims(command.devices, self._context.strategy.claims)
         for name, words in exaggerated.items():
             if self._exaggerated.get(name) != words:

@@ -56,10 +56,7 @@ class Publisher:
         self._link.publish(self._topic(device, Channel.DOWN), payload)
 
     def send_to_stranger(self, device: str, message: Message) -> None:
-        """Send a message to a device that is not in the fleet; beyond a rate it is dropped.
-
-        Anyone may invent names of devices.
-        """
+        """Send a message to a device outside the fleet, at a limited rate: names may be invented."""
         if self._strangers.allows(time.monotonic()):
             self.send(device, message)
 

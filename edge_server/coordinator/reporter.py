@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 class Moment:
     """The run now: the state of its rounds, `now` and `began` in seconds of one clock, lengths of queues.
 
-    `trouble` is what is wrong with the connection; `simulated` are fields of the snapshot that a simulation
-    has of its own.
+    `trouble` describes the fault of the connection; `simulated` are additional fields of a simulation.
     """
 
     federation: Federation
@@ -107,7 +106,7 @@ class RunReporter:
     ) -> Summary:
         """Write and show the summary of a run that is over; `export` returns the tiers' files.
 
-        The end is listed, and also `logged` if asked for.
+        With `logged` the end is also logged.
         """
         exported: Mapping[int, Path] = {}
         try:

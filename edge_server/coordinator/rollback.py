@@ -30,7 +30,7 @@ class Rollback:
         self._model, self._storage, self._publisher = model, storage, publisher
 
     def undo(self, command: RollBack) -> RolledBack:
-        """Put the state before the last closed round in the place of the state after it.
+        """Go back to the state before the last closed round.
 
         The round is given up once the journal says so; a server that dies after that repeats the rest.
         """
@@ -61,7 +61,7 @@ def measured(
 ) -> Mapping[str, Mapping[str, float]]:
     """The size of each update of a closed round, by device and measure.
 
-    The updates are read again from the archive (`kept`); where they are not there, the norms in the journal
+    The updates are read from the archive (`kept`); without them, the norms in the journal
     count. Of a masked round only the names are known.
     """
     closed = next(closed for closed in reader.rounds() if closed.round == number)

@@ -50,10 +50,10 @@ log = logging.getLogger(__name__)
 
 
 class RoundDriver:
-    """Holds the state of the rounds, and carries out what it calls for.
+    """Holds the state of the rounds, and carries out its commands.
 
     Chunks of updates are written here unless receivers write them (`writes_chunks`). A planning waits until
-    the size of the chunks that the broker passes on is known.
+    the chunk size that the broker accepts is known.
     """
 
     def __init__(

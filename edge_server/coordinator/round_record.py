@@ -15,7 +15,7 @@ from schemas.values import Reason
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """What the edge of the server has measured of a round: bytes both ways, and how long the round took.
+    """Measurements of a round: bytes sent and received, and its duration.
 
     `traffic` are the counts of the run so far (`Tally.traffic`).
     """
@@ -41,8 +41,7 @@ def round_record(
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
-    `observed` is what the strategy has seen in the round: weights and attention. `look` is what came of the
-    look at all updates together, those that count among it.
+    `observed` has the strategy's weights and attention, `look` the review of all updates.
     """
     accepted = list(look.counted.values())
     return RoundRecord(

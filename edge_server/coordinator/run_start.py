@@ -36,7 +36,8 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
     folders = [path.parent for path in runs.glob("*/journal.sqlite")]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
-            if not RunFolder(folder).ended and _is_of(folder, config) and _begun(RunFolder(folder)):
+            differs = any(differences(folder / "federation.toml", config, MAY_DIFFER))
+            if not RunFolder(folder).ended and not differs and _begun(RunFolder(folder)):
                 return folder
         except (EdgeError, OSError) as error:
             log.warning("%s is not gone on with: %s", folder, error)
@@ -77,7 +78,8 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
     if folder.ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
     if not _begun(folder):
-        return _afresh(folder, config), None
+        folder.history.unlink(missing_ok=True)
+        return RunFolder.create(folder.path, config), None
     for key, before, after in differences(out / "federation.toml", config, MAY_DIFFER):
         raise ConfigError(
             f"--out {out} holds an unfinished run in which {key} is {before!r}, not {after!r}: "
@@ -98,7 +100,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
 
 
 def _begun(folder: RunFolder) -> bool:
-    """Whether anything was planned in it; before that there is nothing to resume.
+    """Whether a round was planned; before that there is nothing to resume.
 
     Raises `ConfigError` for a run that has begun and whose journal cannot be read.
     """
@@ -129,12 +131,3 @@ def _model_of(folder: RunFolder) -> str | None:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             return str(json.loads(path.read_bytes())["run"])
     return None
-
-
-def _is_of(folder: Path, config: Config) -> bool:
-    return not any(differences(folder / "federation.toml", config, MAY_DIFFER))
-
-
-def _afresh(folder: RunFolder, config: Config) -> RunFolder:
-    folder.history.unlink(missing_ok=True)
-    return RunFolder.create(folder.path, config)

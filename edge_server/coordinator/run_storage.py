@@ -37,7 +37,7 @@ class RunStorage:
 
     @property
     def keep(self) -> NewArrayStore:
-        """Where the arrays of a state lie that are too many for the memory."""
+        """Makes stores in the run folder for arrays too large for memory."""
         return partial(FileArrays, self.folder.path)
 
     def forget_blobs(self, keep: frozenset[str] = frozenset()) -> None:
@@ -48,14 +48,14 @@ class RunStorage:
         self.unpacked.keep_only(keep)
 
     def examined(self) -> list[ExaminedUpdate]:
-        """Every update that was examined in this run, as the journal has it."""
+        """Every examined update in the journal."""
         return read_examined(self.folder.journal)
 
     def add_to_history(self, record: RoundRecord) -> None:
-        """Append a line to the history; write all of it again where another process has changed the file."""
+        """Append a line to the history; rewrite the file if another process has changed it."""
         if self.folder.add_round(record):
             return
-        log.warning("%s was changed by somebody: written again, from the journal", self.folder.history)
+        log.warning("%s was changed by another process: rewritten from the journal", self.folder.history)
         with closing(JournalReader(self.folder.journal)) as reader:
             self.folder.rewrite_history(
                 RoundRecord.model_validate_json(closed.record) for closed in reader.rounds()

@@ -1,7 +1,4 @@
-"""The server's process: one thread that passes events on, from the broker, the receivers and the jobs.
-
-The other threads, of paho and of the coordinator, only put events in the inbox.
-"""
+"""The server: one thread handles all events; other threads only put them in its inbox."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note, RepairBlob, Started, StopRequested, Tick
-from edge_server.storage.disk_errors import disk_has_failed
+from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
@@ -36,7 +33,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 SHOWN_SHARE = 1 / 50
-"""The most of the server's time that snapshots may take."""
+"""Largest share of the server's time that snapshots may take."""
 
 
 class Suspended(EdgeError):
@@ -93,10 +90,7 @@ class Server:
         self._next_tick = 0.0
 
     def run(self) -> Summary:
-        """Serve until the run is over; what breaks the server ends it as failed, with the reason.
-
-        Raises `Suspended` where the run is not over and may be resumed.
-        """
+        """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""
         self._receivers.open()
         self._connection.link.open()
         self._driver.step(Started())
@@ -106,7 +100,7 @@ class Server:
                 self._turn()
         except Exception as error:
             if disk_has_failed(error):
-                reason = f"the run is suspended, for the disk takes no more: {error}"
+                reason = f"the run is suspended because the disk is full or failing: {error}"
                 raise Suspended(reason, failed=True) from error
             raise
         finally:

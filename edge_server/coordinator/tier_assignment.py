@@ -25,7 +25,7 @@ from schemas.values import CapabilityProfile, MeasuredSpeed
 log = logging.getLogger(__name__)
 
 LIBRARIES = 270_000_000
-"""Bytes that a training process occupies before it loads anything, unless its device has measured that."""
+"""Bytes of an idle training process, unless its device has measured them."""
 
 Build = Callable[[int], nn.Module]
 """From a tier, counted from 1, to its sub-model."""
@@ -72,7 +72,7 @@ class TierAssigner:
         for name, tier in sorted(self._placed.items()):
             if before.get(name) != tier:
                 about_it = {"device": name}
-                log.info("%s: tier %d by what is known of its memory and speed", name, tier, extra=about_it)
+                log.info("%s: tier %d from its memory and speed", name, tier, extra=about_it)
 
     def short_of_memory(self, device: str) -> None:
         """Count a task that the device refused for lack of memory."""
@@ -126,7 +126,7 @@ class TierAssigner:
 
 
 def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
-    """The tiers of a run, with what is known of its devices from before it was resumed."""
+    """The tiers of a run, with the refusals and undecided devices of a resumed one."""
     context = model.context
     config = context.config
     return TierAssigner(

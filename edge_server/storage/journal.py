@@ -277,16 +277,6 @@ class Journal:
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
-    def chosen(self, choices: RoundChoices) -> None:
-        """Write the reasons of a planning's choice."""
-        with self._written() as written:
-            _write_choices(written, choices)
-
-    def observed(self, observation: Observation) -> None:
-        """Write the observation of a closed round."""
-        with self._written() as written:
-            _write_observation(written, observation)
-
     def close(self) -> None:
         """Close the connection and leave a single file without a write-ahead log."""
         with self._lock:

@@ -260,7 +260,9 @@ def _participants(
     for device, attempt, task, max_bytes in tasks:
         if attempt not in planned_at or (attempt < seen.plannings[seen.base].attempt and not buffered):
             continue
-        if seen.undone is not None and _is_void(seen.undone, device, attempt, buffered=buffered):
+        # A task ends with the round that is given up; in buffered rounds only those of devices left out.
+        undone = seen.undone
+        if undone and attempt <= undone.attempt and (not buffered or device in undone.left_out):
             continue
         gone = time.time() - planned_at[attempt]
         left = min(rules.deadline_s, max(rules.rejoin_s, rules.deadline_s - gone))
@@ -269,11 +271,6 @@ def _participants(
         made.append(_as_it_stood(participant, seen, delivered))
     masked = any(participant.assignment.task.masking is not None for participant in made)
     return _unmasked(made, seen) if masked else Participants.of(made)
-
-
-def _is_void(undone: UndoneRound, device: str, attempt: int, *, buffered: bool) -> bool:
-    """Whether a task ended with the round before it, which was given up."""
-    return attempt <= undone.attempt and (not buffered or device in undone.left_out)
 
 
 def _unmasked(made: list[Participant], seen: _Seen) -> Participants:

@@ -1,4 +1,4 @@
-"""A run as a value: what its folder tells."""
+"""A finished run, read from its folder."""
 
 from __future__ import annotations
 

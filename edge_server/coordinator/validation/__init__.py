@@ -12,7 +12,7 @@
     groups and shapes as asked          `contents`                      malformed, wrong-shape
     finite, within 1e6                  `contents`                      not-finite, out-of-bounds
     values possible for their group     `consistency`                   out-of-bounds
-    not of an earlier round             `replays`                       replayed
+    not of an earlier round             `update_history`                replayed
     norm among the recent ones          `norms`                         out-of-bounds
     no variance below 0                 `consistency`                   out-of-bounds
     harmless by itself (if configured)  `canary`                        harmful

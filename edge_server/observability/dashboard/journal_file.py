@@ -30,13 +30,24 @@ def open_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
             with closing(reader):
                 yield reader
             return
+    with (
+        unchanged(path) as (readable, immutable),
+        closing(JournalReader(readable, immutable=immutable)) as reader,
+    ):
+        yield reader
+
+
+@contextlib.contextmanager
+def unchanged(path: Path) -> Iterator[tuple[Path, bool]]:
+    """A SQLite file to read without changing `path`, and whether it is immutable.
+
+    With a write-ahead log it is a copy, which is not immutable.
+    """
     write_ahead_log = path.with_name(f"{path.name}-wal")
     if not write_ahead_log.exists() or write_ahead_log.stat().st_size == 0:
-        with closing(JournalReader(path, immutable=True)) as reader:
-            yield reader
+        yield path, True
         return
     with tempfile.TemporaryDirectory(prefix="edge-dashboard-") as folder:
         for file in (path, write_ahead_log):
             shutil.copyfile(file, Path(folder) / file.name)
-        with closing(JournalReader(Path(folder) / path.name)) as reader:
-            yield reader
+        yield Path(folder) / path.name, False

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from edge_server.observability.dashboard.journal_file import unchanged
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.releases.registry.registry import FILE
 from schemas.errors import ConfigError
@@ -61,14 +60,7 @@ def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any)
 @contextmanager
 def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """The registry's database, opened without changing it; a copy while another process writes to it."""
-    write_ahead_log = path.with_name(f"{path.name}-wal")
-    if not write_ahead_log.exists() or write_ahead_log.stat().st_size == 0:
-        address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    with unchanged(path) as (readable, immutable):
+        address = f"{readable.resolve().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
         with closing(sqlite3.connect(address, uri=True)) as connection:
-            yield connection
-        return
-    with tempfile.TemporaryDirectory(prefix="edge-dashboard-") as folder:
-        for file in (path, write_ahead_log):
-            shutil.copyfile(file, Path(folder) / file.name)
-        with closing(sqlite3.connect(Path(folder) / path.name)) as connection:
             yield connection

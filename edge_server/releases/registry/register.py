@@ -32,15 +32,11 @@ def enter_run(registry: Registry, run: Path, *, name: str | None = None) -> Vers
     finished run, or without ONNX files.
     """
     version = describe_run(run, name=name)
-    if name is None and any(_is_another(known, version) for known in registry.versions()):
+    taken = {known.version for known in registry.versions() if known.run != version.run}
+    if name is None and version.version in taken:
         version = version.model_copy(update={"version": version.run})
     registry.enter(version, lambda folder: _fill(folder, run, version))
     return version
-
-
-def _is_another(known: Version, version: Version) -> bool:
-    """Whether the registry has another run's version of that name."""
-    return known.version == version.version and known.run != version.run
 
 
 def try_enter_run(folder: Path, run: Path) -> Version | None:

@@ -31,7 +31,7 @@ RESIDENT = 200_000_000
 
 
 def undecided(name: str, *, free: int | None, speed: float | None = None) -> Device:
-    """It states no tier, and has so many bytes for a training after its libraries."""
+    """A device without a stated tier, with this many bytes for training beyond its libraries."""
     measured = MeasuredSpeed(
         resident_bytes=RESIDENT, training_macs_per_s=speed, memory_bytes_per_s=None if speed is None else 1e12
     )
@@ -40,7 +40,7 @@ def undecided(name: str, *, free: int | None, speed: float | None = None) -> Dev
 
 
 def needed(coordinator: Coordinator, tier: int) -> int:
-    """Bytes that must be free for a tier, told from its own network."""
+    """Bytes that a tier needs, computed from its network."""
     cost = network_cost(coordinator.model.sub_model(tier).requires_grad_(True), (1, 8, 8))
     plan = coordinator.context.config.training
     return round(MARGIN * cost.training(plan, examples=CARD.examples).total)

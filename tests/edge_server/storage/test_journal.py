@@ -1,4 +1,4 @@
-"""The journal: what it says is on disk, and what it is told twice it says once."""
+"""The journal: entries are on disk, and repeated entries are stored once."""
 
 from __future__ import annotations
 

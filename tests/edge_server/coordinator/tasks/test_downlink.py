@@ -98,7 +98,10 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path) -> None:
     for number in (1, 2):
         record, _ = bench.round(number)
         assert len(record.completed) == 2
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
+    assert [row.verdict for row in replay(tmp_path / "run")] == [
+        ReplayVerdict.AGREES,
+        ReplayVerdict.AGREES,
+    ]
 
 
 def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         (["top-k"], "downlink: no codec of models is 'top-k' (known: delta, fp16, int8, zstd)"),
         (["int9"], "downlink: no codec of models is 'int9' (did you mean 'int8'?)"),
@@ -118,7 +121,7 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
         ([{"name": "fp16", "levels": 3}], "downlink: codec 'fp16' has no option 'levels'"),
     ],
 )
-def test_what_is_no_codec_of_models_is_refused(named: list[object], told: str) -> None:
+def test_what_is_no_codec_of_models_is_refused(named: list[object], message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        make_downlink([Component.model_validate(one) for one in named])
-    assert str(error.value) == told
+        make_downlink([Component.model_validate(component) for component in named])
+    assert str(error.value) == message

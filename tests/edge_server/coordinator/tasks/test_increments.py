@@ -35,7 +35,7 @@ NETS = [
     Recipe(norm="batch", squeeze=True, head="view"),
     Recipe(norm="none", head="mean"),
 ]
-TRACED = [(trace_channels(net, INPUT), arrays_of(net)) for net in (small_net(one, 0) for one in NETS)]
+TRACED = [(trace_channels(net, INPUT), arrays_of(net)) for net in (small_net(name, 0) for name in NETS)]
 TYPES = [np.float32, np.int8, np.float16, np.bool_]
 
 
@@ -137,15 +137,15 @@ def test_of_sub_models_that_do_not_nest_each_has_a_layer_of_its_own(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"a": SubModelSpec(kept={"hidden": (0, 1)}), "b": SubModelSpec(kept={"hidden": (3, 4)})}
     parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, MAP)}, new_map=False)
-    assert [len(one.layers) for one in parts.values()] == [1, 1]
-    assert [one.channels for one in parts.values()] == [{}, {}]
+    assert [len(task.layers) for task in parts.values()] == [1, 1]
+    assert [task.channels for task in parts.values()] == [{}, {}]
 
 
 def test_nothing_is_shared_where_tasks_are_handed_out_one_at_a_time(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"a": SubModelSpec(), "b": SubModelSpec()}
     parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, MAP)}, shared=False)
-    assert [one.channels for one in parts.values()] == [{}, {}]
+    assert [task.channels for task in parts.values()] == [{}, {}]
 
 
 def test_a_group_that_only_the_smaller_sub_model_has_begins_a_chain_anew(tmp_path):

@@ -43,8 +43,8 @@ def bench(folder: Path, downlink: str, *words: str, recipe: str = "heterofl") ->
 
 def received(task: Task, store: BlobStore, desk: Bench) -> dict[str, np.ndarray]:
     """The model as a device reads it."""
-    with unpacked(task, store) as shelf:
-        model = decoded(received_groups(task, shelf, desk.coordinator.context.channel_map))["model"]
+    with unpacked(task, store) as cache:
+        model = decoded(received_groups(task, cache, desk.coordinator.context.channel_map))["model"]
         return {name: model[name] for name in model}
 
 
@@ -293,8 +293,8 @@ def test_a_layer_that_unpacks_to_more_than_its_task_says_is_refused(tmp_path: Pa
     desk = bench(tmp_path, '["zstd"]')
     task, store = desk.tasks(1, 1)["weak"], desk.places["weak"].store
     assert task.layers[0].unpacked is not None
-    with unpacked(task, store) as shelf:
-        size = shelf.path(task.blobs[task.layers[0].blob].digest).stat().st_size
+    with unpacked(task, store) as cache:
+        size = cache.path(task.blobs[task.layers[0].blob].digest).stat().st_size
     assert size == task.layers[0].unpacked
     less = (task.layers[0].model_copy(update={"unpacked": size - 1}), *task.layers[1:])
     with (

@@ -45,27 +45,29 @@ def test_the_chosen_come_first_then_who_was_passed_over_then_who_could_not_be_ch
 
 
 def test_whose_places_are_taken_is_said_one_each():
-    told = planned("a", "c", wanted=2, retry=1, places=("x", "y"), left_out=())
-    assert [one.because for one in told.devices] == [
+    choices = planned("a", "c", wanted=2, retry=1, places=("x", "y"), left_out=())
+    assert [choice.because for choice in choices.devices] == [
         "takes the place of x, which gave its task back; so is a",
         "takes the place of y, which gave its task back; so is c",
     ]
-    # b and d were known and are not told of again.
-    assert told.left_out == 2
+    # b and d were recorded before and are not recorded again.
+    assert choices.left_out == 2
 
 
 def test_the_first_planning_of_a_buffered_round_tells_of_all():
-    assert [one.device for one in planned("c", wanted=1, retry=0).devices] == ["c", "a", "b", "d"]
+    assert [choice.device for choice in planned("c", wanted=1, retry=0).devices] == ["c", "a", "b", "d"]
 
 
 def test_only_so_many_are_kept_and_the_others_are_counted(monkeypatch):
     monkeypatch.setattr(selection_log, "MOST_DEVICES", 2)
-    told = planned("c")
-    assert ([one.device for one in told.devices], told.left_out) == (["c", "a"], 2)
-    told = planned("a", "b", "c")
-    assert ([one.device for one in told.devices], told.left_out) == (["a", "b"], 2)
+    choices = planned("c")
+    assert ([choice.device for choice in choices.devices], choices.left_out) == (["c", "a"], 2)
+    choices = planned("a", "b", "c")
+    assert ([choice.device for choice in choices.devices], choices.left_out) == (["a", "b"], 2)
 
 
 def test_what_a_device_says_of_itself_is_cut_to_what_may_be_said():
-    told = planned("a", left_out=(ExcludedDevice(device("d"), "left out: its owner's rules: " + "x" * 500),))
-    assert len(told.devices[-1].because) == 500
+    choices = planned(
+        "a", left_out=(ExcludedDevice(device("d"), "left out: its owner's rules: " + "x" * 500),)
+    )
+    assert len(choices.devices[-1].because) == 500

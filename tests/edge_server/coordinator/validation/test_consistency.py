@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.coordinator.validation.births import cap_birth_claims
-from edge_server.coordinator.validation.consistency import check_group_values, check_training, check_variances
+from edge_server.coordinator.validation.consistency import (
+    cap_birth_claims,
+    check_group_values,
+    check_training,
+    check_variances,
+)
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.mean_data import MeanData

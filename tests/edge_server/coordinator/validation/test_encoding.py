@@ -142,7 +142,7 @@ def test_shared_bytes_that_no_codec_writes_are_refused_with_their_reason(trick):
 
 
 def test_a_shape_that_was_made_up_costs_no_memory():
-    """The whole parameter would be of 2^62 numbers; it is refused for its shape, by whoever compares it."""
+    """The whole parameter would be of 2^62 numbers; the check of shapes refuses it."""
     groups = encoded("top-k")
     groups["model"]["w"], groups["model.columns"]["w"] = np.zeros(0, np.float32), np.zeros(0, np.uint32)
     groups["model.counts"]["w"] = np.zeros(4, np.uint32)

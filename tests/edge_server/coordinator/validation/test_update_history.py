@@ -9,8 +9,7 @@ from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.validation.canary import Canary
-from edge_server.coordinator.validation.replays import MOST, Replays
-from edge_server.coordinator.validation.update_history import UpdateHistory
+from edge_server.coordinator.validation.update_history import MOST, Replays, UpdateHistory
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate

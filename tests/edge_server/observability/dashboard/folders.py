@@ -86,8 +86,8 @@ def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:
             {"alpha": Assignment(TASK, 1000)},
             devices=[device("alpha"), device("beta")],
             clients={"alpha": (1, 60), "beta": (2, 60)},
+            choices=chosen(number),
         )
-        journal.chosen(chosen(number))
         if number <= rounds:
             close(folder, journal, number)
     return folder, journal
@@ -98,11 +98,18 @@ def close(folder: RunFolder, journal: Journal, number: int) -> None:
     journal.examined(_update("alpha", number), reason=None)
     journal.examined(_update("beta", number), reason="not-finite")
     journal.struck("beta", number, "not-finite")
-    journal.observed(observed(number))
     line = record(number)
     made_of = [AggregatedUpdate("alpha", number, "a" * 64, 0)]
     text = line.model_dump_json()
-    journal.closed(number, "b" * 64, updates=made_of, over=["alpha"], record=text, traffic={})
+    journal.closed(
+        number,
+        "b" * 64,
+        updates=made_of,
+        over=["alpha"],
+        record=text,
+        traffic={},
+        observation=observed(number),
+    )
     folder.add_round(line)
 
 

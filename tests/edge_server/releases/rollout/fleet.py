@@ -1,4 +1,4 @@
-"""A rollout by hand: devices that are born, say where they are, and are told what the machine decides."""
+"""A rollout without a broker: devices send births and reports, and receive the machine's commands."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ class World:
         return {device for device, message in self.sent if message.kind == "model-offer"}
 
     def withdrawn(self) -> set[str]:
-        """Who was told to go back so far."""
+        """Devices that were sent a command to go back."""
         return {device for device, message in self.sent if message.kind == "model-withdrawal"}

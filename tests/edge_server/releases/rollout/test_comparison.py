@@ -47,11 +47,11 @@ def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, A
 
 def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, good, tmp_path) -> None:
     bad = classifier(tmp_path / "bad.onnx", np.roll(fitted(), 1, axis=1))
-    measuring, told = ComparisonRunner(data, tmp_path / "examples.npz"), list[Comparison]()
+    measuring, reported = ComparisonRunner(data, tmp_path / "examples.npz"), list[Comparison]()
     ended = threading.Event()
-    measuring.begin(ModelPair(good, bad), 60, lambda comparison: (told.append(comparison), ended.set()))
+    measuring.begin(ModelPair(good, bad), 60, lambda comparison: (reported.append(comparison), ended.set()))
     assert ended.wait(60)
-    (comparison,) = told
+    (comparison,) = reported
     assert comparison.running.examples == comparison.candidate.examples == 60
     assert comparison.running.accuracy > 0.7
     # Of the same 60: what the old one has right and the new one wrong, less the other way round.

@@ -143,10 +143,10 @@ def test_a_delivery_that_is_done_again_is_not_compared_with_itself(place, compar
     deliver(place, OLD)
     first = deliver(place, NEW, parent=export)
     installed_model.begin(place.models).write_bytes(again)
-    told = put_delivered_in_use(place, note(again, parent=export, variant="fp16"), TERMS)
+    sent = put_delivered_in_use(place, note(again, parent=export, variant="fp16"), TERMS)
     assert (len(pairs), serves(place)) == (1, NEW)
-    # What is told is what was told before, of the file that is in use.
-    assert (told.verdict, told.model.digest, told.bytes) == (first, digest_of(NEW), len(NEW))
+    # The same report is sent again, for the file in use.
+    assert (sent.verdict, sent.model.digest, sent.bytes) == (first, digest_of(NEW), len(NEW))
     assert installed_model.slots(place.models).back().read() == OLD
 
 
@@ -236,11 +236,15 @@ def test_a_good_model_is_kept_after_a_bad_run_and_a_bad_one_gives_way(place, dig
     here = replace(place, data=digits)
     for name, serving in (("good", "good"), ("bad", "good")):
         installed_model.begin(here.models).write_bytes(models[name])
-        told = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
+        sent = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
         assert serves(here) == models[serving]
     # All hundred examples that this device never trains on, for both.
-    assert (told.verdict.served, told.verdict.earlier, told.verdict.examples) == (False, "good", 100)
-    assert told.verdict.earlier_accuracy > 0.7 > told.verdict.accuracy
+    assert (sent.verdict.served, sent.verdict.earlier, sent.verdict.examples) == (
+        False,
+        "good",
+        100,
+    )
+    assert sent.verdict.earlier_accuracy > 0.7 > sent.verdict.accuracy
     back = replace(here, models=here.models.parent / "other" / "models")
     for name in ("bad", "good"):
         installed_model.begin(back.models).write_bytes(models[name])
@@ -257,9 +261,9 @@ def test_without_held_out_data_a_rollouts_rule_holds_the_training_data_is_compar
     here = replace(place, data=without(held_out=False, train=True, digits=digits))
     for name in ("good", "bad"):
         installed_model.begin(here.models).write_bytes(models[name])
-        told = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
+        sent = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
     assert serves(here) == models["good"]
-    assert told.verdict.why.endswith("of its training data: none is held out")
+    assert sent.verdict.why.endswith("of its training data: none is held out")
 
 
 def test_without_any_data_the_model_in_use_is_kept(place, digits):
@@ -275,8 +279,8 @@ def test_a_model_in_use_that_cannot_be_run_on_this_data_gives_way(place, digits,
     here = replace(place, data=digits)
     deliver(here, OLD)
     installed_model.begin(here.models).write_bytes(models["bad"])
-    told = put_delivered_in_use(here, ServedModel(version="bad", digest=digest_of(models["bad"])), TERMS)
-    assert (told.verdict.served, told.verdict.why) == (True, delivery.UNUSABLE)
+    sent = put_delivered_in_use(here, ServedModel(version="bad", digest=digest_of(models["bad"])), TERMS)
+    assert (sent.verdict.served, sent.verdict.why) == (True, delivery.UNUSABLE)
     assert serves(here) == models["bad"]
 
 

@@ -50,15 +50,15 @@ def test_a_device_that_refuses_stops_it() -> None:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path):
+def registered(tmp_path: Path):
     """A registry with one signed version, and its journal."""
     registry = Registry(tmp_path / "registry")
     version = entered(registry, "v1", fitted(), key_in(tmp_path))
     return RolloutJournal(registry), version, offered_files(registry, version)
 
 
-def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(shelf) -> None:
-    journal, version, files = shelf
+def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(registered) -> None:
+    journal, version, files = registered
     first = begin_for_devices(journal, version, ONLY, files)
     assert begin_for_devices(journal, version, ONLY, files).id == first.id
     assert begin_for_devices(journal, version, ONLY, files).rules.only == ("pi-2",)
@@ -66,8 +66,8 @@ def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(shelf) -> N
         begin_for_devices(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
 
 
-def test_one_device_does_not_take_over_a_rollout_to_all(shelf) -> None:
-    journal, version, files = shelf
+def test_one_device_does_not_take_over_a_rollout_to_all(registered) -> None:
+    journal, version, files = registered
     begin_or_resume(journal, version, RULES, files)
     with pytest.raises(ConfigError, match="a rollout of v1 is not finished"):
         begin_for_devices(journal, version, ONLY, files)

@@ -196,9 +196,9 @@ def test_progress_says_each_thing_once(capsys) -> None:
 def test_progress_for_programs_is_a_document_per_line(capsys) -> None:
     world = World().begin("a", "b")
     values = [json.loads(line) for line in lines_of(world, capsys, as_json=True)]
-    told = [value for value in values if value["about"] == "device"]
-    assert [value["status"] for value in told] == ["watching", "rolled back"]
-    assert told[-1]["report"]["cause"] == "errors"
+    reported = [value for value in values if value["about"] == "device"]
+    assert [value["status"] for value in reported] == ["watching", "rolled back"]
+    assert reported[-1]["report"]["cause"] == "errors"
     ended = summary(world.rollout)
     assert (ended["outcome"], [group["opened"] for group in ended["groups"]]) == ("stopped", [True, False])
 

@@ -1,4 +1,4 @@
-"""One wait of the disk for all files of a round."""
+"""Waiting once until all files of a round are on disk."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.storage import sync
+from edge_server.storage import disk
 
 
-def test_files_are_waited_for_before_the_names_that_lead_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_synced_before_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / "models" / "round-0001" / "manifest.json", tmp_path / "checkpoints" / "one"]
     waited: list[Path] = []
-    monkeypatch.setattr(sync, "sync", waited.append)
-    sync.wait_for_disk(files)
+    monkeypatch.setattr(disk, "sync", waited.append)
+    disk.wait_for_disk(files)
     assert sorted(waited[:2]) == sorted(files)
     # The folders of both, and those that these are named in.
     assert sorted(waited[2:]) == sorted(
@@ -23,10 +21,10 @@ def test_files_are_waited_for_before_the_names_that_lead_to_them(
     )
 
 
-def test_a_disk_that_takes_no_more_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_full_disk_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(sync, "sync", full)
+    monkeypatch.setattr(disk, "sync", full)
     with pytest.raises(OSError, match="no space left"):
-        sync.wait_for_disk([tmp_path / "a"])
+        disk.wait_for_disk([tmp_path / "a"])
