@@ -7,17 +7,12 @@ from pathlib import Path
 
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.snapshot import WatcherGroup
 from edge_server.simulation.simulator import simulate as run_simulation
 from edge_server.storage.run import Run, load_run
 from edge_server.storage.run_names import run_folder
 
 Value = str | int | float | bool | list[object]
-
-
-class _NoDisplay:
-    def show(self, snapshot: Snapshot) -> None:
-        """Show nothing."""
 
 
 def simulate(
@@ -37,7 +32,7 @@ def simulate(
     words = [*overrides, *(f"{key.replace('_', '-')}={_toml(value)}" for key, value in settings.items())]
     config = source if isinstance(source, Config) else load_config(str(source), words)
     folder = run_folder(Path(out) if out is not None else None, config.federation.name)
-    run_simulation(config, out=folder, watcher=_NoDisplay(), resume=resume, export=export)
+    run_simulation(config, out=folder, watcher=WatcherGroup(), resume=resume, export=export)
     return load_run(folder)
 
 

@@ -26,9 +26,8 @@ def check_run(config: Config, source: str, *, registry: Path | None = None) -> R
         data = load_test_data(config)
         if data is not None:
             _check_partition(config)
-        stated = config.model
-        if data is None and (stated.input_shape is None or config.num_classes is None):
-            users_function(entry(stated.name).factory, what="[model] name")
+        if data is None and (config.model.input_shape is None or config.num_classes is None):
+            users_function(entry(config.model.name).factory, what="[model] name")
             return None
         return rehearse(config, data, find_initial_model(config, [registry or RUNS / "registry"]))
     except ConfigError as error:

@@ -65,13 +65,13 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[CellRun]:
         """Every cell and seed, seed by seed, so that an interrupted comparison has the whole table once."""
-        return [Run(cell, seed) for seed in self.seeds for cell in self.cells]
+        return [CellRun(cell, seed) for seed in self.seeds for cell in self.cells]
 
 
 @dataclass(frozen=True)
-class Run:
+class CellRun:
     """One cell with one seed."""
 
     cell: Cell
@@ -97,7 +97,7 @@ def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     seeds = choice.seeds or scale.seeds or experiment.seeds
     for cell in cells:
         cell.config(seeds[0])
-    folders = [Run(cell, seeds[0]).folder for cell in cells]
+    folders = [CellRun(cell, seeds[0]).folder for cell in cells]
     if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
         raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")
     return Plan(experiment, choice.scale, seeds, cells, (*experiment.notes, *scale.notes))

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from edge_server.config.units import duration_text, percent_text
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments.cells import Run
+from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.experiment import Column
 
 
@@ -17,12 +17,12 @@ class Lines:
 
     stream: TextIO
 
-    def begin(self, number: int, count: int, run: Run) -> Watcher:
+    def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         """The watcher of a run, which writes on a terminal only."""
         head = f"[{number}/{count}] {_name(run)}"
         return RoundLine(head, self.stream)
 
-    def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
+    def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         """Write the final line of a run."""
         left = f", about {duration_text(left_s)} left" if left_s else ""
         start = "\r\x1b[K" if self.stream.isatty() else ""
@@ -45,6 +45,6 @@ class RoundLine:
             print(f"\r\x1b[K{text[:100]}", end="", file=self.stream, flush=True)
 
 
-def _name(run: Run) -> str:
+def _name(run: CellRun) -> str:
     column = "" if run.cell.column == Column().label else f", {run.cell.column}"
     return f"{run.cell.row}{column}, seed {run.seed}"

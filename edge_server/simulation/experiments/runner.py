@@ -11,7 +11,7 @@ from typing import Protocol
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.observability.snapshot import Watcher
-from edge_server.simulation.experiments.cells import Plan, Run
+from edge_server.simulation.experiments.cells import CellRun, Plan
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_files import RunFiles, read_run_files
 from schemas.errors import ConfigError, EdgeError
@@ -30,11 +30,11 @@ class Simulate(Protocol):
 class Progress(Protocol):
     """Displays the progress of the runs."""
 
-    def begin(self, number: int, count: int, run: Run) -> Watcher:
+    def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         """Display that a run begins; returns the run's watcher."""
         ...
 
-    def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
+    def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         """Display the end of a run with its result; `left_s` are the estimated seconds left."""
         ...
 
@@ -43,7 +43,7 @@ class Progress(Protocol):
 class EndedRun:
     """One ended run with its records; `failure` is the reason why there are none."""
 
-    run: Run
+    run: CellRun
     history: tuple[RoundRecord, ...] = ()
     summary: Summary | None = None
     failure: str = ""
@@ -93,12 +93,12 @@ def run_all(
     return EndedRuns(tuple(done))
 
 
-def run_path(run: Run, out: Path) -> Path:
+def run_path(run: CellRun, out: Path) -> Path:
     """The path of a run's folder."""
     return out / "runs" / run.folder
 
 
-def _run(run: Run, out: Path, simulate: Simulate, watcher: Watcher) -> EndedRun:
+def _run(run: CellRun, out: Path, simulate: Simulate, watcher: Watcher) -> EndedRun:
     path = run_path(run, out)
     write_synced(_settings_path(run, out), run.cell.config(run.seed).to_toml().encode())
     resume = (path / "history.jsonl").exists()
@@ -109,14 +109,14 @@ def _run(run: Run, out: Path, simulate: Simulate, watcher: Watcher) -> EndedRun:
         return EndedRun(run, failure=str(error))
 
 
-def _read(run: Run, path: Path) -> EndedRun:
+def _read(run: CellRun, path: Path) -> EndedRun:
     files: RunFiles = read_run_files(path)
     summary = files.summary
     failure = "" if summary.outcome in (FINISHED, INTERRUPTED) else f"{summary.outcome}: {summary.detail}"
     return EndedRun(run, files.history, summary, failure)
 
 
-def _kept(run: Run, out: Path) -> EndedRun | None:
+def _kept(run: CellRun, out: Path) -> EndedRun | None:
     """The run if an earlier call has finished it."""
     path = run_path(run, out)
     if not (path / "summary.json").exists():
@@ -125,7 +125,7 @@ def _kept(run: Run, out: Path) -> EndedRun | None:
     return done if done.summary is not None and done.summary.outcome == FINISHED else None
 
 
-def _check_settings(run: Run, out: Path) -> None:
+def _check_settings(run: CellRun, out: Path) -> None:
     """Refuse a run folder with other settings; the engine, its device and its workers may differ."""
     path = _settings_path(run, out)
     if path.exists() and _without_engine(path.read_text()) != _without_engine(
@@ -136,7 +136,7 @@ def _check_settings(run: Run, out: Path) -> None:
         )
 
 
-def _settings_path(run: Run, out: Path) -> Path:
+def _settings_path(run: CellRun, out: Path) -> Path:
     return out / "runs" / f"{run.folder}.toml"
 
 

@@ -21,7 +21,7 @@ from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.training.loop import single_thread, train
 from edge_server.config.config import Config
-from edge_server.simulation.experiments.cells import Plan, Run
+from edge_server.simulation.experiments.cells import CellRun, Plan
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.runner import Progress
 from edge_server.strategy.aggregation.coverage import full_coverage
@@ -140,7 +140,7 @@ def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalU
     return GlobalUpdate(source, delta, _UNMAPPED, _UNMAPPED)
 
 
-def _load_or_compute(run: Run, out: Path) -> Population:
+def _load_or_compute(run: CellRun, out: Path) -> Population:
     """The population from the file of an earlier call, or computed now."""
     path, config = out / "runs" / f"{run.folder}.npz", run.cell.config(run.seed)
     text = config.to_toml()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edge_server.config.config import Config
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments.cells import Run
+from edge_server.simulation.experiments.cells import CellRun
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 
@@ -73,10 +73,10 @@ class Quiet:
 
     said: list[str] = field(default_factory=list)
 
-    def begin(self, number: int, count: int, run: Run) -> Watcher:
+    def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         return self
 
     def show(self, snapshot: Snapshot) -> None: ...
 
-    def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
+    def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         self.said.append(f"{run.folder}: {text}")
