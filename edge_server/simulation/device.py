@@ -97,7 +97,7 @@ class DeviceState:
 
 
 class DeviceEdge:
-    """One device: its session, its link, its job."""
+    """One virtual device: its session, its link, its job."""
 
     def __init__(
         self,

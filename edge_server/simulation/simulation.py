@@ -1,4 +1,4 @@
-"""The server's edge to virtual devices, as `edge_server.coordinator.server` is its edge to the broker.
+"""The server of virtual devices, as `edge_server.coordinator.server` is the server of real ones.
 
 State machines, coordinator and local training are those of a real federation. A timeline replaces clocks and
 threads, and arithmetic replaces the transfer of chunks. Only virtual time orders the events, so a run is

@@ -1,4 +1,4 @@
-"""The edges of all virtual devices of a simulation, and the surroundings that they share."""
+"""Makes all virtual devices of a simulation, and the surroundings that they share."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec
 def make_edges(
     config: Config, population: tuple[VirtualDevice, ...], data: LabelledData, around: Surroundings
 ) -> dict[str, DeviceEdge]:
-    """Each device's edge by name. Equal devices share their profile and data card: there may be 100,000."""
+    """The virtual devices by name; of up to 100,000, equal ones share their profile and data card."""
 
     @cache
     def profile_of(board: str, tier: int) -> CapabilityProfile:
