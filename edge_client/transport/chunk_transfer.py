@@ -22,7 +22,7 @@ NOTE_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
-class Ask:
+class RequestChunks:
     """Command: request chunks `first` to `first + count - 1` of the blob."""
 
     ref: BlobRef
@@ -53,7 +53,7 @@ class VerifyBlob:
     ref: BlobRef
 
 
-TransferCommand = Ask | WriteChunk | VerifyBlob
+TransferCommand = RequestChunks | WriteChunk | VerifyBlob
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _ask(receiving: Receiving, now: float) -> Step:
         first, length = first_run(wanted)
         count = min(length, room)
         asked |= _bits(count) << first
-        commands.append(Ask(receiving.ref, first, count))
+        commands.append(RequestChunks(receiving.ref, first, count))
     return replace(receiving, asked=asked), commands
 
 

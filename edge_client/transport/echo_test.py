@@ -62,6 +62,6 @@ class EchoTest:
 
     def _advance(self, sizing: Sizing) -> None:
         before, self._sizing = self._sizing, sizing
-        asked = None if before is None else (before.asks, before.until)
-        if sizing.asks is not None and (sizing.asks, sizing.until) != asked:
-            self._publish(self._name + bytes(sizing.asks - _NAME_BYTES))
+        asked = None if before is None else (before.payload_bytes, before.until)
+        if sizing.payload_bytes is not None and (sizing.payload_bytes, sizing.until) != asked:
+            self._publish(self._name + bytes(sizing.payload_bytes - _NAME_BYTES))

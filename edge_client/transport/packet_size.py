@@ -34,7 +34,7 @@ class Sizing:
     measured: bool = False
 
     @property
-    def asks(self) -> int | None:
+    def payload_bytes(self) -> int | None:
         """Bytes of the payload to publish next; None when the size is found."""
         if self.found is not None:
             return None

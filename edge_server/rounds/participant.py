@@ -238,7 +238,7 @@ def _commands(participant: Participant, commands: list[chunk_transfer.TransferCo
     made: list[Command] = []
     for command in commands:
         match command:
-            case chunk_transfer.Ask():
+            case chunk_transfer.RequestChunks():
                 request = command.request(participant.assignment.task.federation, participant.device)
                 made.append(Send(participant.device, request))
             case chunk_transfer.WriteChunk():

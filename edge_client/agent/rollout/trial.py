@@ -173,7 +173,7 @@ def _asking(trials: TrialState, ask: Asking, now: float) -> Step:
 def _requests(trials: TrialState, commands: list[TransferCommand]) -> list[Command]:
     return [
         SendRolloutMessage(command.request(trials.federation, trials.device))
-        if isinstance(command, chunk_transfer.Ask)
+        if isinstance(command, chunk_transfer.RequestChunks)
         else command
         for command in commands
     ]

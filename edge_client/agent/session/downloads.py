@@ -131,7 +131,7 @@ def fetch_ended(session: Session, event: FetchEnded, now: float) -> Step:
         return session, [again]
     receiving, asks = chunk_transfer.start(fetch.ref, now, event.have)
     # Without a connection requests wait: `resume` makes them.
-    possible = [ask for ask in asks if session.connected or not isinstance(ask, chunk_transfer.Ask)]
+    possible = [ask for ask in asks if session.connected or not isinstance(ask, chunk_transfer.RequestChunks)]
     return _with_receiving(session, receiving), _requests(session, possible)
 
 
@@ -166,7 +166,7 @@ def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) 
     """The transfer's commands, with its requests as messages."""
     return [
         SendMessage(command.request(session.federation, session.device))
-        if isinstance(command, chunk_transfer.Ask)
+        if isinstance(command, chunk_transfer.RequestChunks)
         else command
         for command in commands
     ]

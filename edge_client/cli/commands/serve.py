@@ -111,13 +111,13 @@ def execute(args: argparse.Namespace) -> int:
     predictor.refresh()
     if predictor.model is None and args.model is not None:
         raise ConfigError(predictor.trouble)
-    other = _mqtt_door(args, predictor)
+    mqtt = _mqtt_channel(args, predictor)
     try:
         web = PredictionServer((args.host, args.port), predictor, max_body=args.max_body)
     except OSError as error:
         remedy = "name another with --host and --port"
         raise ConfigError(f"cannot listen at {args.host}:{args.port}: {error.strerror}; {remedy}") from error
-    serving = PredictionService(predictor, web, other=other, poll_s=args.poll_s, health=health)
+    serving = PredictionService(predictor, web, mqtt=mqtt, poll_s=args.poll_s, health=health)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: serving.stop())
     signal.signal(signal.SIGHUP, lambda *_: serving.look_now())
@@ -162,7 +162,7 @@ def _health(source: Source) -> HealthWriter | None:
     return HealthWriter(source.slots) if isinstance(source, SlotSource) else None
 
 
-def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttChannel | None:
+def _mqtt_channel(args: argparse.Namespace, predictor: Predictor) -> MqttChannel | None:
     if args.broker is None:
         return None
     from edge_client.transport.broker_address import TlsFiles, parse_address

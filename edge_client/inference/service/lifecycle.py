@@ -18,7 +18,7 @@ ENDS_WITHIN_S = 0.1
 
 
 class RequestChannel(Protocol):
-    """A second way for requests, besides HTTP."""
+    """The MQTT channel, whose module is not imported here because it needs paho."""
 
     def open(self) -> None:
         """Start."""
@@ -35,20 +35,20 @@ class PredictionService:
         predictor: Predictor,
         web: PredictionServer,
         *,
-        other: RequestChannel | None = None,
+        mqtt: RequestChannel | None = None,
         poll_s: float = 1.0,
         health: HealthWriter | None = None,
     ) -> None:
         self._health, self._watchdog = health, watchdog_of(os.environ)
-        self._predictor, self._web, self._other, self._poll_s = predictor, web, other, poll_s
+        self._predictor, self._web, self._mqtt, self._poll_s = predictor, web, mqtt, poll_s
         self._look, self._stopped = threading.Event(), threading.Event()
 
     def run(self) -> None:
         """Answer requests until stopped, including those that are running then."""
         http = threading.Thread(target=self._web.serve_forever, args=(ENDS_WITHIN_S,), name="http")
         http.start()
-        if self._other is not None:
-            self._other.open()
+        if self._mqtt is not None:
+            self._mqtt.open()
         self._watchdog.ready()
         try:
             tidied = -1
@@ -66,8 +66,8 @@ class PredictionService:
             self._watchdog.stopping()
             self._web.close()
             http.join()
-            if self._other is not None:
-                self._other.close()
+            if self._mqtt is not None:
+                self._mqtt.close()
             if self._health is not None:
                 self._health.close()
 

@@ -13,8 +13,8 @@ from edge_client.transport.chunk_transfer import (
     MAX_PATIENCE_S,
     PATIENCE_S,
     WINDOW,
-    Ask,
     Receiving,
+    RequestChunks,
     VerifyBlob,
     WriteChunk,
 )
@@ -36,7 +36,12 @@ def chunk(ref: BlobRef, data: bytes, index: int) -> Chunk:
 
 def asked(commands: list) -> list[int]:
     """The requested chunk numbers."""
-    return [i for ask in commands if isinstance(ask, Ask) for i in range(ask.first, ask.first + ask.count)]
+    return [
+        i
+        for ask in commands
+        if isinstance(ask, RequestChunks)
+        for i in range(ask.first, ask.first + ask.count)
+    ]
 
 
 def take(receiving: Receiving, data: bytes, indices, now: float = 0.0) -> tuple[Receiving, list]:
@@ -51,19 +56,19 @@ def take(receiving: Receiving, data: bytes, indices, now: float = 0.0) -> tuple[
 def test_it_begins_by_asking_for_one_window_in_one_request():
     ref, _ = blob(40)
     receiving, commands = chunk_transfer.start(ref, 0.0)
-    assert commands == [Ask(ref, 0, WINDOW)]
+    assert commands == [RequestChunks(ref, 0, WINDOW)]
     assert not receiving.complete
 
 
 def test_a_blob_smaller_than_a_window_is_asked_for_whole():
     ref, _ = blob(3, last=5)
-    assert chunk_transfer.start(ref, 0.0)[1] == [Ask(ref, 0, 3)]
+    assert chunk_transfer.start(ref, 0.0)[1] == [RequestChunks(ref, 0, 3)]
 
 
 def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
     ref, data = blob(6)
     receiving, commands = chunk_transfer.start(ref, 0.0, have=0b010110)
-    assert commands == [Ask(ref, 0, 1), Ask(ref, 3, 1), Ask(ref, 5, 1)]
+    assert commands == [RequestChunks(ref, 0, 1), RequestChunks(ref, 3, 1), RequestChunks(ref, 5, 1)]
     receiving, commands = take(receiving, data, [1, 0, 3, 5])
     assert [write.index for write in commands if isinstance(write, WriteChunk)] == [0, 3, 5]
     assert commands[-1] == VerifyBlob(ref)
@@ -81,7 +86,7 @@ def test_a_blob_that_is_all_there_is_checked_at_once(chunks, last):
 def test_chunks_that_the_blob_does_not_have_are_not_counted():
     ref, _ = blob(3)
     receiving, commands = chunk_transfer.start(ref, 0.0, have=0b11000)
-    assert commands == [Ask(ref, 0, 3)]
+    assert commands == [RequestChunks(ref, 0, 3)]
     assert receiving.have == 0
 
 
@@ -93,7 +98,7 @@ def test_the_window_is_refilled_once_half_of_it_has_come():
     assert asked(commands) == []
     # The eighth leaves 8: the window is filled up with 16..23.
     receiving, commands = take(receiving, data, [7])
-    assert [ask for ask in commands if isinstance(ask, Ask)] == [Ask(ref, 16, 8)]
+    assert [ask for ask in commands if isinstance(ask, RequestChunks)] == [RequestChunks(ref, 16, 8)]
 
 
 def test_requests_are_runs_of_adjacent_chunks_around_those_that_are_there():
@@ -101,7 +106,7 @@ def test_requests_are_runs_of_adjacent_chunks_around_those_that_are_there():
     receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, _ = take(receiving, data, [2, 3, 7])
     _, commands = chunk_transfer.resume(receiving, 1.0)
-    assert commands == [Ask(ref, 0, 2), Ask(ref, 4, 3), Ask(ref, 8, 4)]
+    assert commands == [RequestChunks(ref, 0, 2), RequestChunks(ref, 4, 3), RequestChunks(ref, 8, 4)]
 
 
 def test_a_chunk_is_written_and_the_last_one_ends_in_a_check():
@@ -173,7 +178,7 @@ def test_patience_doubles_with_each_silence_and_is_capped():
         now = receiving.retry_at
         pauses.append(pause)
         receiving, commands = chunk_transfer.tick(receiving, now)
-        assert commands == [Ask(REF, 0, 4)]
+        assert commands == [RequestChunks(REF, 0, 4)]
     # 2, 4, 8, 16, then 32 is more than 30.
     assert pauses == [2.0, 4.0, 8.0, 16.0, MAX_PATIENCE_S, MAX_PATIENCE_S, MAX_PATIENCE_S]
 
@@ -193,7 +198,7 @@ def test_a_chunk_that_could_not_be_kept_is_asked_for_again_later():
     assert not receiving.complete
     assert chunk_transfer.tick(receiving, 1.0 + MAX_PATIENCE_S - 0.01)[1] == []
     receiving, commands = chunk_transfer.tick(receiving, 1.0 + MAX_PATIENCE_S)
-    assert commands == [Ask(REF, 3, 1)]
+    assert commands == [RequestChunks(REF, 3, 1)]
     assert take(receiving, DATA, [3])[1][-1] == VerifyBlob(REF)
 
 
@@ -234,14 +239,14 @@ def test_an_inline_blob_is_asked_for_only_when_it_is_late():
     assert ref.inline
     assert commands == []
     assert chunk_transfer.tick(receiving, PATIENCE_S - 0.01)[1] == []
-    assert chunk_transfer.tick(receiving, PATIENCE_S)[1] == [Ask(ref, 0, 1)]
+    assert chunk_transfer.tick(receiving, PATIENCE_S)[1] == [RequestChunks(ref, 0, 1)]
     assert take(receiving, data, [0])[1] == [WriteChunk(ref, 0, data), VerifyBlob(ref)]
 
 
 def test_an_inline_blob_is_asked_for_after_a_cut():
     ref, _ = blob(1, last=100)
     receiving, _ = chunk_transfer.start(ref, 0.0)
-    assert chunk_transfer.resume(receiving, 0.1)[1] == [Ask(ref, 0, 1)]
+    assert chunk_transfer.resume(receiving, 0.1)[1] == [RequestChunks(ref, 0, 1)]
 
 
 @settings(max_examples=60, deadline=None)

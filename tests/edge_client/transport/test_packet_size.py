@@ -19,9 +19,9 @@ def found(passes: int, *, announced: int | None = None, cuts: bool = False, own:
     """The result if payloads up to `passes` bytes return; a larger one may cut the connection."""
     now, sizing = 0.0, packet_size.begin(announced, 0.0)
     while sizing.found is None:
-        assert sizing.asks is not None
-        if own and sizing.asks <= passes:
-            sizing = packet_size.echoed(sizing, sizing.asks, now)
+        assert sizing.payload_bytes is not None
+        if own and sizing.payload_bytes <= passes:
+            sizing = packet_size.echoed(sizing, sizing.payload_bytes, now)
         elif own and cuts:
             sizing = packet_size.again(packet_size.cut(sizing), announced, now)
         else:

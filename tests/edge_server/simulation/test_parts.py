@@ -48,10 +48,10 @@ def test_time_never_goes_back() -> None:
 @pytest.mark.parametrize("chunks", [1, 15, 16, 17, 24, 25, 100])
 def test_the_requests_counted_are_those_that_a_real_transfer_makes(chunks: int) -> None:
     receiving, commands = chunk_transfer.start(_ref(chunks), 0.0)
-    asked = [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.Ask)]
+    asked = [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.RequestChunks)]
     for index in range(chunks):
         receiving, commands = chunk_transfer.accept(receiving, Chunk("ab" * 8, index, bytes(CHUNK)), 0.0)
-        asked += [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.Ask)]
+        asked += [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.RequestChunks)]
     if chunks == 1:
         assert asked == []  # The message contains the blob.
     else:
