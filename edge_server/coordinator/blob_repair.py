@@ -66,7 +66,7 @@ def open_tasks(federation: Federation) -> list[Task]:
 def repair_blobs(
     store: BlobStore, digests: Iterable[str], make_again: Callable[[frozenset[str]], None]
 ) -> frozenset[str]:
-    """Which of these blobs are lost for good: the damaged ones that `make_again` does not restore."""
+    """The damaged or missing blobs that `make_again` does not restore."""
     damaged = frozenset(digest for digest in digests if not store.is_sound(digest))
     if not damaged:
         return damaged

@@ -40,20 +40,11 @@ class Coordinator:
     repair: BlobRepair
     publisher: ModelPublisher
 
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What the user should know before the run begins."""
-        return self.model.notices
-
     def strike(self, device: str, round_number: int, reason: str) -> None:
         """Journal what counts against a device, or suggests a smaller tier for it."""
         self.storage.journal.struck(device, round_number, reason)
         if reason == Reason.NO_MEMORY:
             self.tiering.short_of_memory(device)
-
-    def suspend(self) -> None:
-        """Close the files of a run that goes on later."""
-        self.storage.close()
 
     def finish(self, summary: Summary) -> None:
         """Write the summary, close the files, and delete unneeded blobs.

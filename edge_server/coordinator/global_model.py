@@ -1,4 +1,4 @@
-"""Testing the global model and every tier's sub-model on the server's own data, and exporting them."""
+"""Testing and exporting the global model and the tiers' sub-models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
 
 
 class GlobalModel:
-    """The network: what the server needs of it apart from slicing arrays."""
+    """The full network: its sub-models, tests and exports."""
 
     def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
         # The module has no parameters of its own; it borrows those of the state, so memory holds one model.

@@ -1,7 +1,6 @@
 """The model that a run starts from, where `[model] from` names one: a version, a round's model, or a run.
 
-It is read once, when the run begins. `start.json` in the run folder says where it came from; a resumed run
-needs no more.
+It is read once, when the run begins. A resumed run reads only its origin, from `start.json`.
 """
 
 from __future__ import annotations

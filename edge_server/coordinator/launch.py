@@ -79,7 +79,7 @@ def serve(
         coordinator = assemble(
             config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
         )
-        print_notices(coordinator.notices)
+        print_notices(coordinator.model.notices)
         server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered)
         warn_of_open_broker(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):

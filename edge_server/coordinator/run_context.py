@@ -50,7 +50,7 @@ class RunContext:
 
     @property
     def channel_map(self) -> ChannelMap:
-        """The network's channels, and where each parameter has them."""
+        """The network's channels and their positions in each parameter."""
         return self.network.channel_map
 
     @property
@@ -60,7 +60,7 @@ class RunContext:
 
     @property
     def task_terms(self) -> TaskTemplate:
-        """What all tasks have in common."""
+        """The fields that all tasks share."""
         return TaskTemplate(
             self.config, self.run, self.spec, self.testing.preprocessing, self.strategy.uplink
         )

@@ -40,7 +40,7 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
             if not RunFolder(folder).ended and not differs and _begun(RunFolder(folder)):
                 return folder
         except (EdgeError, OSError) as error:
-            log.warning("%s is not gone on with: %s", folder, error)
+            log.warning("%s cannot be resumed: %s", folder, error)
     return None
 
 
@@ -94,7 +94,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
     if recovered is None:
         raise ConfigError(f"{out} holds a simulated run: name another folder with --out, or remove it")
     if [*lines.values()] != [*recovered.history]:
-        log.warning("%s is not what the journal says: written again", folder.history)
+        log.warning("%s differs from the journal and is rewritten", folder.history)
     folder.rewrite_history(recovered.history)
     return folder, recovered
 

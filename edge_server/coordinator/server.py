@@ -128,7 +128,7 @@ class Server:
         self._jobs.end(finished=end is not None and end.outcome == "finished")
         if end is None:
             self._reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
-            self._coordinator.suspend()
+            self._coordinator.storage.close()
 
     def _turn(self) -> None:
         now = time.monotonic()

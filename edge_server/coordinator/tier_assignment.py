@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -101,15 +101,12 @@ class TierAssigner:
     def _made(self) -> ByEvidence:
         if self._policy is None:
             self._policy = ByEvidence(
-                self._needs(),
+                [self._needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)],
                 self._config.tiers.levels,
                 self._config.clients.deadline_s,
                 self._epochs,
             )
         return self._policy
-
-    def _needs(self) -> Sequence[TrainingNeeds]:
-        return [self._needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)]
 
     def _needs_of(self, tier: int) -> TrainingNeeds:
         cost = network_cost(self._build(tier).requires_grad_(True), self._input_shape)

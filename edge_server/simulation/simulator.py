@@ -45,7 +45,7 @@ def simulate(
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     resumed = restore(folder, tally) if resume else None
     coordinator = assemble_simulated(config, folder, resumed, first, resume=resume)
-    print_notices(coordinator.notices)
+    print_notices(coordinator.model.notices)
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, names)
     with _scratch(out) as scratch:

@@ -150,7 +150,8 @@ class Journal:
                 _device_rows(devices, now),
             )
             if choices is not None:
-                _write_choices(written, choices)
+                reasons = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
+                written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", reasons)
             if self._durable:
                 written.executemany(
                     "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)",
@@ -240,7 +241,8 @@ class Journal:
                 [(Reason.OUT_OF_BOUNDS, *_key(update)) for update in refused],
             )
             if observation is not None:
-                _write_observation(written, observation)
+                seen = (observation.round, observation.model_dump_json(exclude_defaults=True))
+                written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", seen)
 
     def undone(self, given_up: UndoneRound, reputation: Iterable[tuple[str, int, str]]) -> None:
         """Write that a closed round was undone, with rows for the table of strikes."""
@@ -301,16 +303,6 @@ def _leave_wal(connection: sqlite3.Connection) -> None:
 
 def _key(update: Update) -> tuple[int, str, str]:
     return update.attempt, update.device, update.blob.digest
-
-
-def _write_choices(written: sqlite3.Connection, choices: RoundChoices) -> None:
-    row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
-    written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
-
-
-def _write_observation(written: sqlite3.Connection, observation: Observation) -> None:
-    row = (observation.round, observation.model_dump_json(exclude_defaults=True))
-    written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", row)
 
 
 def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, ...]]:

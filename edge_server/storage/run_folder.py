@@ -36,6 +36,14 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.blobs = path / "blobs"  # blobs that the server sends, and updates that it receives
+        self.unpacked = path / "unpacked"  # decompressed updates
+        self.disposal = path / "disposal"  # files that are about to be deleted
+        self.spool = path / "spool"  # archived updates of closed rounds
+        self.frames = path / "frames.safetensors"  # the model as devices have it, where they are sent deltas
+        self.history = path / "history.jsonl"
+        self.journal = path / "journal.sqlite"
+        self.events = path / "events.sqlite"
         self._spares: Spares | None = None
         self._history_bytes: int | None = None
 
@@ -58,49 +66,9 @@ class RunFolder:
         return cls(path)
 
     @property
-    def blobs(self) -> Path:
-        """Blobs that the server sends, and updates that it receives."""
-        return self.path / "blobs"
-
-    @property
-    def unpacked(self) -> Path:
-        """Decompressed updates."""
-        return self.path / "unpacked"
-
-    @property
-    def disposal(self) -> Path:
-        """Files that are about to be deleted."""
-        return self.path / "disposal"
-
-    @property
     def ended(self) -> bool:
         """Whether the run is over."""
         return (self.path / "summary.json").exists()
-
-    @property
-    def spool(self) -> Path:
-        """The archived updates of closed rounds."""
-        return self.path / "spool"
-
-    @property
-    def frames(self) -> Path:
-        """The model as devices have it, where they are sent deltas."""
-        return self.path / "frames.safetensors"
-
-    @property
-    def history(self) -> Path:
-        """A line per closed round."""
-        return self.path / "history.jsonl"
-
-    @property
-    def journal(self) -> Path:
-        """The SQLite journal."""
-        return self.path / "journal.sqlite"
-
-    @property
-    def events(self) -> Path:
-        """The event list."""
-        return self.path / "events.sqlite"
 
     def checkpoint(self, round_number: int) -> Path:
         """The strategy's state after a round, without the model."""

@@ -57,7 +57,7 @@ def folders(devices: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     server = CrashingServer(interrupted, CONFIG, devices)
     with pytest.raises(Killed):
         server.run()
-    server.coordinator.suspend()
+    server.coordinator.storage.close()
     return {"finished": finished, "interrupted": interrupted}
 
 
@@ -159,7 +159,7 @@ def test_a_server_with_a_damaged_folder_continues_or_prints_the_reason_in_one_li
         try:
             return server.run()
         finally:
-            server.coordinator.suspend()
+            server.coordinator.storage.close()
 
     results, problems = try_all(folders["interrupted"], tmp_path, resume)
     assert not problems, "\n".join(problems)

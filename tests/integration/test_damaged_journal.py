@@ -30,7 +30,7 @@ def interrupted(tmp_path: Path) -> tuple[Path, Config]:
         bench.round(number)
     bench.answers(3)
     (tmp_path / "run" / "signing.pub").touch()
-    bench.coordinator.suspend()
+    bench.coordinator.storage.close()
     return tmp_path / "run", load_config("fedavg", list(WORDS))
 
 
@@ -136,4 +136,4 @@ def test_a_run_that_cannot_continue_is_named_before_another_begins(
     for path in (run / "models").glob("round-*"):
         path.rename(run / path.name)
     assert unfinished_run(run.parent, config) is None
-    assert any("is not gone on with" in line and "journal.sqlite" in line for line in caplog.messages)
+    assert any("cannot be resumed" in line and "journal.sqlite" in line for line in caplog.messages)

@@ -18,7 +18,7 @@ def run(folder: Path, recipe: str, *words: str) -> tuple[bytes, ...]:
     bench = Bench(folder, recipe, *words)
     for number in (1, 2):
         bench.round(number)
-    bench.coordinator.suspend()
+    bench.coordinator.storage.close()
     models = sorted((folder / "run" / "models").glob("*/state.safetensors"))
     return tuple(path.read_bytes() for path in models)
 

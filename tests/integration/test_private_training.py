@@ -111,8 +111,8 @@ def test_a_restarted_server_keeps_the_secret_and_the_spent_budget(tmp_path: Path
     bench = Bench(tmp_path, "dp-fedavg")
     bench.round(1)
     before = bench.coordinator
-    before.suspend()
+    before.storage.close()
     after = assemble(before.context.config, "run-1", bench.folder, resume=Resumption(1))
     assert after.model.state.privacy == before.model.state.privacy
     assert after.model.provenance(1, 0.0)["privacy.releases"] == "1"
-    after.suspend()
+    after.storage.close()

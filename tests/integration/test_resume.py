@@ -70,7 +70,7 @@ def test_a_run_of_another_configuration_is_not_continued(tmp_path: Path) -> None
 def test_a_run_that_crashed_before_its_first_planning_starts_again(tmp_path: Path) -> None:
     config = demo_config()
     folder, _ = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
-    assemble(config, "interrupted", folder).suspend()
+    assemble(config, "interrupted", folder).storage.close()
     for journal in (b"", None):
         _, recovered = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
         assert recovered is None
@@ -113,7 +113,7 @@ def interrupted_run(path: Path, config: Config) -> None:
     folder, _ = open_run(path, config, make_rules(config), now=0.0)
     coordinator = assemble(config, "interrupted", folder)
     coordinator.storage.journal.planned(1, 1, {})
-    coordinator.suspend()
+    coordinator.storage.close()
 
 
 class ServerRun:

@@ -17,7 +17,7 @@ def test_a_server_starts_from_the_model_of_another_run_and_records_it(
 ) -> None:
     words = ["data.source=digits", "model.name=mlp"]
     config = load_config("fedavg", [*words, "federation.seed=5"])
-    assemble(config, "run-1", RunFolder.create(tmp_path / "first", config)).suspend()
+    assemble(config, "run-1", RunFolder.create(tmp_path / "first", config)).storage.close()
     first = tmp_path / "first" / "models" / "round-0000"
     out = tmp_path / "second"
     process = command(

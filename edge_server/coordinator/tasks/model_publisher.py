@@ -150,7 +150,7 @@ class ModelPublisher:
     def _frame(
         self, version: ModelVersion, specs: Iterable[SubModelSpec], encoded: Groups | None, pack: Zstd | None
     ) -> PublishedVersion:
-        downlink, writing = DownlinkModel(encoded, self._channel_map), Chain(pack=pack)
+        writing = Chain(pack=pack)
         sizes: dict[str, int] = {}
 
         def put(groups: Groups) -> BlobRef:
@@ -160,7 +160,7 @@ class ModelPublisher:
             return ref
 
         def holding(spec: SubModelSpec) -> Groups:
-            return downlink.groups(version.holding(spec), spec)
+            return sent_groups(encoded, version.holding(spec), spec, self._channel_map)
 
         return PublishedVersion(
             publish_increments(specs, holding, put, self._channel_map), sizes, version.round
@@ -200,17 +200,13 @@ def _frame(kept: Mapping[str, Any]) -> PublishedVersion:
     return PublishedVersion(paths, kept["unpacked"], kept["round"])
 
 
-class DownlinkModel:
-    """The encoded parameters of one round; None if they are sent unencoded."""
-
-    def __init__(self, encoded: Groups | None, channel_map: ChannelMap) -> None:
-        self._encoded, self._channel_map = encoded, channel_map
-
-    def groups(self, received: Groups, spec: SubModelSpec) -> Groups:
-        """The groups that a device with this sub-model receives, `model` encoded."""
-        if self._encoded is None:
-            return received
-        layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
-        scales = {name: steps[name][submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
-        model = LazySlice(self._encoded[MODEL], spec, self._channel_map)
-        return {**received, MODEL: model, **({SCALES: scales} if scales else {})}
+def sent_groups(
+    encoded: Groups | None, received: Groups, spec: SubModelSpec, channel_map: ChannelMap
+) -> Groups:
+    """The groups that a device with this sub-model receives, `model` encoded unless `encoded` is None."""
+    if encoded is None:
+        return received
+    layouts, steps = channel_map.parameters, encoded.get(SCALES, {})
+    scales = {name: steps[name][submodel_index_set(layouts[name], spec).axes[0]] for name in steps}
+    model = LazySlice(encoded[MODEL], spec, channel_map)
+    return {**received, MODEL: model, **({SCALES: scales} if scales else {})}

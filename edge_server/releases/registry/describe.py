@@ -34,7 +34,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     signed = {tier_of_file(path): _manifest(path) for path in paths}
     last = history[-1] if history else None
     described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
-    states, device_tiers = _states(run), _device_tiers(run)
+    states, device_tiers = _journaled(run)
     fields = {
         "version": name or run_title(run, summary.run),
         "federation": summary.federation,
@@ -105,22 +105,13 @@ def _key(signed: Iterable[Signed | None]) -> str | None:
     return keys.pop() if len(keys) == 1 else None
 
 
-def _states(run: Path) -> list[str]:
-    """The digests of the global model, the last round's first."""
+def _journaled(run: Path) -> tuple[list[str], dict[str, int]]:
+    """The digests of the global model, the last round's first, and each device's last tier."""
     journal = RunFolder(run).journal
     if not journal.exists():
-        return []
+        return [], {}
     with closing(JournalReader(journal)) as reader:
-        return list(dict.fromkeys(reversed(reader.begun_with().values())))
-
-
-def _device_tiers(run: Path) -> dict[str, int]:
-    """The tier that each device was assigned last."""
-    journal = RunFolder(run).journal
-    if not journal.exists():
-        return {}
-    with closing(JournalReader(journal)) as reader:
-        return reader.tiers()
+        return list(dict.fromkeys(reversed(reader.begun_with().values()))), reader.tiers()
 
 
 def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord | None) -> TierModel:

@@ -70,9 +70,9 @@ def rehearse(config: Config, data: LabelledData | None, first: InitialModel | No
         try:
             for number in range(1, ROUNDS + 1):
                 _play(coordinator, tried, number, examples, Path(scratch))
-            return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.notices)
+            return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.model.notices)
         finally:
-            coordinator.suspend()
+            coordinator.storage.close()
 
 
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:

@@ -124,7 +124,7 @@ def test_what_devices_agree_on_is_in_their_tasks_in_the_journal_and_known_after_
     planned = bench.coordinator.planner.plan(PlanRound(1, 1, bench.devices, classes=names))
     for assignment in planned.assignments.values():
         assert assignment.task.preprocessing.class_names == names
-    bench.coordinator.suspend()
+    bench.coordinator.storage.close()
     with closing(JournalReader(bench.folder.journal)) as reader:
         recovered = recover(reader, RoundRules(rounds=3), "federation", now=0.0)
     assert recovered is not None
@@ -132,7 +132,7 @@ def test_what_devices_agree_on_is_in_their_tasks_in_the_journal_and_known_after_
     assert again.context.classes.names == names
     task = again.planner.plan(PlanRound(1, 2, bench.devices)).assignments["weak"].task
     assert task.preprocessing.class_names == names
-    again.suspend()
+    again.storage.close()
 
 
 def test_a_list_of_the_file_is_in_the_journal_too(tmp_path: Path) -> None:

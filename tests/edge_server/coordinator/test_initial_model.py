@@ -53,7 +53,7 @@ def source(tmp_path: Path) -> Path:
     """The folder of a run with the models after rounds 0 and 10, whose numbers are twice those of round 0."""
     config = file("federation.seed=7")
     coordinator = begun(config, tmp_path / "first")
-    coordinator.suspend()
+    coordinator.storage.close()
     first = tmp_path / "first" / "models" / "round-0000"
     manifest = json.loads((first / "manifest.json").read_text())
     own = {"round", "state_sha256", "channel_map_sha256"}
@@ -71,21 +71,21 @@ def test_a_run_starts_from_a_rounds_folder_its_file_or_the_last_model_of_a_run(
     for number, place in enumerate((source, last, last / "state.safetensors")):
         config = file(f"from={place}")
         coordinator = begun(config, tmp_path / f"second-{number}", find_initial_model(config, []))
-        coordinator.suspend()
+        coordinator.storage.close()
         mine = params_in(tmp_path / f"second-{number}" / "models" / "round-0000")
         assert set(mine) == set(params_in(last))
         assert all(np.array_equal(mine[name], params_in(last)[name]) for name in mine)
         about = coordinator.model.started_from
         assert about is not None
         assert (about.run, about.round, about.version) == ("run-1", 10, None)
-        assert coordinator.notices == (f"starts from {place} (run run-1, round 10)",)
+        assert coordinator.model.notices == (f"starts from {place} (run run-1, round 10)",)
 
 
 def test_without_from_a_run_begins_with_its_own_network(tmp_path: Path) -> None:
     assert find_initial_model(file(), []) is None
     coordinator = begun(file(), tmp_path / "run")
-    coordinator.suspend()
-    assert (coordinator.model.started_from, coordinator.notices) == (None, ())
+    coordinator.storage.close()
+    assert (coordinator.model.started_from, coordinator.model.notices) == (None, ())
 
 
 MISFITS = {
@@ -138,7 +138,7 @@ def test_the_run_takes_the_names_of_the_models_classes_where_it_has_none(
     shapes = ["model.input-shape=[1,4,4]", "num-classes=3"]
     config = load_config("fedavg", [f"model.name={NAME}:hidden", *shapes, f"from={source}"])
     coordinator = begun(config, tmp_path / "second", find_initial_model(config, []))
-    coordinator.suspend()
+    coordinator.storage.close()
     assert coordinator.context.classes.names == ("dog", "cat", "hen")
     manifest = tmp_path / "second" / "models" / "round-0000" / "manifest.json"
     assert json.loads(manifest.read_text())["preprocessing"]["class_names"] == ["dog", "cat", "hen"]
@@ -154,7 +154,7 @@ def test_a_damaged_model_is_refused(source: Path) -> None:
     assert start is not None
     coordinator = assemble(config, "run-1", RunFolder.create(source.parent / "other", file()))
     spec, channel_map = coordinator.context.spec, coordinator.context.channel_map
-    coordinator.suspend()
+    coordinator.storage.close()
     with pytest.raises(ConfigError, match=r"is damaged: it is not what its manifest.json says"):
         start.read(spec, channel_map)
     path.write_bytes(b"no tensors")
@@ -206,7 +206,7 @@ def test_check_says_what_a_run_would_start_from(source: Path, capsys: pytest.Cap
 def test_a_run_that_was_cut_off_as_it_began_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
     config = file(f"from={source}")
     before = begun(config, tmp_path / "second", find_initial_model(config, []))
-    before.suspend()
+    before.storage.close()
     shutil.rmtree(source)
     with pytest.raises(ConfigError, match="no version of a registry"):
         find_initial_model(config, [])
@@ -256,5 +256,5 @@ def test_the_arrays_keep_the_networks_order(source: Path, tmp_path: Path) -> Non
     assert {name: array.dtype for name, array in coordinator.model.state.params.items()} == {
         name: array.dtype for name, array in own.model.state.params.items()
     }
-    coordinator.suspend()
-    own.suspend()
+    coordinator.storage.close()
+    own.storage.close()

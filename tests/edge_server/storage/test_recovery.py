@@ -44,11 +44,11 @@ def test_a_run_goes_on_with_the_model_that_its_last_round_ended_with_and_no_othe
         recovered = recover(reader, RULES, "federation", now=0.0)
     assert recovered is not None
     before = bench.coordinator
-    before.suspend()
+    before.storage.close()
     assert recovered.resumption.state_sha256 == before.model.sha256
     again = assemble(before.context.config, "run-1", bench.folder, resume=recovered.resumption)
     assert again.model.sha256 == before.model.sha256
-    again.suspend()
+    again.storage.close()
     bench.folder.model(2).write_bytes(bench.folder.model(1).read_bytes())
     with pytest.raises(ConfigError, match="is not the model that round 2 ended with"):
         assemble(before.context.config, "run-1", bench.folder, resume=recovered.resumption)

@@ -13,7 +13,7 @@ from edge_client.compression.downlink import make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.slicing import extract
 from edge_server.coordinator.replay import ReplayVerdict, replay
-from edge_server.coordinator.tasks.model_publisher import DownlinkModel
+from edge_server.coordinator.tasks.model_publisher import sent_groups
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.strategy import Component
@@ -108,8 +108,8 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl")
     coordinator = bench.coordinator
     groups = {"model": coordinator.model.state.params}
-    downlink = DownlinkModel(None, coordinator.context.channel_map)
-    assert downlink.groups(groups, bench.tasks(1, 1)["weak"].spec) is groups
+    spec = bench.tasks(1, 1)["weak"].spec
+    assert sent_groups(None, groups, spec, coordinator.context.channel_map) is groups
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> 
     desk = bench(tmp_path, SMALL)
     desk.round(1)
     before = desk.tasks(2, 2)
-    desk.coordinator.suspend()
+    desk.coordinator.storage.close()
     config, folder = desk.coordinator.context.config, desk.folder
     again = assemble(config, "run-1", folder, resume=Resumption(1))
     named = again.planner.plan(PlanRound(2, 2, desk.devices)).assignments
@@ -264,12 +264,12 @@ def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> 
         name: (task.blobs, task.layers) for name, task in before.items()
     }
     assert {layer.frame for layer in before["strong"].layers} == {0, 1}
-    again.suspend()
+    again.storage.close()
     folder.frames.unlink()
     anew = assemble(config, "run-1", folder, resume=Resumption(1))
     task = anew.planner.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
     assert {layer.frame for layer in task.layers} == {0}
-    anew.suspend()
+    anew.storage.close()
 
 
 @pytest.mark.parametrize("harm", ["blob", "file"])
@@ -277,7 +277,7 @@ def test_frames_of_which_anything_is_gone_begin_anew(tmp_path: Path, harm: str) 
     desk = bench(tmp_path, SMALL)
     desk.round(1)
     desk.tasks(2, 2)
-    desk.coordinator.suspend()
+    desk.coordinator.storage.close()
     if harm == "blob":
         desk.coordinator.storage.store.path(min(desk.coordinator.publisher.digests)).unlink()
     else:
@@ -285,7 +285,7 @@ def test_frames_of_which_anything_is_gone_begin_anew(tmp_path: Path, harm: str) 
     again = assemble(desk.coordinator.context.config, "run-1", desk.folder, resume=Resumption(1))
     task = again.planner.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
     assert {layer.frame for layer in task.layers} == {0}
-    again.suspend()
+    again.storage.close()
 
 
 # --- what is refused ---
