@@ -59,10 +59,9 @@ class DeviceOption(NamedTuple):
 
         def bounded(text: str) -> float:
             value = number(text)
-            for name, limit in self.bounds.items():
-                holds, words = BOUNDS[name]
-                if not holds(value, limit):
-                    raise argparse.ArgumentTypeError(f"{text} is not {words} {limit:g}")
+            if not all(BOUNDS[name][0](value, limit) for name, limit in self.bounds.items()):
+                words = (f"{BOUNDS[name][1]} {limit:g}" for name, limit in self.bounds.items())
+                raise argparse.ArgumentTypeError(f"{text} is not {' and '.join(words)}")
             return value
 
         return bounded

@@ -15,8 +15,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge_client.inference.service.metrics import RequestMetrics
-from edge_server.observability.prometheus.collector import RunCollector, run_registry
-from edge_server.observability.prometheus.exposition import exposition
+from edge_server.observability.prometheus.collector import RunCollector, exposition, run_registry
 from tests.deploy.files import DEPLOY, documents, objects
 from tests.edge_server.observability.prometheus.running import PROMTOOL, busy
 

@@ -55,12 +55,6 @@ def bounded_groups(root: Path = ROOT) -> list[Group]:
     return found
 
 
-def own_group(root: Path = ROOT) -> Path | None:
-    """The folder of this process's version-2 group, which has its memory pressure."""
-    paths = [path for version, path in _paths(root) if version is V2]
-    return next(iter(_folders(root / V2.mount, paths[0])), None) if paths else None
-
-
 def _paths(root: Path) -> list[tuple[Version, str]]:
     """The process's path in each hierarchy that controls memory; at least the root of version 2."""
     found = []

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.hardware.cgroups import own_group
 from edge_client.system.hardware.sysfs import ROOT, text
 
 
@@ -29,18 +28,8 @@ def pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
 
     Linux, Documentation/accounting/psi: lines like `some avg10=0.12 avg60=0.05 avg300=0.01 total=123`.
     """
-    return _pressure(text(root / "proc/pressure" / resource))
-
-
-def own_pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
-    """The pressure in this process's control group, which may lack memory while the machine does not."""
-    group = own_group(root)
-    return _pressure(text(group / f"{resource}.pressure")) if group is not None else None
-
-
-def _pressure(lines: str) -> Pressure | None:
     shares = {}
-    for line in lines.splitlines():
+    for line in text(root / "proc/pressure" / resource).splitlines():
         kind, *values = line.split() or [""]
         for value in values:
             if value.startswith("avg10="):

@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edge_server.observability.prometheus.collector import run_registry
-from edge_server.observability.prometheus.exposition import exposition
+from edge_server.observability.prometheus.collector import exposition, run_registry
 
 
 def metrics_route(collector: Collector) -> Route:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from edge_server.observability.prometheus.fleet import fleet_families
@@ -56,3 +57,9 @@ def run_registry(collector: Collector) -> CollectorRegistry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return registry
+
+
+def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[str, bytes]:
+    """Content type and body: text format 0.0.4, or the format that the header `Accept` asks for."""
+    encode, content_type = choose_encoder(accept)
+    return content_type, encode(registry)

@@ -10,9 +10,9 @@ from typing import Literal, Protocol, Self, TextIO
 from rich.console import Console
 
 from edge_server.observability.snapshot import Snapshot
-from edge_server.observability.terminal.json_lines import JsonLines
 from edge_server.observability.terminal.live_view import PrettyDisplay
 from edge_server.observability.terminal.log_lines import PlainDisplay
+from schemas.base import Frozen
 
 
 class Display(Protocol):
@@ -42,3 +42,30 @@ def make_display(*, stream: TextIO | None = None, format: Literal["table", "json
     if out.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         return PrettyDisplay(Console(file=out))
     return PlainDisplay(out)
+
+
+class JsonLines:
+    """Writes one JSON document per line; only the summary has an `outcome`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last: Snapshot | None = None
+        self._closed = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Write the rounds closed since the last call."""
+        for record in snapshot.history:
+            if record.round > self._closed:
+                self._write(record)
+                self._closed = record.round
+        self._last = snapshot
+
+    def __exit__(self, *_: object) -> None:
+        if self._last is not None and self._last.summary is not None:
+            self._write(self._last.summary)
+
+    def _write(self, value: Frozen) -> None:
+        print(value.model_dump_json(), file=self._stream, flush=True)

@@ -9,6 +9,8 @@ answers may be lost.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -17,7 +19,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_server.security.identity import enrolment_codes
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.rate_limit import RequestAllowance
 from schemas.errors import PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message
 from schemas.security.enrolment import answer_proof
@@ -142,3 +143,31 @@ def _refusal(request: CertificateRequest, error: PeerError) -> Refusal:
 
 def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
+
+
+MOST = 8.0
+
+REFILL_S = 15.0
+
+MOST_SENDERS = 10_000
+
+
+@dataclass(frozen=True)
+class RequestAllowance:
+    """For each sender the remaining requests, and when that was; `now` is any clock in seconds.
+
+    The broker has authenticated the senders, so they cannot invent names.
+    """
+
+    left: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def spend(self, sender: str, now: float) -> RequestAllowance | None:
+        """Take one request; None if none is left."""
+        left, since = self.left.get(sender, (MOST, now))
+        full = min(MOST, left + (now - since) / REFILL_S)
+        if full < 1:
+            return None
+        others = {name: about for name, about in self.left.items() if name != sender}
+        if len(others) >= MOST_SENDERS:
+            del others[next(iter(others))]
+        return RequestAllowance({**others, sender: (full - 1, now)})

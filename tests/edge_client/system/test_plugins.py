@@ -23,7 +23,7 @@ from edge_server.strategy.weighting.registry import Equal
 class Halves(Equal):
     \"\"\"Every update counts as much as any other, in halves.\"\"\"
 
-NETWORK = ModelEntry(factory="edge_client.models.mlp:mlp", summary="a network of a plugin")
+NETWORK = ModelEntry(factory="edge_client.models.mlp:MLP", summary="a network of a plugin")
 """
 POINTS = """
 [edge_federation.weighting]

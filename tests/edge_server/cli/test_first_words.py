@@ -64,7 +64,7 @@ SLIPS = {
     "a tier": ("edge-client run --tier x", "--tier: 'x' is no whole number; edge-client run --help"),
     "a share": ("edge-client run --hold-out nan", "--hold-out: 'nan' is not finite"),
     "more than all": ("edge-client run --hold-out 2", "--hold-out: 2 is not at least 0 and below 1"),
-    "points": ("edge-client run --max-accuracy-loss -3", "-3 is not from 0 to 100"),
+    "points": ("edge-client run --max-accuracy-loss -3", "-3 is not at least 0 and at most 100"),
     "a network": ("edge-client run --model-code mine", "'mine' is not MODULE:FACTORY, for instance"),
     "a port": ("edge-client serve x.onnx --port x", "x is not from 0 to 65535"),
     "a folder": ("edge-client run --data digits --state-dir FILE/x", "the folder cannot be made: Not a dir"),

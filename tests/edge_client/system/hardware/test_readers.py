@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.system.hardware.board import accelerator, look
 from edge_client.system.hardware.cgroups import bounded_groups
-from edge_client.system.hardware.load import Pressure, load, own_pressure, pressure
+from edge_client.system.hardware.load import Pressure, load, pressure
 from edge_client.system.hardware.memory import memory
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, power
@@ -98,7 +98,6 @@ def test_a_limit_of_the_address_space_counts_too(tmp_path: Path) -> None:
 def test_load_and_pressure_are_those_of_the_last_moments(pi: Path) -> None:
     assert load(pi) == 1.25
     assert pressure("memory", pi) == Pressure(0.125, 0.025)
-    assert own_pressure("memory", pi) == Pressure(0.4, 0.0)
     assert pressure("io", pi) is None
 
 

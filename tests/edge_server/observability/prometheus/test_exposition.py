@@ -14,8 +14,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from edge_server.observability.prometheus.collector import RunCollector, run_registry
-from edge_server.observability.prometheus.exposition import exposition
+from edge_server.observability.prometheus.collector import RunCollector, exposition, run_registry
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.workload import Workload
 from tests.edge_server.observability.prometheus.running import PROMTOOL, busy

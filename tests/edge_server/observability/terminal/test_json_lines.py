@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from edge_server.observability.terminal.display import make_display
-from edge_server.observability.terminal.json_lines import JsonLines
+from edge_server.observability.terminal.display import JsonLines, make_display
 from edge_server.observability.terminal.live_view import PrettyDisplay
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.storage.records import RoundRecord, Summary

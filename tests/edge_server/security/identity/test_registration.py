@@ -24,8 +24,14 @@ from edge_server.security.identity.enrolment_codes import (
     issue_code,
     withdraw_codes,
 )
-from edge_server.security.identity.rate_limit import MOST, REFILL_S, RequestAllowance
-from edge_server.security.identity.registration import MOST_VALID, RegistrationAuthority, requested_key
+from edge_server.security.identity.registration import (
+    MOST,
+    MOST_VALID,
+    REFILL_S,
+    RegistrationAuthority,
+    RequestAllowance,
+    requested_key,
+)
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
 from schemas.security.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
