@@ -79,11 +79,9 @@ class Testing:
     @property
     def tested_on(self) -> str:
         """The number of examples and their source, in words; empty without test data."""
-        return (
-            ""
-            if self._data is None
-            else f"tested on {len(self._data)} examples of {self._config.data.source}"
-        )
+        if self._data is None:
+            return ""
+        return f"tested on {len(self._data)} examples of {self._config.data.source}"
 
     def tested(
         self, number: int, model: GlobalModel, params: Arrays, tier_spec: Callable[[Ratio], SubModelSpec]

@@ -126,12 +126,12 @@ def find_initial_model(
 
 
 def note_start(folder: RunFolder, about: StartedFrom) -> None:
-    """Write to the run folder what the run started from."""
+    """Write the origin of the run's first model to its folder."""
     write_synced(folder.path / NOTE, (about.model_dump_json(indent=2) + "\n").encode())
 
 
 def noted_start(folder: RunFolder) -> StartedFrom | None:
-    """What the run in that folder started from; None if it began with fresh parameters."""
+    """The origin of the run's first model; None if it began with fresh parameters."""
     try:
         return StartedFrom.model_validate_json((folder.path / NOTE).read_bytes())
     except FileNotFoundError:

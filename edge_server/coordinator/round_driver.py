@@ -161,7 +161,7 @@ class RoundDriver:
                 self.step(ServerFailed(f"{type(error).__name__}: {error}"))
 
     def fit(self) -> None:
-        """Cut blobs and messages to the size that the broker passes on, once known; begin the plannings."""
+        """Set the chunk size that the broker accepts, once known, and begin the waiting plannings."""
         found = self._connection.chunk_bytes
         if found is None:
             return
@@ -178,7 +178,7 @@ class RoundDriver:
         return device in self.federation.fleet.devices
 
     def tell(self, device: str, message: Message) -> None:
-        """Send a device a message; few refusals go to devices that are not in the fleet."""
+        """Send a device a message; refusals to devices outside the fleet are rate-limited."""
         if isinstance(message, Refusal) and not self.knows(device):
             self._outgoing.send_to_stranger(device, message)
         else:
@@ -203,7 +203,7 @@ class RoundDriver:
             self._jobs.export_tiers()
 
     def _check(self, command: CheckUpdate) -> None:
-        """Have an update checked, if its device still takes part in the round."""
+        """Begin the check of an update, if its device still takes part in the round."""
         participant = self.federation.participants.get(command.device)
         task = participant.assignment.task if participant is not None else None
         if isinstance(task, TrainTask):
@@ -241,6 +241,6 @@ def new_federation(coordinator: Coordinator) -> Federation:
 
 
 def _doubting(federation: Federation) -> Federation:
-    """The federation with a fresh secret: new devices must answer, as a broker may let anyone in."""
+    """The federation with a fresh secret that new devices must answer: a broker may accept any client."""
     fleet = replace(federation.fleet, newcomers=Newcomers(secrets.token_hex(16)))
     return replace(federation, fleet=fleet)

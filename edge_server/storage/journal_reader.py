@@ -81,7 +81,7 @@ REMEDY = "put the file back from a copy, or begin a new run in another folder"
 SPARED = frozenset(
     {"run", "tasks", "devices", "updates", "strikes", "deliveries", "choices", "observations", "undone"}
 )
-"""Tables that a run can lose: their content is asked for again, planned again, or only explains."""
+"""Tables that a run can lose: their content is requested again, planned again, or only explanatory."""
 
 OpenTask = tuple[str, int, str, int]
 """A device, the attempt, the task as JSON, the most bytes of its answer."""
@@ -90,8 +90,7 @@ OpenTask = tuple[str, int, str, int]
 class JournalReader:
     """Reads a journal; raises `ConfigError` if there is none, or one of another format.
 
-    An `immutable` journal has no writer and is read without locks and further files, and so is one without a
-    write-ahead log.
+    An `immutable` journal, or one without a write-ahead log, is read without locks or further files.
     """
 
     def __init__(self, path: Path, *, immutable: bool = False) -> None:
@@ -191,7 +190,7 @@ class JournalReader:
         return self._made("devices", rows, _device)
 
     def seen(self) -> list[tuple[str, str, str, float]]:
-        """Every such device as (name, profile, data, seconds since 1970 when it was last present)."""
+        """Every device of a planning as (name, profile, data, last presence in seconds since 1970)."""
         rows = self._asked("SELECT device, profile, data, seen_at FROM devices ORDER BY device")
         return self._made("devices", rows, _seen)
 

@@ -1,4 +1,4 @@
-"""The run folder: the paths of a run's files, and writing them so that each is whole at any time."""
+"""The run folder: the paths of a run's files, each of which is written atomically."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class ModelVersion:
 
 
 class ModelPublisher:
-    """Publishes the versions of one run; frames kept at `path` are used if the run is resumed (`go_on`)."""
+    """Publishes the versions of one run; a resumed run (`go_on`) uses the frames at `path`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ModelPublisher:
         return frozenset(ref.digest for ref in self._chain.refs)
 
     def reset(self) -> None:
-        """Publish the next version whole: the model is not the one that the frames lead to."""
+        """Forget the frames, so that the next version is published whole."""
         self._chain = VersionChain()
         unlink(self._path)
 

@@ -117,7 +117,7 @@ class UpdateChecker:
 
 
 def make_checker(model: ModelState, storage: RunStorage, resume: Resumption) -> UpdateChecker:
-    """The checker of a run, with what the firewall remembers from before the run was resumed."""
+    """The checker of a run, with the examined updates of a resumed run."""
     context = model.context
     firewall = context.config.firewall
     if context.privacy.on:

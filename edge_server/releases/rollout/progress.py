@@ -28,7 +28,7 @@ class Progress:
         self._began: float | None = None
 
     def known(self, rollout: Rollout) -> None:
-        """Take this state as shown already."""
+        """Treat this state as already shown."""
         self._last = rollout
 
     def show(self, rollout: Rollout, no_link: str) -> None:
@@ -68,11 +68,8 @@ def waiting_for(rollout: Rollout, now: float) -> str:
         there, expected = len(eligible(rollout)), rollout.rules.expect
         if there >= expected:
             return ""
-        return (
-            "no device is online: waiting"
-            if not there
-            else f"{there} of {expected} devices are online: waiting"
-        )
+        found = f"{there} of {expected} devices are" if there else "no device is"
+        return f"{found} online: waiting"
     if rollout.phase is not RolloutPhase.RUNNING:
         return ""
     open_group = rollout.group(rollout.opened)
