@@ -24,7 +24,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import groups_of
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.security.manifest import decode_manifest, manifest_path
-from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 
 DEADLINE_S = 90
 DEVICES = ("pi-1", "pi-2")

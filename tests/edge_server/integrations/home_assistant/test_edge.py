@@ -26,7 +26,7 @@ from tests.edge_server.integrations.home_assistant.field import DEADLINE_S, Ear,
 from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, PLACES, snapshot
 from tests.edge_server.integrations.home_assistant.published import discovery, update_state
 from tests.edge_server.releases.rollout.fleet import birth
-from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 
 LISTENED = ("homeassistant/#", "fed/v1/home/home/#")
 SETTINGS = HomeAssistantSettings(discovery=True, watch_s=0.0)

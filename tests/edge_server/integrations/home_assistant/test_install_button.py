@@ -31,7 +31,7 @@ from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import Cause, Stage
 from schemas.tensors.chunks import CHUNK_BYTES
 from tests.edge_server.releases.rollout.fleet import DONE, FILES, birth
-from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 
 DEADLINE_S = 30.0
 

@@ -21,7 +21,7 @@ from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import digest_of
 from schemas.values import DeliveryVerdict
-from tests.edge_server.releases.rollout.shelf import classifier, entered, fitted, key_in
+from tests.edge_server.releases.rollout.sample_versions import classifier, entered, fitted, key_in
 
 STATES = [digest_of(f"round {number}".encode()) for number in (1, 2, 3)]
 

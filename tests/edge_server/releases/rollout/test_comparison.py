@@ -22,7 +22,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from schemas.messages.rollout_terms import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
-from tests.edge_server.releases.rollout.shelf import classifier, fitted
+from tests.edge_server.releases.rollout.sample_versions import classifier, fitted
 
 
 @pytest.fixture(scope="module")

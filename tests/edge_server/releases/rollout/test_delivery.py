@@ -29,7 +29,7 @@ from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import SERVER, manifest_of
-from tests.edge_server.releases.rollout.shelf import classifier, fitted
+from tests.edge_server.releases.rollout.sample_versions import classifier, fitted
 
 OLD, NEW, ROLLED_OUT = b"the model in use" * 9, b"the delivered model" * 9, b"the model of a rollout" * 9
 EARLIER = ModelMeasurement(examples=4, accuracy=0.75, latency_ms=1.0)

@@ -18,7 +18,7 @@ from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Stage
 from tests.edge_server.releases.rollout.fleet import RULES, World, birth
-from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 
 ONLY = RULES.model_copy(update={"only": ("pi-2",), "canary": "100%", "groups": 1, "success": 1.0})
 

@@ -28,7 +28,7 @@ from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Cause, Stage
 from schemas.names import is_name
 from tests.edge_server.releases.rollout.fleet import FILES, RULES, World
-from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 
 
 @pytest.fixture
