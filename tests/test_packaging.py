@@ -177,12 +177,12 @@ def test_serve_answers(board, digits, tmp_path):
     command = [str(board / "edge-client"), *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         try:
-            told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            reported = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
             with urlopen(
-                told["url"] + "/predict", (tmp_path / "test.npz").read_bytes(), timeout=60
+                reported["url"] + "/predict", (tmp_path / "test.npz").read_bytes(), timeout=60
             ) as answer:
                 results = json.load(answer)["results"]
-            with urlopen(told["url"] + "/healthz", timeout=60) as answer:
+            with urlopen(reported["url"] + "/healthz", timeout=60) as answer:
                 assert json.load(answer)["ready"]
         finally:
             process.terminate()

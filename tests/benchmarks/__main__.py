@@ -76,7 +76,7 @@ def main() -> None:
         results.save(list(known))
         print(f"   {seconds:.0f} s", file=sys.stderr, flush=True)
     print(f"-- all of it: {time.perf_counter() - all_began:.0f} s", file=sys.stderr)
-    print(results.told(list(known)))
+    print(results.reported(list(known)))
 
 
 def found(place: str) -> Callable[[Options], list[Figure]]:

@@ -55,30 +55,32 @@ def _travelled(options: Options) -> Figure:
             raw.append(json.loads(_child("travel", folder)))
             ratios.append(raw[-1]["growth"] / raw[-1]["model"])
     size = raw[0]["model"] / 1e6
-    told = f"growth over {size:.0f} MB: received in chunks, put into the network, answered, sent in chunks"
+    reported = (
+        f"growth over {size:.0f} MB: received in chunks, put into the network, answered, sent in chunks"
+    )
     name = "receive and send a model, over its size"
-    return Figure(AREA, name, "", tuple(ratios), 1.2, detail=told, raw={"runs": raw})
+    return Figure(AREA, name, "", tuple(ratios), 1.2, detail=reported, raw={"runs": raw})
 
 
 def _trained(repeats: int) -> list[Figure]:
     raw = [json.loads(_output("tests.training_memory", TRAINING)) for _ in range(repeats)]
     ratios = tuple(measurement["measured"] / measurement["predicted"] for measurement in raw)
     predicted = raw[0]["predicted"] / 1e6
-    told = f"growth in two rounds of batch 32, one thread, over the cost model's {predicted:.1f} MB"
+    reported = f"growth in two rounds of batch 32, one thread, over the cost model's {predicted:.1f} MB"
     name = "train the tier-1 two-nn, over its cost model"
     why = "the model says what is likely, within a fifth; how freed memory lies in pieces is chance"
-    return [Figure(AREA, name, "", ratios, 1.0, detail=told, reason=why, raw={"runs": raw})]
+    return [Figure(AREA, name, "", ratios, 1.0, detail=reported, reason=why, raw={"runs": raw})]
 
 
 def _devices(options: Options, repeats: int) -> list[Figure]:
     runs = [_device(options, deliver=False) for _ in range(repeats)]
     with_export = _device(options, deliver=True)
-    told = "edge-client run: agent and training in one process, two rounds; resident set at its peak"
+    reported = "edge-client run: agent and training in one process, two rounds; resident set at its peak"
     resident = tuple(run["rss"] / 1e6 for run in runs)
     proportional = tuple(run["pss"] / 1e6 for run in runs)
     name = "a device process"
     return [
-        Figure(AREA, name, "MB", resident, MOST_MB, detail=told, raw={"runs": runs}),
+        Figure(AREA, name, "MB", resident, MOST_MB, detail=reported, raw={"runs": runs}),
         Figure(AREA, f"{name}, shared pages shared out", "MB", proportional, detail="proportional set"),
         Figure(
             AREA,

@@ -115,8 +115,8 @@ def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:
     ctypes.CDLL(None).malloc_trim(0)
     forget_peak()
     before = rss() or 0
-    told = work()
-    return {**told, "growth": (peak_rss() or 0) - before}
+    reported = work()
+    return {**reported, "growth": (peak_rss() or 0) - before}
 
 
 def main() -> None:

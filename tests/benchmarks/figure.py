@@ -46,15 +46,15 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """All of it, and what follows from it."""
-        told = asdict(self)
+        reported = asdict(self)
         if self.values:
-            told |= {"median": self.median, "lowest": min(self.values), "highest": max(self.values)}
-        return told | {"verdict": self.verdict}
+            reported |= {"median": self.median, "lowest": min(self.values), "highest": max(self.values)}
+        return reported | {"verdict": self.verdict}
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Figure:
+    def of_json(cls, reported: Mapping[str, Any]) -> Figure:
         """Back from `as_json`."""
-        own = {known.name: told[known.name] for known in fields(cls)}
+        own = {known.name: reported[known.name] for known in fields(cls)}
         return cls(**{**own, "values": tuple(own["values"])})
 
 

@@ -49,7 +49,7 @@ def figures(options: Options) -> list[Figure]:
         taken, imported = _turns(work, data, Path(name), turn, pairs=pairs, epochs=epochs)
         one = partial(training, work.network, data, 0)
         trained = _training(device_over_plain(one, pairs=1 if options.quick else 5))
-    return [*_rounds(taken), trained, _memory([told for _, told in taken]), import_figure(imported)]
+    return [*_rounds(taken), trained, _memory([reported for _, reported in taken]), import_figure(imported)]
 
 
 def _turns(
@@ -60,9 +60,9 @@ def _turns(
     with floor(work, data) as epoch:
         before = [epoch() for _ in range(epochs)]
         for number in range(pairs):
-            told = run(work, data, folder / f"federation-{number}")
+            reported = run(work, data, folder / f"federation-{number}")
             after = [epoch() for _ in range(epochs)]
-            taken.append((statistics.median(before + after), told))
+            taken.append((statistics.median(before + after), reported))
             turns += [imported() for _ in range(IMPORTS)]
             before = after
     return taken, turns
@@ -70,7 +70,7 @@ def _turns(
 
 def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
     floors = [seconds for seconds, _ in taken]
-    ours = [statistics.median(told.round_s) for _, told in taken]
+    ours = [statistics.median(reported.round_s) for _, reported in taken]
     beyond = tuple(1000 * (mine - its) for mine, its in zip(ours, floors, strict=True))
     last = taken[-1][1]
     ratio = Figure(
@@ -83,7 +83,7 @@ def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
         f"processes; first round and evaluation left out; processor seconds per round: {last.cpu}",
         reason="the last upload, its check, the aggregation, waits for the disk, the planning and the way "
         "down come one after the other, and what devices do beside their training shares these cores",
-        raw={"floor_s": floors, "round_s": [told.round_s for _, told in taken]},
+        raw={"floor_s": floors, "round_s": [reported.round_s for _, reported in taken]},
     )
     return [ratio, Figure(AREA, "a round beyond its training", "ms", beyond)]
 
@@ -104,7 +104,7 @@ def _memory(runs: list[Told]) -> Figure:
         AREA,
         "memory of a device, at most",
         "MB",
-        tuple(told.memory_mb["device"] for told in runs),
+        tuple(reported.memory_mb["device"] for reported in runs),
         target=MAX_DEVICE_MB,
         detail="peak resident size (VmHWM) of one process that trains `two-nn`; the server's was "
         f"{runs[-1].memory_mb['server']:.0f} MB",

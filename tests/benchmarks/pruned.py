@@ -200,8 +200,8 @@ def _resident(data: bytes) -> int:
         path = Path(folder) / "model.onnx"
         path.write_bytes(data)
         words = ["bench", str(path), "--threads", "1", "--seconds", "0.05", "--format", "json"]
-        told = subprocess.check_output([sys.executable, "-m", "edge_client.cli.main", *words], text=True)
-    return int(json.loads(told)["results"][0]["rss_bytes"])
+        reported = subprocess.check_output([sys.executable, "-m", "edge_client.cli.main", *words], text=True)
+    return int(json.loads(reported)["results"][0]["rss_bytes"])
 
 
 def rows(name: str, shape: tuple[int, ...], timed: Sequence[Timed]) -> Iterator[str]:
@@ -241,10 +241,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--turns", type=int, default=TURNS, help="(default: %(default)s)")
     args = parser.parse_args()
-    told = describe()
-    print(
-        f"{told['processor']}, {told['cores']} cores, {told['system']}, load {told['load_before']} before\n"
-    )
+    reported = describe()
+    print("{processor}, {cores} cores, {system}, load {load_before} before\n".format(**reported))
     print(HEAD)
     for name, shape in NETWORKS:
         for line in rows(name, shape, measured(name, shape, turns=args.turns)):

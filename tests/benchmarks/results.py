@@ -39,7 +39,7 @@ class Results:
         }
         return replace(self, found={**self.found, name: entry})
 
-    def told(self, order: Sequence[str]) -> str:
+    def reported(self, order: Sequence[str]) -> str:
         """The table and the remarks below it, benchmarks in this order."""
         named = [self.found[name] for name in order if name in self.found]
         figures = [Figure.of_json(figure) for entry in named for figure in entry["figures"]]
@@ -62,4 +62,4 @@ class Results:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FIGURES).write_text(json.dumps(self.found, indent=2) + "\n")
-        (self.folder / TABLE).write_text(self.told(order))
+        (self.folder / TABLE).write_text(self.reported(order))

@@ -248,10 +248,10 @@ def main() -> None:
     args = parser.parse_args()
     chosen = {name: CASES[name] for name in args.cases or CASES}
     for name, both in measured(args.folder, chosen, args.clients).items():
-        told = [
+        reported = [
             f"{side.clients} clients {side.growth / side.model:.2f} ({side.seconds:.1f} s)" for side in both
         ]
-        print(f"{name:<20} {'   '.join(told)}", flush=True)
+        print(f"{name:<20} {'   '.join(reported)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -118,8 +118,8 @@ def main() -> None:
         args.result.write_text(json.dumps(run(args.devices, args.folder)))
         return
     crowd = measure(args.devices, args.folder)
-    told = ", ".join(f"{seconds:.2f}" for seconds in crowd.rounds)
-    print(f"{crowd.devices:,} devices: rounds of {told} s, {crowd.peak_bytes / 1e6:,.0f} MB at most")
+    reported = ", ".join(f"{seconds:.2f}" for seconds in crowd.rounds)
+    print(f"{crowd.devices:,} devices: rounds of {reported} s, {crowd.peak_bytes / 1e6:,.0f} MB at most")
 
 
 if __name__ == "__main__":

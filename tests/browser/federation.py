@@ -86,11 +86,11 @@ def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.P
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         assert server.stdout is not None
-        told = next((found for line in server.stdout if (found := re.search(r"http://\S+", line))), None)
-        assert told is not None, (folder / "server.log").read_text()
+        reported = next((found for line in server.stdout if (found := re.search(r"http://\S+", line))), None)
+        assert reported is not None, (folder / "server.log").read_text()
         # A full pipe that nobody reads would block the server.
         threading.Thread(target=server.stdout.read, daemon=True).start()
-        yield server, told[0]
+        yield server, reported[0]
     finally:
         server.terminate()
         server.wait(timeout=60)

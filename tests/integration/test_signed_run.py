@@ -128,13 +128,13 @@ def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
 
 
 def test_the_summary_says_which_variant_each_device_serves_and_why(ended: Ended):
-    told = {device.device: device for device in ended.summary.devices}
+    reported = {device.device: device for device in ended.summary.devices}
     for name in ("careful", "easy-going"):
         current = Slots(ended.devices / name / "serving").current()
         assert current is not None
-        assert (told[name].variant, told[name].why) == (current.model.variant, current.model.why)
-        assert told[name].variant_accuracy == current.model.accuracy
-    assert told["misled"].variant is None
+        assert (reported[name].variant, reported[name].why) == (current.model.variant, current.model.why)
+        assert reported[name].variant_accuracy == current.model.accuracy
+    assert reported["misled"].variant is None
 
 
 def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ended: Ended):

@@ -15,7 +15,7 @@ from schemas.values import CapabilityProfile, Preprocessing
 
 def every_kind(base: type[Frozen] = Frozen) -> list[type[Frozen]]:
     """All classes of values of the contract."""
-    below = [kind for one in base.__subclasses__() for kind in every_kind(one)]
+    below = [kind for subclass in base.__subclasses__() for kind in every_kind(subclass)]
     return [base, *below] if base.__module__.startswith("schemas.") else below
 
 

@@ -86,8 +86,8 @@ def grown(case: Case) -> Growth:
     if child == 0:
         failed = 1
         try:
-            told = asdict(_measured(case))
-            os.write(writing, json.dumps(told).encode())
+            reported = asdict(_measured(case))
+            os.write(writing, json.dumps(reported).encode())
             failed = 0
         finally:
             os._exit(failed)

@@ -35,12 +35,12 @@ def repeated(
     cases: Sequence[Case], runs: int = RUNS, doubted: Callable[[Growth], bool] = lambda _: False
 ) -> list[Growth]:
     """Each case as the median of `runs` processes has grown; of `MORE` times as many if that is `doubted`."""
-    told = _at_once(cases, runs)
-    unsure = [case for case in cases if doubted(_median(told[case]))]
+    reported = _at_once(cases, runs)
+    unsure = [case for case in cases if doubted(_median(reported[case]))]
     for _ in range(MORE - 1 if unsure else 0):
         for case, growths in _at_once(unsure, runs).items():
-            told[case] += growths
-    return [_median(growths) for growths in told.values()]
+            reported[case] += growths
+    return [_median(growths) for growths in reported.values()]
 
 
 def _at_once(cases: Sequence[Case], runs: int) -> dict[Case, list[Growth]]:
@@ -50,10 +50,10 @@ def _at_once(cases: Sequence[Case], runs: int) -> dict[Case, list[Growth]]:
     children = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(runs)
     ]
-    told = [child.communicate()[0].splitlines() for child in children]
+    reported = [child.communicate()[0].splitlines() for child in children]
     if any(child.returncode for child in children):
         raise RuntimeError("a training could not be measured")
-    columns = zip(*told, strict=True)
+    columns = zip(*reported, strict=True)
     return {case: [_growth(line) for line in lines] for case, lines in zip(cases, columns, strict=True)}
 
 

@@ -52,7 +52,7 @@ class Told(Server):
         super()._handle(event)
         if isinstance(event, JobDone) and event.record is not None:
             record = event.record
-            told = {
+            reported = {
                 "event": "closed",
                 "round": record.round,
                 "duration_s": record.duration_s,
@@ -63,7 +63,7 @@ class Told(Server):
                 "uplink": record.uplink_bytes,
                 "devices": len(self._driver.federation.fleet.alive()),
             }
-            say(**told, **_figures(self._connection.address.port))
+            say(**reported, **_figures(self._connection.address.port))
 
 
 def say(**what: Any) -> None:

@@ -83,7 +83,7 @@ class _Slowest:
     def __init__(self, processes: int, room: asyncio.Semaphore) -> None:
         self._counts, self._room = [0] * processes, room
 
-    def told(self, process: int) -> None:
+    def reported(self, process: int) -> None:
         before = min(self._counts)
         self._counts[process] += 1
         if min(self._counts) > before:
@@ -93,7 +93,7 @@ class _Slowest:
 async def _listen(one: Child, index: int, slowest: _Slowest) -> None:
     while True:
         await one.hear("came")
-        slowest.told(index)
+        slowest.reported(index)
 
 
 class Receiver:

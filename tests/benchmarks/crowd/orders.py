@@ -37,9 +37,9 @@ class Child:
             line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_S)
             if not line:
                 raise Failed(f"the {self._name} has ended before it said {' or '.join(events)}")
-            told: dict[str, Any] = json.loads(line)
-            if told["event"] in events:
-                return told
+            reported: dict[str, Any] = json.loads(line)
+            if reported["event"] in events:
+                return reported
 
 
 @contextlib.asynccontextmanager
@@ -90,10 +90,10 @@ class Crowd:
     async def counts(self) -> Counter[str]:
         """What all devices have seen since this was asked last; `lost` connections among it."""
         total: Counter[str] = Counter()
-        for told in await self.all_do("counts", "counts"):
-            total.update(told["counts"])
-            total["lost"] += told["lost"]
-            total["memory"] += told["memory"]
+        for reported in await self.all_do("counts", "counts"):
+            total.update(reported["counts"])
+            total["lost"] += reported["lost"]
+            total["memory"] += reported["memory"]
         return total
 
 

@@ -66,11 +66,11 @@ async def federation(
     async with child("federation", *words(broker, place, people.size, rounds), *more) as server:
         closed: list[Mapping[str, Any]] = []
         others: list[float] = []
-        while (told := await server.hear("closed", "ended"))["event"] == "closed":
-            closed.append(told)
+        while (reported := await server.hear("closed", "ended"))["event"] == "closed":
+            closed.append(reported)
             others.append(sum(map(cpu_seconds, [broker.pid, *(process.pid for process in people.children)])))
     if len(closed) < rounds:
-        raise Failed(f"{len(closed)} of {rounds} rounds: {told}")
+        raise Failed(f"{len(closed)} of {rounds} rounds: {reported}")
     counts = await people.counts()
     seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
     used = tuple(b - a for a, b in itertools.pairwise(others))

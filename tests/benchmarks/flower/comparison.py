@@ -168,11 +168,11 @@ def _over(
     target: float | None,
     why: str,
 ) -> Figure:
-    ours = [one(told) for told in mine.values()]
+    ours = [one(reported) for reported in mine.values()]
     detail = f"ours {_seconds(ours)}"
     if not its:
         return Figure(AREA, name, "x", (), target=target, detail=detail, reason=why)
-    flower = [other(told) for told in its.values()]
+    flower = [other(reported) for reported in its.values()]
     ratios = tuple(a / b for a, b in zip(ours, flower, strict=True))
     return Figure(
         AREA,

@@ -157,8 +157,8 @@ def free_port() -> int:
 def read_marks(path: Path) -> list[Mark]:
     """What the ServerApp has noted so far."""
     lines = path.read_text().splitlines() if path.exists() else []
-    told = [json.loads(line) for line in lines if line.endswith("}")]
-    return [Mark(mark["what"], mark["round"], mark["at"]) for mark in told]
+    reported = [json.loads(line) for line in lines if line.endswith("}")]
+    return [Mark(mark["what"], mark["round"], mark["at"]) for mark in reported]
 
 
 def _supernode(environment: Environment, port: int, index: int) -> list[str]:

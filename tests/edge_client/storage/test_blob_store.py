@@ -38,7 +38,7 @@ def write(store: BlobStore, data: bytes = DATA, order=(2, 0, 3, 1)) -> None:
 
 def names(store: BlobStore) -> set[str]:
     """Of all files but spares."""
-    return {one.name for one in store.path(REF.digest).parent.iterdir() if one.suffix != SUFFIX}
+    return {path.name for path in store.path(REF.digest).parent.iterdir() if path.suffix != SUFFIX}
 
 
 def test_what_is_put_is_there_under_its_digest(store):
@@ -150,8 +150,8 @@ def test_a_blob_of_another_size_than_its_reference_is_thrown_away(store):
 def test_chunks_are_read_as_the_frames_to_send(store):
     store.put(DATA)
     chunks = [decode_chunk(store.read_frame(REF, index)) for index in range(REF.chunks)]
-    assert [(one.prefix, one.index) for one in chunks] == [(REF.digest[:16], i) for i in range(4)]
-    assert b"".join(one.data for one in chunks) == DATA
+    assert [(chunk.prefix, chunk.index) for chunk in chunks] == [(REF.digest[:16], i) for i in range(4)]
+    assert b"".join(chunk.data for chunk in chunks) == DATA
 
 
 def test_a_blob_that_is_not_there_cannot_be_read(store):
@@ -314,7 +314,7 @@ def test_bytes_that_two_send_are_kept_once_whoever_comes_first(tmp_path):
     store.write_chunk(ref, ref.chunks - 1, data[-1024:])
     assert store.verify(ref)
     assert store.path(ref.digest).read_bytes() == data
-    assert [one.name for one in tmp_path.iterdir()] == [ref.digest]
+    assert [path.name for path in tmp_path.iterdir()] == [ref.digest]
 
 
 def test_a_blob_of_which_nothing_came_is_not_there(tmp_path):

@@ -28,7 +28,7 @@ for _ in range(2):
 GLIBC = pytest.mark.skipif(not os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
 
 
-def told(program: str, *words: str) -> list[int]:
+def reported(program: str, *words: str) -> list[int]:
     """The numbers that a process of its own prints, where the user's environment says nothing."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ALSO_SET_BY)}
     command = [sys.executable, "-c", program, *words]
@@ -39,7 +39,7 @@ def told(program: str, *words: str) -> list[int]:
 @GLIBC
 @pytest.mark.parametrize("blocks", [1, 6])
 def test_a_thread_gets_the_pages_that_an_earlier_one_has_freed(blocks: int) -> None:
-    done, first, then = told(PROGRAM, str(blocks))
+    done, first, then = reported(PROGRAM, str(blocks))
     assert done
     # 16 MB are 4,096 pages of 4 kB, less where pages are larger.
     assert first > 20 * max(1, then)
@@ -65,7 +65,7 @@ for now, busy in ((0.0, True), (5.0, False), (11.0, False)):
 
 @GLIBC
 def test_what_is_free_goes_back_once_the_device_is_idle() -> None:
-    done, busy, at_first, then = told(IDLE)
+    done, busy, at_first, then = reported(IDLE)
     assert done
     assert at_first == pytest.approx(busy, abs=5)
     assert then < busy - 90
@@ -97,8 +97,8 @@ thread.join()
 
 
 def test_training_gives_the_same_bits() -> None:
-    told = subprocess.run([sys.executable, "-c", TRAINING], check=True, stdout=subprocess.PIPE, text=True)
-    before, after = told.stdout.split()
+    reported = subprocess.run([sys.executable, "-c", TRAINING], check=True, stdout=subprocess.PIPE, text=True)
+    before, after = reported.stdout.split()
     assert before == after
 
 

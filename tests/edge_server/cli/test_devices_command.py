@@ -53,14 +53,14 @@ def update(device: str, number: int, digest: str) -> Update:
     return EXAMPLE.model_copy(update={"device": device, "round": number, "attempt": number, "blob": blob})
 
 
-def told(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> list[dict]:
+def reported(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> list[dict]:
     assert EDGE_SERVER.run(["devices", str(folder.path), "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_it_tells_rounds_refusals_and_quarantine_while_the_run_goes_on(folder, capsys):
     nothing = {"downlink_bytes": 0, "uplink_bytes": 0}
-    assert told(folder, capsys) == [
+    assert reported(folder, capsys) == [
         {"device": "bad", "rounds": 0, **nothing, "refused": {"not-finite": 2}, "quarantined_until": 7},
         {"device": "good", "rounds": 2, **nothing, "refused": {}, "quarantined_until": None},
     ]
@@ -74,7 +74,7 @@ def test_it_tells_what_went_over_each_devices_link_broadcasts_included(folder, c
     journal = Journal(folder.journal)
     journal.closed(2, "a" * 64, updates=[], over=[], record="{}", traffic=tally.traffic())
     journal.close()
-    shown = [(one["device"], one["downlink_bytes"], one["uplink_bytes"]) for one in told(folder, capsys)]
+    shown = [(one["device"], one["downlink_bytes"], one["uplink_bytes"]) for one in reported(folder, capsys)]
     assert shown == [("bad", 1000, 0), ("good", 1030, 200)]
 
 
@@ -92,7 +92,7 @@ def test_at_the_end_the_summary_knows_of_messages_too(folder, capsys):
         devices=(device,),
     )
     folder.write_summary(summary)
-    assert [one["refused"] for one in told(folder, capsys)] == [{"malformed": 9}, {}]
+    assert [one["refused"] for one in reported(folder, capsys)] == [{"malformed": 9}, {}]
 
 
 def test_people_get_a_table(folder, capsys):

@@ -27,11 +27,11 @@ def choice(device: str, *, chosen: bool, because: str) -> DeviceChoice:
 
 def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool = False) -> None:
     """A planning among pi and pc."""
-    told = [
+    reported = [
         choice(one, chosen=one in chosen, because="drawn" if one in chosen else "not") for one in ("pi", "pc")
     ]
     tasks = {one: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for one in chosen}
-    choices = None if silent else RoundChoices(attempt=attempt, round=number, devices=tuple(told))
+    choices = None if silent else RoundChoices(attempt=attempt, round=number, devices=tuple(reported))
     journal.planned(attempt, number, tasks, choices=choices)
 
 
@@ -80,7 +80,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def test_each_planning_says_what_came_of_it(folder):
     rows = read_selection_history(folder.path, "pi")
-    assert [(one.attempt, one.round, one.because, one.outcome, one.reason, one.weight) for one in rows] == [
+    assert [(row.attempt, row.round, row.because, row.outcome, row.reason, row.weight) for row in rows] == [
         (1, 1, "drawn", "dropped", None, None),
         (2, 1, "drawn", "counted", None, 0.5),
         (3, 2, "drawn", "refused", "not-finite", None),
@@ -119,9 +119,9 @@ def test_people_get_a_table_and_programs_json(folder, capsys):
     assert lines[0].split() == ["round", "chosen", "why", "outcome", "weight"]
     assert lines[3].split() == ["2", "yes", "drawn", "refused:", "not-finite", "-"]
     assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "pi", "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["device"], len(told["rounds"])) == ("pi", 6)
-    assert told["rounds"][1]["weight"] == 0.5
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["device"], len(reported["rounds"])) == ("pi", 6)
+    assert reported["rounds"][1]["weight"] == 0.5
 
 
 def test_a_device_that_never_was_in_the_run_is_bad_usage(folder, capsys):

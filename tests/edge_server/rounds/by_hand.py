@@ -66,7 +66,7 @@ class Run:
     def tell(self, event) -> list:
         self.federation, commands = machine.step(self.federation, event, self.now)
         self.log += commands
-        return [one for one in commands if not (isinstance(one, Note) and one.routine)]
+        return [command for command in commands if not (isinstance(command, Note) and command.routine)]
 
     def hear(self, message) -> list:
         return self.tell(MessageReceived(message))
@@ -84,7 +84,9 @@ class Run:
 
     @property
     def task(self) -> dict[str, Task]:
-        return {name: one.assignment.task for name, one in self.federation.participants.items()}
+        return {
+            name: participant.assignment.task for name, participant in self.federation.participants.items()
+        }
 
     def plan(self, *devices: str, deliver: bool = False, needed: int | None = None, **more) -> list:
         number, attempt = self.federation.round, self.federation.attempt
@@ -171,24 +173,28 @@ def request(device: str, version: int = 0, first: int = 0, count: int = 3) -> Se
 
 def refusals(commands: list) -> list[tuple[str, Reason]]:
     return [
-        (one.device, one.message.reason)
-        for one in commands
-        if isinstance(one, Send) and isinstance(one.message, Refusal)
+        (command.device, command.message.reason)
+        for command in commands
+        if isinstance(command, Send) and isinstance(command.message, Refusal)
     ]
 
 
 def offers(commands: list) -> list[str]:
     """The devices that are offered a task."""
-    return [one.device for one in commands if isinstance(one, Send) and isinstance(one.message, Task)]
+    return [
+        command.device
+        for command in commands
+        if isinstance(command, Send) and isinstance(command.message, Task)
+    ]
 
 
 def announced(commands: list) -> list[str]:
-    found = [one.message for one in commands if isinstance(one, Announce)]
+    found = [command.message for command in commands if isinstance(command, Announce)]
     return [getattr(message, "phase", message.kind) for message in found]
 
 
 def of(kind: type, commands: list) -> list:
-    return [one for one in commands if isinstance(one, kind)]
+    return [command for command in commands if isinstance(command, kind)]
 
 
 def started(*devices: str, **rules) -> Run:

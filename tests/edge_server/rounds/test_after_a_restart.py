@@ -47,8 +47,8 @@ def training(*devices: str, counted: tuple[str, ...] = ()) -> Told:
     """Round one is under way; the updates of some are in."""
     parts = [Participant(name, assignment(), deadline=600.0) for name in devices]
     done = [
-        replace(one, status=Status.COUNTED, update=update(one.device)) if one.device in counted else one
-        for one in parts
+        replace(part, status=Status.COUNTED, update=update(part.device)) if part.device in counted else part
+        for part in parts
     ]
     return restarted(*devices, phase=Phase.TRAINING, participants=Participants.of(done))
 

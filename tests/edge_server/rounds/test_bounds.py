@@ -27,7 +27,7 @@ def test_no_more_devices_are_taken_than_so_many_and_the_others_are_told():
     commands = run.hear(birth("d"))
     assert refusals(commands) == [("d", Reason.NOT_SELECTED)]
     assert "3 devices are known" in commands[0].message.detail
-    assert [one for one in commands if not isinstance(one, Send)] == []
+    assert [command for command in commands if not isinstance(command, Send)] == []
     assert set(run.federation.fleet.devices) == {"a", "b", "c"}
     assert run.hear(birth("a", 2)) == []
     assert run.federation.fleet.devices["a"].session == 2
@@ -40,8 +40,8 @@ def test_made_up_names_are_counted_together():
         counts.received(f"made-up-{index}", 10)
         counts.sent(f"made-up-{index}", 1)
         counts.refused(f"made-up-{index}", Reason.MALFORMED)
-        told = Telemetry(federation="home", device=f"made-up-{index}", session=1, phase="idle")
-        counts.reported(told)
+        parsed = Telemetry(federation="home", device=f"made-up-{index}", session=1, phase="idle")
+        counts.reported(parsed)
     assert counts.uplink == {"made-up-0": 10, "made-up-1": 10, "made-up-2": 10, OTHERS: 970}
     assert counts.downlink[OTHERS] == 97
     assert counts.refusals[OTHERS, "malformed"] == 97

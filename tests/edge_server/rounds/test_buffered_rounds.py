@@ -318,10 +318,10 @@ def test_the_announcement_tells_devices_which_tasks_are_no_longer_wanted():
             run.upload(device, number)
         heard += [one.message for one in run.tell(RoundClosed(number)) if hasattr(one, "message")]
         run.plan("a", "b")
-    told = {"federation": NAME, "run": "run-1", "rounds": 9, "phase": "training"}
+    reported = {"federation": NAME, "run": "run-1", "rounds": 9, "phase": "training"}
     assert heard == [
-        RoundAnnouncement(**told, round=2, oldest=1, selected=1),
-        RoundAnnouncement(**told, round=3, oldest=2, selected=0),
+        RoundAnnouncement(**reported, round=2, oldest=1, selected=1),
+        RoundAnnouncement(**reported, round=3, oldest=2, selected=0),
     ]
 
 

@@ -12,7 +12,7 @@ from edge_server.rounds.reputation import ReputationRules
 from schemas.values import Eligibility, Reason
 from tests.edge_server.rounds.by_hand import of, started
 from tests.edge_server.rounds.test_fleet import birth, death
-from tests.edge_server.rounds.test_given_back import give_back, of_two, told
+from tests.edge_server.rounds.test_given_back import give_back, of_two, reported
 
 
 def said(commands: list) -> dict[str, str]:
@@ -28,8 +28,8 @@ def test_of_a_planning_with_everybody_nobody_is_left_out():
 def test_who_is_away_or_held_by_its_owner_is_named_with_the_reason():
     run = started("gone", "infers", "held", start_clients=4)
     run.hear(death("gone"))
-    run.hear(told("held", Eligibility.PAUSE, "battery 12 %, at least 30 %"))
-    run.hear(told("infers", Eligibility.INFER_ONLY))
+    run.hear(reported("held", Eligibility.PAUSE, "battery 12 %, at least 30 %"))
+    run.hear(reported("infers", Eligibility.INFER_ONLY))
     for device in "xyz":
         assert of(PlanRound, run.hear(birth(device))) == []
     assert said(run.hear(birth("w"))) == {
@@ -81,7 +81,7 @@ def test_of_very_many_only_so_many_are_named(monkeypatch):
     monkeypatch.setattr(module, "MOST_DEVICES", 3)
     run = started(start_clients=2)
     for number in range(9):
-        run.hear(told(f"held-{number}", Eligibility.PAUSE, "hot"))
+        run.hear(reported(f"held-{number}", Eligibility.PAUSE, "hot"))
     run.hear(birth("a"))
     (plan,) = of(PlanRound, run.hear(birth("b")))
     assert [one.device.name for one in plan.left_out] == ["held-0", "held-1", "held-2"]

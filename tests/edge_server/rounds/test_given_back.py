@@ -12,7 +12,7 @@ from tests.edge_server.rounds.by_hand import Run, of, offers, reply, started
 from tests.edge_server.rounds.test_fleet import birth
 
 
-def told(device: str, eligibility: Eligibility, because: str = ""):
+def reported(device: str, eligibility: Eligibility, because: str = ""):
     return birth(device).model_copy(update={"eligibility": eligibility, "ineligible_because": because})
 
 
@@ -35,10 +35,10 @@ def asked(plan: PlanRound) -> list[str]:
 
 def test_whoever_may_not_train_is_not_planned_until_it_says_that_it_may():
     run = started("a", start_clients=2)
-    (note,) = of(Note, run.hear(told("b", Eligibility.PAUSE, "80 °C, at most 70 °C")))
+    (note,) = of(Note, run.hear(reported("b", Eligibility.PAUSE, "80 °C, at most 70 °C")))
     assert (note.device, note.detail) == ("b", "80 °C, at most 70 °C")
     assert of(PlanRound, run.wait(1)) == []
-    (plan,) = of(PlanRound, run.hear(told("b", Eligibility.TRAIN)))
+    (plan,) = of(PlanRound, run.hear(reported("b", Eligibility.TRAIN)))
     assert asked(plan) == ["a", "b"]
 
 
@@ -64,7 +64,7 @@ def test_whoever_joins_has_until_the_rounds_deadline():
     run.wait(30)
     give_back(run, "a")
     run.plan("c")
-    assert {one.deadline for one in run.federation.participants.values()} == {100.0}
+    assert {participant.deadline for participant in run.federation.participants.values()} == {100.0}
 
 
 def test_with_less_than_half_of_the_time_left_nobody_is_asked():

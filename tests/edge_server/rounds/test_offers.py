@@ -99,7 +99,7 @@ def test_a_declined_task_is_acknowledged_and_noted():
 def test_a_reply_to_another_task_is_acknowledged_but_declines_nothing(odd):
     run = training("a")
     commands = run.hear(reply("a", accepted=False, **odd))
-    assert [type(one.message) for one in commands] == [Acknowledgement]
+    assert [type(command.message) for command in commands] == [Acknowledgement]
     assert commands[0].message.attempt == odd.get("attempt", odd.get("number", 1))
     assert run.status("a") is Status.OFFERED
 

@@ -115,11 +115,11 @@ class JoinedMachines(RuleBasedStateMachine):
     @invariant()
     def the_kept_counts_are_those_of_the_participants(self) -> None:
         participants = self.world.federation.participants
-        statuses = [one.status for one in participants.values()]
+        statuses = [participant.status for participant in participants.values()]
         assert {status: participants.counts[status] for status in Status} == {
             status: statuses.count(status) for status in Status
         }
-        assert list(participants) == [one.device for one in participants.values()]
+        assert list(participants) == [participant.device for participant in participants.values()]
 
     @precondition(there)
     @invariant()
@@ -169,7 +169,7 @@ class InRounds(JoinedMachines):
     @invariant()
     def what_counts_was_made_for_one_attempt_and_attempts_only_grow(self) -> None:
         attempts = [{update.attempt for update in close.updates.values()} for close in self.world.closed]
-        assert all(len(one) == 1 for one in attempts)
+        assert all(len(attempt) == 1 for attempt in attempts)
         assert all(max(one) < min(other) for one, other in itertools.pairwise(attempts))
 
 

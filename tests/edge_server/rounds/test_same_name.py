@@ -19,10 +19,10 @@ def come(run: Run, token: str, session: int) -> list:
     return run.hear(said)
 
 
-def told(commands: list) -> list[tuple[str, str]]:
+def reported(commands: list) -> list[tuple[str, str]]:
     """To which process it is said that the name is another's, and what."""
     refusals = [one.message for one in of(Send, commands) if isinstance(one.message, Refusal)]
-    return [(one.instance, one.detail) for one in refusals if one.reason is Reason.SAME_NAME]
+    return [(refusal.instance, refusal.detail) for refusal in refusals if refusal.reason is Reason.SAME_NAME]
 
 
 def warned(commands: list) -> list[str]:
@@ -32,12 +32,12 @@ def warned(commands: list) -> list[str]:
 def test_the_later_of_two_is_told_each_time_that_it_comes_and_people_once() -> None:
     run = started(start_clients=9)
     turns = [come(run, token, number) for number, token in enumerate([A, B, A, B, A, B, A, B])]
-    assert [told(one) for one in turns] == [
+    assert [reported(turn) for turn in turns] == [
         [],
         [],
         *[[], [(B, f"board-a ({A}) came first under this name")]] * 3,
     ]
-    assert [words for one in turns for words in warned(one)] == [
+    assert [words for turn in turns for words in warned(turn)] == [
         f"pi shares its name with another device: board-b ({B}) and board-a ({A})"
     ]
 
@@ -47,7 +47,7 @@ def test_the_numbers_of_their_connections_do_not_matter(first: int, later: int) 
     run = started(start_clients=9)
     sessions = {A: first, B: later}
     turns = [come(run, token, sessions[token]) for token in [A, B, A, B, A, B, A, B]]
-    assert [token for turn in turns for token, _ in told(turn)] == [B] * 3
+    assert [token for turn in turns for token, _ in reported(turn)] == [B] * 3
 
 
 def test_the_first_of_them_is_there_once_the_other_has_left() -> None:
@@ -68,16 +68,16 @@ def test_a_device_that_is_started_again_and_again_is_no_twin_of_itself() -> None
             come(run, f"{number:016x}", 2 * number),
             come(run, f"{number:016x}", 2 * number + 1),
         ):
-            assert (told(commands), warned(commands)) == ([], [])
+            assert (reported(commands), warned(commands)) == ([], [])
 
 
 def test_one_birth_that_comes_very_late_makes_no_twins() -> None:
     run = started(start_clients=9)
     turns = [come(run, token, number) for number, token in enumerate([A, B, A, "c" * 16])]
-    assert [told(one) for one in turns] == [[]] * 4
+    assert [reported(turn) for turn in turns] == [[]] * 4
 
 
 def test_devices_that_do_not_name_their_process_are_left_alone() -> None:
     run = started(start_clients=9)
     for number in range(6):
-        assert told(run.hear(birth("pi", number))) == []
+        assert reported(run.hear(birth("pi", number))) == []

@@ -47,7 +47,7 @@ def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
     assert [type(one) for one in run.tell(third)] == [WriteUpdateChunk, CheckUpdate]
     commands = run.tell(UpdateChecked("a", update("a").blob.digest))
     assert announced(commands) == ["aggregating"]
-    assert [one for one in commands if not isinstance(one, Announce)] == [
+    assert [command for command in commands if not isinstance(command, Announce)] == [
         ack("a", update("a").blob.digest),
         CloseRound(
             1, updates={"a": update("a")}, selected=("a",), dropped=(), rejected={}, staleness={"a": 0}
@@ -73,7 +73,7 @@ def test_an_inline_update_is_taken_as_it_comes():
     small = update("a", blob=ref_of(b"tiny"))
     assert run.hear(small) == []
     commands = run.tell(ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny")))
-    assert [type(one) for one in commands] == [WriteUpdateChunk, CheckUpdate]
+    assert [type(command) for command in commands] == [WriteUpdateChunk, CheckUpdate]
 
 
 def test_an_inline_update_whose_chunk_came_first_is_asked_for():

@@ -129,7 +129,7 @@ def test_who_exaggerates_is_named_and_not_struck():
     run.upload("a")
     run.upload("b")
     commands = run.tell(RoundClosed(1, exaggerated={"b": "examples 1e+12 counts as 300"}))
-    said = [one for one in commands if isinstance(one, Note)]
+    said = [command for command in commands if isinstance(command, Note)]
     assert said == [
         Note("counts with less than it says", "b", Reason.EXAGGERATED, "examples 1e+12 counts as 300")
     ]

@@ -32,7 +32,7 @@ def test_whoever_joined_a_round_has_its_part_in_it_and_an_abandoned_planning_has
     assert recovered is not None
     federation = recovered.federation
     assert (federation.phase, federation.attempt, federation.needed) == (Phase.TRAINING, 3, 2)
-    status = {name: one.status for name, one in federation.participants.items()}
+    status = {name: participant.status for name, participant in federation.participants.items()}
     assert status == {"a": Status.OFFERED, "b": Status.COUNTED, "c": Status.OFFERED}
 
 

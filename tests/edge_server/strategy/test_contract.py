@@ -82,7 +82,7 @@ def test_every_piece_can_be_made_and_takes_part_in_a_round(concept, name):
     before = state()
     assignments = plan(strategy, before, CLIENTS, NETWORK, random()).assignments
     assert assignments
-    sent = [update(c, arrays(1), spec=one.cut.spec) for c, one in assignments.items()]
+    sent = [update(c, arrays(1), spec=assignment.cut.spec) for c, assignment in assignments.items()]
     after = close(strategy, before, sent, MAP)
     assert after.round == 1
     assert all(np.isfinite(array).all() for array in after.params.values())
@@ -184,7 +184,7 @@ def test_without_pruning_every_device_gets_the_full_model(name):
         pytest.skip("this component is there to prune more than the tier needs")
     strategy = make_strategy(StrategySpec(ratio=component(name)), (0.0,))
     assignments = plan(strategy, state(), CLIENTS, NETWORK, random()).assignments
-    assert all(one.cut.spec == SubModelSpec() for one in assignments.values())
+    assert all(assignment.cut.spec == SubModelSpec() for assignment in assignments.values())
 
 
 @pytest.mark.parametrize("ordered", [False, True])

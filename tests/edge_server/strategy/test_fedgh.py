@@ -16,7 +16,7 @@ from schemas.values import ModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
 
 WITHOUT_BIAS = ChannelMap(
-    groups=MAP.groups, parameters={n: one for n, one in MAP.parameters.items() if n != "out.bias"}
+    groups=MAP.groups, parameters={n: parameter for n, parameter in MAP.parameters.items() if n != "out.bias"}
 )
 
 

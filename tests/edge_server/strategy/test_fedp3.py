@@ -74,7 +74,7 @@ def test_the_tier_bounds_every_layer_whatever_is_returned(channels):
     # Ratios 0.6, 0.2 and 0 of five channels keep 2, 4 and 5.
     kept = [assignments[f"c{k}"].cut.spec.count("hidden", 5) for k in range(3)]
     assert kept == [2, 4, 5]
-    assert all(one.cut.returned == ("out",) for one in assignments.values())
+    assert all(assignment.cut.returned == ("out",) for assignment in assignments.values())
 
 
 def test_impossible_options_are_refused():

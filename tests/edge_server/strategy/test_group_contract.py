@@ -81,7 +81,10 @@ def test_a_rule_states_bounded_shapes_for_what_devices_send(name):
 def test_a_round_that_brings_nothing_of_the_group_is_a_round_like_any_other(name):
     strategy = strategy_with(name)
     before = start(strategy, arrays_of(MODULE))
-    sent = [ClientUpdate(one.client, one.spec, {"model": one.groups["model"]}, 5) for one in updates(name)]
+    sent = [
+        ClientUpdate(update.client, update.spec, {"model": update.groups["model"]}, 5)
+        for update in updates(name)
+    ]
     after = close(strategy, before, sent, MAP, clients=CLIENTS)
     assert after.round == 1
     plain = close(make_strategy(StrategySpec(), (0.0,)), before, sent, MAP, clients=CLIENTS)
@@ -92,7 +95,9 @@ def test_a_round_that_brings_nothing_of_the_group_is_a_round_like_any_other(name
 def test_the_order_of_clients_is_irrelevant_to_a_group(name):
     strategy = strategy_with(name)
     before = start(strategy, arrays_of(MODULE))
-    results = [close(strategy, before, one, MAP) for one in itertools.permutations(updates(name))]
+    results = [
+        close(strategy, before, permutation, MAP) for permutation in itertools.permutations(updates(name))
+    ]
     rule = strategy.groups[0].name
     for n, array in results[0].groups[rule].items():
         assert np.array_equal(array, results[1].groups[rule][n])

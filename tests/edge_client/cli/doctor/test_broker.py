@@ -102,7 +102,7 @@ def levels(found: Iterator[Finding]) -> dict[str, str]:
     return {one.check: one.level for one in found}
 
 
-def told(found: Iterator[Finding], check: str) -> Finding:
+def reported(found: Iterator[Finding], check: str) -> Finding:
     return next(one for one in found if one.check == check)
 
 
@@ -157,7 +157,7 @@ def test_a_broker_of_our_own_with_a_server_behind_it_is_well(
 
 def test_without_a_server_all_else_can_be_well(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as address:
-        found = told(broker(address, "home", "pi"), "server")
+        found = reported(broker(address, "home", "pi"), "server")
     assert found.level == "warning"
     assert "edge-server run" in found.remedy
 
@@ -167,11 +167,11 @@ def test_access_rules_that_forbid_a_device_its_own_topics_are_found_out(tmp_path
     rules.write_text("topic read fed/v1/home/#\ntopic write fed/v1/home/devices/other/up/#\n")
     rules.chmod(0o600)
     with mosquitto(tmp_path, f"acl_file {rules}") as address:
-        refused = told(broker(address, "home", "pi"), "may publish")
+        refused = reported(broker(address, "home", "pi"), "may publish")
         assert refused.level == "failure"
         assert "Not authorized" in refused.detail
         assert "fed/v1/home/devices/pi/up/#" in refused.remedy
-        assert told(broker(address, "home", "other"), "may publish").level == "ok"
+        assert reported(broker(address, "home", "other"), "may publish").level == "ok"
 
 
 def test_a_broker_that_wants_a_name_refuses_strangers(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_packet_limit_is_held_against_what_chunks_need(most: int | None, level
 )
 def test_what_the_broker_passes_on_is_tried(tmp_path: Path, line: str, level: str, words: str) -> None:
     with mosquitto(tmp_path, line) as address:
-        found = told(broker(address, "home", "pi"), "packet limit")
+        found = reported(broker(address, "home", "pi"), "packet limit")
     assert found.level == level
     assert words in found.detail
 
@@ -228,7 +228,7 @@ def test_an_enrolled_device_is_well(
     assert reached == {"broker": "ok", "certificate": "ok", "tls": "ok"}
     found = list(broker(address, FEDERATION, "pi"))
     assert set(levels(found).values()) == {"ok"}
-    assert "chunks of 256 kB come back" in told(found, "packet limit").detail
+    assert "chunks of 256 kB come back" in reported(found, "packet limit").detail
 
 
 def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress, Path]) -> None:
@@ -238,7 +238,7 @@ def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress
     wrong = folder / "wrong.pem"
     wrong.write_bytes(other.ca_pem)
     files = TlsFiles(wrong, address.tls.certificate, address.tls.key)
-    found = told(network(BrokerAddress(address.host, address.port, files), "pi", NOW), "tls")
+    found = reported(network(BrokerAddress(address.host, address.port, files), "pi", NOW), "tls")
     assert found.level == "failure"
     assert "not signed by the authority" in found.detail
     assert "--ca" in found.remedy or "wrong" in found.remedy
@@ -246,10 +246,10 @@ def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress
 
 def test_a_certificate_of_somebody_else_or_of_yesterday_is_told(place: tuple[BrokerAddress, Path]) -> None:
     address, _ = place
-    somebody = told(network(address, "other", NOW), "certificate")
+    somebody = reported(network(address, "other", NOW), "certificate")
     assert somebody.level == "failure"
     assert "'pi'" in somebody.detail
-    much_later = told(network(address, "pi", NOW + 20 * 365 * DAY_S), "certificate")
+    much_later = reported(network(address, "pi", NOW + 20 * 365 * DAY_S), "certificate")
     assert much_later.level == "failure"
     assert "expired" in much_later.detail
     assert "edge-server enroll" in much_later.remedy
@@ -261,6 +261,6 @@ def test_a_broker_without_tls_is_told_from_a_bad_certificate(
     address, _ = place
     with mosquitto(tmp_path) as plain:
         mixed = BrokerAddress(plain.host, plain.port, address.tls)
-        found = told(network(mixed, "pi", NOW), "tls")
+        found = reported(network(mixed, "pi", NOW), "tls")
     assert found.level == "failure"
     assert found.remedy

@@ -22,22 +22,27 @@ MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resi
 def test_the_birth_message_says_what_the_board_is_and_how_it_is(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", PI)
     speed_cache.keep(speed_cache.kept_at(tmp_path), MEASURED, processor(root))
-    told = profile(tmp_path, tier=2, root=root)
-    assert told.machine == "Raspberry Pi 3 Model B Rev 1.2"
-    assert (told.memory_bytes, told.memory_free_bytes) == (400_000_000, 300_000_000)
-    assert (told.celsius, told.power, told.battery, told.link) == (61.225, "battery", 0.42, "wifi")
-    assert "under-voltage" in told.throttling
-    assert told.speed == MEASURED
-    assert told.tier == 2
-    birth = Birth(federation="home", device="pi", session=1, profile=told, data=CARD)
+    reported = profile(tmp_path, tier=2, root=root)
+    assert reported.machine == "Raspberry Pi 3 Model B Rev 1.2"
+    assert (reported.memory_bytes, reported.memory_free_bytes) == (400_000_000, 300_000_000)
+    assert (reported.celsius, reported.power, reported.battery, reported.link) == (
+        61.225,
+        "battery",
+        0.42,
+        "wifi",
+    )
+    assert "under-voltage" in reported.throttling
+    assert reported.speed == MEASURED
+    assert reported.tier == 2
+    birth = Birth(federation="home", device="pi", session=1, profile=reported, data=CARD)
     assert len(encode_message(birth)) < Birth.max_bytes / 2
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0" * 9, b"9" * 5000])
 def test_a_board_whose_files_are_garbage_has_a_birth_message_too(tmp_path: Path, garbage: bytes) -> None:
-    told = profile(tmp_path, root=tree(tmp_path / "root", dict.fromkeys(PI, garbage)))
-    assert told.memory_bytes == 0
-    assert encode_message(Birth(federation="home", device="pi", session=1, profile=told, data=CARD))
+    reported = profile(tmp_path, root=tree(tmp_path / "root", dict.fromkeys(PI, garbage)))
+    assert reported.memory_bytes == 0
+    assert encode_message(Birth(federation="home", device="pi", session=1, profile=reported, data=CARD))
 
 
 def test_the_command_measures_and_keeps_what_it_found(

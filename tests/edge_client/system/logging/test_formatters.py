@@ -65,8 +65,8 @@ def test_a_line_for_programs_is_an_object_of_one_line() -> None:
 
 def test_what_a_line_says_itself_wins() -> None:
     about(round=3, device="this-one")
-    told = json.loads(JsonFormat().format(record("x", round=2, device="another")))
-    assert (told["round"], told["device"]) == (2, "another")
+    reported = json.loads(JsonFormat().format(record("x", round=2, device="another")))
+    assert (reported["round"], reported["device"]) == (2, "another")
 
 
 def test_other_threads_say_it_too_and_none_takes_it_away() -> None:
@@ -88,8 +88,8 @@ def test_words_of_a_device_make_no_line_of_their_own(format: logging.Formatter) 
 
 
 def test_hostile_words_are_still_to_be_read() -> None:
-    told = human(record("%s", HOSTILE))
-    assert told == (r"WARNING no\r\n14:00:00 ERROR all is lost\x1b[2J\u2028\u202eneti\x00\x85")
+    reported = human(record("%s", HOSTILE))
+    assert reported == (r"WARNING no\r\n14:00:00 ERROR all is lost\x1b[2J\u2028\u202eneti\x00\x85")
     assert human(record("%s", "grün ✓")) == "WARNING grün ✓"
 
 
@@ -103,9 +103,9 @@ def test_a_traceback_is_set_in_and_its_words_forge_nothing() -> None:
 
 def test_a_traceback_for_programs_is_part_of_the_object() -> None:
     line = JsonFormat().format(record("broke", exc_info=raised("on line\none")))
-    told = json.loads(line)
+    reported = json.loads(line)
     assert len(line.splitlines()) == 1
-    assert told["exception"].endswith("ValueError: on line\none")
+    assert reported["exception"].endswith("ValueError: on line\none")
 
 
 def test_a_long_line_is_cut() -> None:

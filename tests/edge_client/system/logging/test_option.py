@@ -38,16 +38,16 @@ def errors(*words: str, **environment: str) -> list[str]:
 
 
 def test_programs_get_objects_alone_also_of_what_libraries_warn_of() -> None:
-    told = [json.loads(line) for line in errors("--log-format", "json")]
-    assert [one["level"] for one in told] == ["info", "warning", "warning"]
-    assert told[1]["device"] == "pi"
-    assert "old" in told[2]["message"]
-    assert all((one["federation"], one["round"]) == ("home", 2) for one in told)
+    reported = [json.loads(line) for line in errors("--log-format", "json")]
+    assert [one["level"] for one in reported] == ["info", "warning", "warning"]
+    assert reported[1]["device"] == "pi"
+    assert "old" in reported[2]["message"]
+    assert all((one["federation"], one["round"]) == ("home", 2) for one in reported)
 
 
 def test_the_environment_says_the_format_and_the_option_the_level() -> None:
-    told = [json.loads(line) for line in errors("--log-level", "debug", EDGE_LOG_FORMAT="json")]
-    assert [one["message"] for one in told[:3]] == ["small", "it begins", "late"]
+    reported = [json.loads(line) for line in errors("--log-level", "debug", EDGE_LOG_FORMAT="json")]
+    assert [one["message"] for one in reported[:3]] == ["small", "it begins", "late"]
 
 
 def test_people_get_text() -> None:

@@ -34,14 +34,14 @@ def test_a_flood_of_one_device_is_one_line_a_minute_with_its_count() -> None:
 
 def test_another_kind_device_or_reason_has_a_line_of_its_own() -> None:
     limiter = Limiter()
-    told = [
+    reported = [
         record(device="a", reason="malformed"),
         record(device="b", reason="malformed"),
         record(device="a", reason="oversized"),
         record("%s refuses", device="a", reason="malformed"),
         record("%s", device="a", reason="malformed", what="update refused"),
     ]
-    assert len(lines(limiter, *told, *told)) == len(told)
+    assert len(lines(limiter, *reported, *reported)) == len(reported)
 
 
 def test_what_the_program_says_of_itself_is_never_held_back() -> None:
@@ -53,8 +53,10 @@ def test_made_up_names_share_one_line_and_the_table_stays_small() -> None:
     flood = [record(device=f"made-up-{n}", reason="malformed") for n in range(50_000)]
     assert len(lines(limiter, *flood)) == MOST_DEVICES + 1
     assert len(limiter) == MOST_DEVICES + 1
-    told = [line for line in lines(limiter, record("other words"), now=WINDOW_S) if "such lines" in line]
-    assert told == [f"made-up-49999: ignored (the last of {50_000 - MOST_DEVICES - 1} such lines in 60 s)"]
+    reported = [line for line in lines(limiter, record("other words"), now=WINDOW_S) if "such lines" in line]
+    assert reported == [
+        f"made-up-49999: ignored (the last of {50_000 - MOST_DEVICES - 1} such lines in 60 s)"
+    ]
 
 
 def test_made_up_reasons_do_not_fill_the_table_either() -> None:

@@ -223,7 +223,10 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> No
     for number in (1, 2):
         record, _ = desk.round(number)
         assert len(record.completed) == 2
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
+    assert [result.verdict for result in replay(tmp_path / "run")] == [
+        ReplayVerdict.AGREES,
+        ReplayVerdict.AGREES,
+    ]
 
 
 def test_what_stays_on_a_device_is_the_model_as_it_is(tmp_path: Path) -> None:

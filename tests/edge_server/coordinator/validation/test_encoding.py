@@ -202,7 +202,10 @@ def test_a_run_is_computed_again_to_the_bit_from_what_was_sent(tmp_path, words):
     for number in (1, 2):
         record, _ = bench.round(number)
         assert len(record.completed) == 2
-    assert [one.verdict for one in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
+    assert [result.verdict for result in replay(tmp_path / "run")] == [
+        ReplayVerdict.AGREES,
+        ReplayVerdict.AGREES,
+    ]
 
 
 def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):

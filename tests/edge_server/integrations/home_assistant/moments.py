@@ -27,8 +27,8 @@ def snapshot(*devices: DeviceView, round_number: int = 5) -> Snapshot:
 
 def moment(*devices: DeviceView, **more: Any) -> CurrentState:
     """The same with a registry in which v2 is approved and the kitchen has v1."""
-    told = {"versions": ModelVersions("v2", {"pi-4.kitchen": "v1"}), **more}
-    return CurrentState(snapshot(*devices), **told)
+    reported = {"versions": ModelVersions("v2", {"pi-4.kitchen": "v1"}), **more}
+    return CurrentState(snapshot(*devices), **reported)
 
 
 def named(device: str, **more: Any) -> DeviceView:

@@ -131,8 +131,8 @@ def discovery(topic: str, payload: bytes, *, prefix: str = "homeassistant") -> D
     config["device"] = _long(config["device"], SHORT_OF_A_DEVICE)
     config["availability"] = [_long(one, SHORT) for one in config["availability"]]
     config["components"] = {
-        key: {"state_topic": config["state_topic"], **_long(one, SHORT)}
-        for key, one in config["components"].items()
+        key: {"state_topic": config["state_topic"], **_long(component, SHORT)}
+        for key, component in config["components"].items()
     }
     return Discovery.model_validate(config)
 

@@ -77,8 +77,8 @@ def test_discovery_is_what_home_assistant_takes(view) -> None:
 def test_every_sensor_has_its_key_in_the_state() -> None:
     found = discovery(PLACES.config("pi-4.kitchen"), device_config(PLACES, KITCHEN))
     state = json.loads(messages(KITCHEN)[PLACES.of("pi-4.kitchen", "state")])
-    sensors = [one for one in found.components.values() if one.platform == "sensor"]
-    keys = [one.value_template.removeprefix("{{ value_json.").removesuffix(" }}") for one in sensors]
+    sensors = [component for component in found.components.values() if component.platform == "sensor"]
+    keys = [sensor.value_template.removeprefix("{{ value_json.").removesuffix(" }}") for sensor in sensors]
     assert keys == ["state", "round", "accuracy", "celsius", "battery", "memory_mb"]
     # 52.34 degrees, 0.875 of the battery, 312,400,000 bytes, 0.9125 of the examples.
     assert [state[key] for key in keys] == ["training", 5, 91.25, 52.3, 88, 312]
@@ -105,7 +105,7 @@ def test_what_a_device_says_of_itself_is_in_no_template() -> None:
     config = discovery(PLACES.config(view.device), found[PLACES.config(view.device)])
     # published.KeyTemplate has refused any template but a key's.
     assert config.device.model == evil.replace("\n", " ")
-    topics = [config.state_topic, *(one.state_topic for one in config.components.values())]
+    topics = [config.state_topic, *(component.state_topic for component in config.components.values())]
     assert not any("{" in topic for topic in topics)
     assert json.loads(found[PLACES.of(view.device, "state")])["reason"] == evil.replace("\n", " ")
 
@@ -144,18 +144,22 @@ def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
 
 
 def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> None:
-    def told(**more):
+    def reported(**more):
         return update_state(messages(KITCHEN, GARAGE, **more)[PLACES.of("pi-4.kitchen", "update")])
 
-    assert (told().installed_version, told().latest_version, told().in_progress) == ("v1", "v2", False)
-    under_way = told(installations=UNDER_WAY)
+    assert (reported().installed_version, reported().latest_version, reported().in_progress) == (
+        "v1",
+        "v2",
+        False,
+    )
+    under_way = reported(installations=UNDER_WAY)
     assert (under_way.in_progress, under_way.update_percentage) == (True, 40)
 
 
 def test_where_nothing_is_approved_there_is_nothing_to_install() -> None:
-    told = update_state(messages(KITCHEN, versions=ModelVersions())[PLACES.of("pi-4.kitchen", "update")])
-    assert told.installed_version == told.latest_version == "unknown"
-    assert told.release_summary == "No version is approved: edge-server models set-active names one."
+    reported = update_state(messages(KITCHEN, versions=ModelVersions())[PLACES.of("pi-4.kitchen", "update")])
+    assert reported.installed_version == reported.latest_version == "unknown"
+    assert reported.release_summary == "No version is approved: edge-server models set-active names one."
 
 
 def test_topics_of_others_are_nobodys() -> None:

@@ -92,8 +92,8 @@ def test_a_device_appears_takes_the_approved_model_by_button_dies_and_is_cleared
             found = discovery(config, ear.until(lambda topic, payload: topic == config))
             ear.on(PLACES.of("pi-1", "availability"), b"online")
             update = PLACES.of("pi-1", "update")
-            told = update_state(ear.until(lambda topic, payload: topic == update))
-            assert (told.installed_version, told.latest_version) == ("unknown", "v1")
+            reported = update_state(ear.until(lambda topic, payload: topic == update))
+            assert (reported.installed_version, reported.latest_version) == ("unknown", "v1")
             button = found.components["model"]
             ear.link.publish(button.command_topic, button.payload_install.encode())
             ear.until(lambda topic, payload: topic == update and update_state(payload).in_progress)

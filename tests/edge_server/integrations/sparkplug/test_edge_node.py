@@ -142,7 +142,7 @@ def test_the_will_and_the_farewell_bear_the_bd_seq_of_their_birth_and_no_seq(wor
     will = death(world.node, 7, world.now)
     assert (will.topic, will.qos) == ("spBv1.0/Plant/NDEATH/home", 1)
     payload = decode_payload(will.payload)
-    assert (payload.seq, [(one.name, one.value, one.datatype) for one in payload.metrics]) == (
+    assert (payload.seq, [(metric.name, metric.value, metric.datatype) for metric in payload.metrics]) == (
         None,
         [("bdSeq", 7, Datatype.INT64)],
     )

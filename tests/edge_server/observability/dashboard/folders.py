@@ -75,7 +75,7 @@ def chosen(number: int) -> RoundChoices:
 def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:
     """A run with so many closed rounds and the next one open; its journal is still being written."""
     folder = RunFolder.create(path, load_config("attending", WORDS))
-    params = {name: np.ones(one.shape, np.float32) for name, one in CHANNELS.parameters.items()}
+    params = {name: np.ones(parameter.shape, np.float32) for name, parameter in CHANNELS.parameters.items()}
     folder.save_model(rounds, params, CHANNELS, {})
     journal = Journal(folder.journal)
     journal.begun("run-1", "federation")

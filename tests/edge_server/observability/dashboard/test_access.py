@@ -236,10 +236,10 @@ def test_a_question_that_makes_no_sense_is_refused(ask, query):
 
 
 def test_grad_cam_without_a_convolution_says_why_not(ask):
-    told = ask().get("/api/model").json()
+    reported = ask().get("/api/model").json()
     answer = ask().get("/api/gradcam")
-    assert (answer.status_code, answer.json()["error"]) == (503, told["gradcam_why_not"])
-    assert "no convolution" in told["gradcam_why_not"]
+    assert (answer.status_code, answer.json()["error"]) == (503, reported["gradcam_why_not"])
+    assert "no convolution" in reported["gradcam_why_not"]
 
 
 @pytest.mark.parametrize(

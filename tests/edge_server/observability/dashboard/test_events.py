@@ -23,15 +23,15 @@ def shown(
     return next_page_state(before, run(**fields), rows, rounds, now=at)
 
 
-def names(told: Any) -> list[str]:
-    return [event.name for event in told]
+def names(reported: Any) -> list[str]:
+    return [event.name for event in reported]
 
 
 def test_a_new_page_is_told_everything_once():
-    cursor, told = events(Cursor(), shown(rounds=[{"round": 1}]))
-    assert names(told) == ["run", "fleet", "round"]
-    assert told[1].data["full"] is True
-    assert [row["device"] for row in told[1].data["devices"]] == ["alpha", "beta"]
+    cursor, reported = events(Cursor(), shown(rounds=[{"round": 1}]))
+    assert names(reported) == ["run", "fleet", "round"]
+    assert reported[1].data["full"] is True
+    assert [row["device"] for row in reported[1].data["devices"]] == ["alpha", "beta"]
     assert events(cursor, shown(rounds=[{"round": 1}]))[1] == []
 
 
@@ -39,11 +39,11 @@ def test_only_rows_that_changed_are_told_and_who_went():
     first = shown()
     cursor, _ = events(Cursor(), first)
     second = shown(first, rows=(replace(ALPHA, state="training"),))
-    _, told = events(cursor, second)
-    assert names(told) == ["fleet"]
-    assert told[0].data["full"] is False
-    assert [(row["device"], row["state"]) for row in told[0].data["devices"]] == [("alpha", "training")]
-    assert told[0].data["gone"] == ["beta"]
+    _, reported = events(cursor, second)
+    assert names(reported) == ["fleet"]
+    assert reported[0].data["full"] is False
+    assert [(row["device"], row["state"]) for row in reported[0].data["devices"]] == [("alpha", "training")]
+    assert reported[0].data["gone"] == ["beta"]
 
 
 def test_who_comes_back_is_no_longer_gone():
@@ -58,8 +58,8 @@ def test_when_a_device_was_seen_is_told_at_most_every_few_seconds():
     first = shown()
     cursor, _ = events(Cursor(), first)
     soon = shown(first, rows=(replace(ALPHA, seen_at=101.0), BETA), at=101.0)
-    cursor, told = events(cursor, soon)
-    assert told == []
+    cursor, reported = events(cursor, soon)
+    assert reported == []
     later = shown(soon, rows=(replace(ALPHA, seen_at=106.0), BETA), at=100.0 + QUIET_S)
     _, (fleet,) = events(cursor, later)
     assert [(row["device"], row["seen_at"]) for row in fleet.data["devices"]] == [("alpha", 106.0)]
@@ -94,18 +94,18 @@ def test_a_deadline_that_is_counted_anew_has_not_moved():
     first = shown(deadline_at=160.0)
     cursor, _ = events(Cursor(), first)
     assert events(cursor, shown(first, deadline_at=160.3))[1] == []
-    _, (told,) = events(cursor, shown(first, deadline_at=190.0))
-    assert told.data["deadline_at"] == 190.0
+    _, (reported,) = events(cursor, shown(first, deadline_at=190.0))
+    assert reported.data["deadline_at"] == 190.0
 
 
 def test_a_page_that_knows_rounds_is_told_those_that_follow():
     lines = [{"round": number} for number in (1, 2, 3)]
-    _, told = events(Cursor(round=2), shown(rounds=lines))
-    assert [event.data["round"] for event in told if event.name == "round"] == [3]
+    _, reported = events(Cursor(round=2), shown(rounds=lines))
+    assert [event.data["round"] for event in reported if event.name == "round"] == [3]
 
 
 def test_the_end_is_told_once_and_last():
-    cursor, told = events(Cursor(), shown(rounds=[{"round": 1}], outcome="finished"))
-    assert names(told) == ["run", "fleet", "round", "end"]
-    assert told[-1].data == {"outcome": "finished"}
+    cursor, reported = events(Cursor(), shown(rounds=[{"round": 1}], outcome="finished"))
+    assert names(reported) == ["run", "fleet", "round", "end"]
+    assert reported[-1].data == {"outcome": "finished"}
     assert events(cursor, shown(shown(), outcome="finished", round=5))[1][-1].name != "end"

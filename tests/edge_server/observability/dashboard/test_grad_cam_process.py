@@ -46,23 +46,25 @@ def opened(url: str) -> Image.Image:
 
 @pytest.mark.parametrize("tier", [0, 1, 2])
 def test_each_class_is_looked_at_with_its_heat(run, tier):
-    told = grad_cam_value(run, tier, 10)
-    assert (told["tier"], told["round"]) == (tier, 0)
-    assert [one["label"] for one in told["images"]] == list("0123456789")
-    for one in told["images"]:
+    reported = grad_cam_value(run, tier, 10)
+    assert (reported["tier"], reported["round"]) == (tier, 0)
+    assert [one["label"] for one in reported["images"]] == list("0123456789")
+    for one in reported["images"]:
         image, heat = opened(one["image"]), opened(one["heat"])
         assert (image.mode, heat.mode, image.size, heat.size) == ("L", "RGBA", (8, 8), (8, 8))
         assert one["predicted"] in "0123456789"
         # Of ten classes the one that is predicted has at least a tenth.
         assert 0.1 <= one["confidence"] <= 1
     # Whatever the network looks at, it does not look at nothing in every picture.
-    assert max(np.asarray(opened(one["heat"]))[..., 3].max() for one in told["images"]) == 200
+    assert max(np.asarray(opened(one["heat"]))[..., 3].max() for one in reported["images"]) == 200
 
 
 def test_a_tier_looks_with_its_own_channels(run):
     full, small = grad_cam_value(run, 2, 3), grad_cam_value(run, 1, 3)
-    assert [one["image"] for one in full["images"]] == [one["image"] for one in small["images"]]
-    assert [one["confidence"] for one in full["images"]] != [one["confidence"] for one in small["images"]]
+    assert [image["image"] for image in full["images"]] == [image["image"] for image in small["images"]]
+    assert [image["confidence"] for image in full["images"]] != [
+        image["confidence"] for image in small["images"]
+    ]
     # Nothing is cut of the last tier: it is the global model.
     assert grad_cam_value(run, 0, 3)["images"] == full["images"]
 
@@ -78,9 +80,9 @@ def test_labels_are_those_that_the_model_was_trained_by(tmp_path):
     module, names = build_model(SPEC, seed=1), [f"digit {number}" for number in range(10)]
     manifest = {"preprocessing": {"class_names": names}}
     folder.save_model(0, arrays_of(module), trace_channels(module, SPEC.input_shape), manifest)
-    told = grad_cam_value(tmp_path / "run", 0, 10)
-    assert [one["label"] for one in told["images"]] == names
-    assert {one["predicted"] for one in told["images"]} <= set(names)
+    reported = grad_cam_value(tmp_path / "run", 0, 10)
+    assert [image["label"] for image in reported["images"]] == names
+    assert {image["predicted"] for image in reported["images"]} <= set(names)
 
 
 def test_pixels_are_shown_in_their_own_range():

@@ -54,10 +54,10 @@ def events_of(url: str) -> Generator[tuple[str, Any], None, None]:
 def test_a_simulation_is_told_as_it_goes_on_and_its_end(tmp_path):
     out = tmp_path / "run"
     with ThreadPoolExecutor() as pool, serve_dashboard(out, ANY, token=None, live=True) as host:
-        told = pool.submit(lambda: list(events_of(host.url)))
+        reported = pool.submit(lambda: list(events_of(host.url)))
         small.run(out, "fedavg", "rounds=2", "num-clients=2", "samples-per-client=20", watcher=host)
         answer = asked(f"{host.url}/api/run")
-    events = told.result(PATIENCE_S)
+    events = reported.result(PATIENCE_S)
     assert [name for name, _ in events][:2] == ["run", "fleet"]
     assert [data["round"] for name, data in events if name == "round"] == [1, 2]
     assert events[-1] == ("end", {"outcome": "finished"})
@@ -103,15 +103,15 @@ async def _pages(port: int, count: int) -> list[int]:
     async def page() -> int:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
         writer.write(b"GET /api/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        told = await reader.readuntil(b"\nevent: fleet\n")
-        assert told.startswith(b"HTTP/1.1 200")
-        told = await reader.readuntil(b"\n")
+        reported = await reader.readuntil(b"\nevent: fleet\n")
+        assert reported.startswith(b"HTTP/1.1 200")
+        reported = await reader.readuntil(b"\n")
         opened.add(writer)
         if len(opened) == count:
             everybody.set()
         await everybody.wait()
         writer.close()
-        return told.count(b'{"device":')
+        return reported.count(b'{"device":')
 
     opened: set[asyncio.StreamWriter] = set()
     everybody = asyncio.Event()
@@ -201,8 +201,8 @@ def test_the_dashboard_is_an_option_of_every_run(verb):
 def test_the_address_is_told_where_the_dashboard_answers(output, tmp_path, capsys):
     words = ["simulate", "fedavg", "--dashboard", "0", "--format", output]
     with watchers.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
-        told = capsys.readouterr()
-        line = told.err if output == "json" else told.out
+        reported = capsys.readouterr()
+        line = reported.err if output == "json" else reported.out
         assert line.startswith("dashboard http://127.0.0.1:")
         watcher.show(MOMENT)
         assert len(asked(line.split()[1] + "/api/fleet")["devices"]) == 1000

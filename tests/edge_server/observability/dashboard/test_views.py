@@ -50,10 +50,19 @@ MOMENT = Snapshot(
 
 def test_a_run_that_is_over_is_told_from_its_folder(tmp_path):
     facts = read_facts(ended(tmp_path / "run").path)
-    told = run_value(facts, None, now=NOW, live=False)
-    assert (told["phase"], told["outcome"], told["live"], told["round"]) == ("ended", "finished", False, 2)
-    assert (told["federation"], told["run"], told["recipe"]) == ("federation", "run-1", "attending")
-    assert told["deadline_at"] is None
+    reported = run_value(facts, None, now=NOW, live=False)
+    assert (reported["phase"], reported["outcome"], reported["live"], reported["round"]) == (
+        "ended",
+        "finished",
+        False,
+        2,
+    )
+    assert (reported["federation"], reported["run"], reported["recipe"]) == (
+        "federation",
+        "run-1",
+        "attending",
+    )
+    assert reported["deadline_at"] is None
 
 
 def test_a_tier_is_told_by_its_device_or_by_its_shapes(tmp_path):
@@ -83,20 +92,25 @@ def test_a_round_costs_its_bytes_over_everyones_full_model_both_ways(tmp_path):
 def test_a_live_run_is_told_from_the_snapshot(tmp_path):
     folder, journal = begun(tmp_path / "run")
     journal.close()
-    told = run_value(read_facts(folder.path, live=True), MOMENT, now=NOW, live=True)
-    assert (told["phase"], told["live"], told["outcome"]) == ("training", True, None)
-    assert told["deadline_at"] == 1030.0
+    reported = run_value(read_facts(folder.path, live=True), MOMENT, now=NOW, live=True)
+    assert (reported["phase"], reported["live"], reported["outcome"]) == ("training", True, None)
+    assert reported["deadline_at"] == 1030.0
 
 
 def test_a_simulations_deadline_says_nothing_here(tmp_path):
     virtual = replace(MOMENT, virtual_s=77.0)
-    told = run_value(read_facts(tmp_path), virtual, now=NOW, live=True)
-    assert (told["deadline_at"], told["virtual"]) == (None, True)
+    reported = run_value(read_facts(tmp_path), virtual, now=NOW, live=True)
+    assert (reported["deadline_at"], reported["virtual"]) == (None, True)
 
 
 def test_a_folder_that_is_not_there_yet_leaves_out_what_is_not_known(tmp_path):
-    told = run_value(read_facts(tmp_path / "later", live=True), None, now=NOW, live=True)
-    assert (told["recipe"], told["parameters"], told["tiers"], told["outcome"]) == (None, None, [], None)
+    reported = run_value(read_facts(tmp_path / "later", live=True), None, now=NOW, live=True)
+    assert (reported["recipe"], reported["parameters"], reported["tiers"], reported["outcome"]) == (
+        None,
+        None,
+        [],
+        None,
+    )
 
 
 def test_a_run_that_nobody_goes_on_with_says_so(tmp_path):
@@ -104,8 +118,8 @@ def test_a_run_that_nobody_goes_on_with_says_so(tmp_path):
     journal.close()
     (folder.path / "lock").touch()  # as a server leaves it that was killed
     facts = read_facts(folder.path)
-    told = run_value(facts, None, now=NOW, live=facts.at_work)
-    assert (told["phase"], told["live"], told["outcome"]) == ("suspended", False, None)
+    reported = run_value(facts, None, now=NOW, live=facts.at_work)
+    assert (reported["phase"], reported["live"], reported["outcome"]) == ("suspended", False, None)
     assert {row.state for row in fleet_rows(facts, None)} == {"offline"}
 
 
@@ -137,19 +151,22 @@ def test_a_device_is_told_why_it_was_chosen_and_what_became_of_it(tmp_path):
     facts = read_facts(folder.path)
     journal.close()
     choices = [
-        (number, one) for number in (1, 2, 3) for one in chosen(number).devices if one.device == "alpha"
+        (number, device)
+        for number in (1, 2, 3)
+        for device in chosen(number).devices
+        if device.device == "alpha"
     ]
-    told = device_value("alpha", facts, None, choices, [(1, None), (2, None)])
-    assert [one["outcome"] for one in told["rounds"]] == ["counted", "counted", "under way"]
-    assert told["rounds"][0]["because"].startswith("drawn with chance 0.6")
-    assert (told["rounds"][0]["score"], told["rounds"][0]["weight"]) == (0.6, 1.0)
-    assert told["profile"]["machine"] == "Pi 4"
+    reported = device_value("alpha", facts, None, choices, [(1, None), (2, None)])
+    assert [one["outcome"] for one in reported["rounds"]] == ["counted", "counted", "under way"]
+    assert reported["rounds"][0]["because"].startswith("drawn with chance 0.6")
+    assert (reported["rounds"][0]["score"], reported["rounds"][0]["weight"]) == (0.6, 1.0)
+    assert reported["profile"]["machine"] == "Pi 4"
 
 
 def test_a_refused_device_is_told_the_reason(tmp_path):
-    told = device_value("beta", read_facts(ended(tmp_path / "run").path), None, [], [(1, "not-finite")])
-    assert [(one["outcome"], one["reason"]) for one in told["rounds"]] == [("refused", "not-finite")] * 2
-    assert told["delivery"]["refusals"] == 2
+    reported = device_value("beta", read_facts(ended(tmp_path / "run").path), None, [], [(1, "not-finite")])
+    assert [(one["outcome"], one["reason"]) for one in reported["rounds"]] == [("refused", "not-finite")] * 2
+    assert reported["delivery"]["refusals"] == 2
 
 
 @pytest.mark.parametrize(
@@ -162,8 +179,8 @@ def test_a_refused_device_is_told_the_reason(tmp_path):
 )
 def test_who_did_not_count_is_told_apart(fields, outcome):
     moment = replace(MOMENT, history=(record(1, **fields),))
-    told = device_value("alpha", read_facts(NOWHERE), moment, [], [])
-    assert [one["outcome"] for one in told["rounds"]] == [outcome]
+    reported = device_value("alpha", read_facts(NOWHERE), moment, [], [])
+    assert [one["outcome"] for one in reported["rounds"]] == [outcome]
 
 
 def test_a_device_that_nobody_knows_is_none():
@@ -171,19 +188,19 @@ def test_a_device_that_nobody_knows_is_none():
 
 
 def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
-    told = model_value([observed(1), observed(2)], summary().devices, gradcam_why_not="no torch")
-    (group,) = told["groups"]
+    reported = model_value([observed(1), observed(2)], summary().devices, gradcam_why_not="no torch")
+    (group,) = reported["groups"]
     assert (group["group"], group["channels"], group["rounds"]) == ("hidden", 4, [1, 2])
     assert group["scores"] == [[0.9, 0.1, 0.5, 0.1]] * 2
     assert group["measures"] == ["attention"] * 2
     assert group["kept"] == {"1": [0, 2], "2": 4}
-    assert told["similarity"] == {
+    assert reported["similarity"] == {
         "round": 2,
         "clients": ["alpha", "beta"],
         "values": [[1.0, 0.5], [0.5, 1.0]],
     }
-    assert (told["gradcam"], told["gradcam_why_not"]) == (False, "no torch")
-    (variant,) = told["variants"]
+    assert (reported["gradcam"], reported["gradcam_why_not"]) == (False, "no torch")
+    (variant,) = reported["variants"]
     # The variant's own accuracy, where it has one.
     assert (variant["device"], variant["variant"], variant["accuracy"]) == ("alpha", "int8", 0.5)
     # It is not served: the one before is the better one.
@@ -191,8 +208,13 @@ def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
 
 
 def test_a_model_without_observations_is_told_empty():
-    told = model_value([], (), gradcam_why_not="")
-    assert (told["groups"], told["similarity"], told["variants"], told["gradcam"]) == ([], None, [], True)
+    reported = model_value([], (), gradcam_why_not="")
+    assert (reported["groups"], reported["similarity"], reported["variants"], reported["gradcam"]) == (
+        [],
+        None,
+        [],
+        True,
+    )
 
 
 def test_many_rounds_are_thinned_evenly_and_keep_the_first_and_the_last():
@@ -202,23 +224,23 @@ def test_many_rounds_are_thinned_evenly_and_keep_the_first_and_the_last():
 
 
 def test_a_channel_is_told_who_cuts_it_and_why():
-    told = channel_value([observed(1)], "hidden", 1)
+    reported = channel_value([observed(1)], "hidden", 1)
     # 0.9 and 0.5 are higher, and of two equal ones the first is better.
-    assert (told["score"], told["rank"], told["of"]) == (0.1, 3, 4)
-    assert told["tiers"] == [
+    assert (reported["score"], reported["rank"], reported["of"]) == (0.1, 3, 4)
+    assert reported["tiers"] == [
         {"tier": 1, "keeps": False, "kept": 2, "lowest_kept_score": 0.5},
         {"tier": 2, "keeps": True, "kept": 4, "lowest_kept_score": 0.1},
     ]
-    assert told["because"] == [
+    assert reported["because"] == [
         "tier 1 keeps 2 of 4 channels; this one ranks 3 by attention (0.1; the lowest kept has 0.5)"
     ]
 
 
 def test_a_channel_behind_a_prefix_is_told_its_place():
     scores = observed(1).groups["hidden"].model_copy(update={"kept": {1: 3}})
-    told = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
+    reported = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
     # It has 0.1 as the second one has, and comes behind it.
-    assert told["because"] == [
+    assert reported["because"] == [
         "tier 1 keeps 3 of 4 channels, the first 3; this is number 4, with rank 4 by attention"
     ]
 

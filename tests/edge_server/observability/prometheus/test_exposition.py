@@ -35,9 +35,9 @@ def text(now: Snapshot | None, out: Path, at: float = 1000.0) -> str:
 def samples(now: Snapshot, out: Path) -> Samples:
     families = text_string_to_metric_families(text(now, out))
     return {
-        (one.name.removeprefix("edge_server_"), tuple(sorted(one.labels.items()))): one.value
+        (sample.name.removeprefix("edge_server_"), tuple(sorted(sample.labels.items()))): sample.value
         for family in families
-        for one in family.samples
+        for sample in family.samples
     }
 
 
@@ -143,7 +143,7 @@ def test_names_keep_the_rules(tmp_path: Path) -> None:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
         assert not re.search(r"_(ms|milliseconds|minutes|kb|mb|percent)(_|$)", family.name)
         assert family.name.startswith(("edge_server_", "process_", "python_"))
-        names = {one.name for one in family.samples}
+        names = {sample.name for sample in family.samples}
         assert (family.type == "counter") == any(name.endswith("_total") for name in names), family.name
 
 

@@ -110,7 +110,7 @@ def test_a_phase_counts_when_it_ends() -> None:
         clock.at(phase, now)
     histograms = clock.durations.histograms()
     # Planning from 1 to 3.5, training from 3.5 to 10.5; the second planning goes on.
-    assert {name: (sum(one.counts), one.seconds) for name, one in histograms.items()} == {
+    assert {name: (sum(histogram.counts), histogram.seconds) for name, histogram in histograms.items()} == {
         "planning": (1, 2.5),
         "training": (1, 7.0),
     }

@@ -49,7 +49,7 @@ def test_the_lines_are_written_as_before_with_the_option_and_without(
 ) -> None:
     world, shown = World().begin("a"), list[tuple[Rollout, str]]()
     for text in (None, "127.0.0.1:0"):
-        with rollout_watcher(text, lambda *told: shown.append(told)) as show:
+        with rollout_watcher(text, lambda *reported: shown.append(reported)) as show:
             show(world.rollout, "")
             said = capsys.readouterr().err
             assert bool(said) == (text is not None)

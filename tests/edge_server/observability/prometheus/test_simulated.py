@@ -23,12 +23,12 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Four devices with a class each; no network stays finite on the pictures of the last."""
-    collector, kept, told = RunCollector(tmp_path), Kept(), []
+    collector, kept, reported = RunCollector(tmp_path), Kept(), []
     writing = WriterThread("kept", kept, tmp_path / "run")
 
     def listen(record: logging.LogRecord) -> bool:
         # Now: facts that hold for all lines are those of the moment.
-        told.append(facts_of(record))
+        reported.append(facts_of(record))
         return True
 
     caplog.handler.addFilter(listen)
@@ -63,6 +63,6 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
     assert value("received_bytes_total") > 0
     assert kept.rounds == [1, 2]
     assert kept.ended[0].outcome == "finished"
-    about = [facts for facts in told if facts.get("reason") in refused]
+    about = [facts for facts in reported if facts.get("reason") in refused]
     assert {facts["round"] for facts in about} == {1, 2}
     assert all(facts["device"] and facts["run"] and facts["federation"] for facts in about)

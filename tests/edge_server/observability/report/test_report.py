@@ -84,10 +84,10 @@ def test_the_report_tells_the_run(tmp_path: Path) -> None:
         end=summary(devices=(MEASURED,), onnx={1: "onnx/tier-1.onnx"}),
         history=(scored(1), scored(2)),
     )
-    for told in ("home", "r1", "attending", "two-nn, 1,663,370 parameters", "finished", "1 min 15 s"):
-        assert told in page.text
-    for told in ("75.00%, best 80.00%", "onnx/tier-1.onnx", "tier 5", "498,365", 'name = "home"'):
-        assert told in page.text
+    for reported in ("home", "r1", "attending", "two-nn, 1,663,370 parameters", "finished", "1 min 15 s"):
+        assert reported in page.text
+    for reported in ("75.00%, best 80.00%", "onnx/tier-1.onnx", "tier 5", "498,365", 'name = "home"'):
+        assert reported in page.text
     assert "edge-server run federation.toml" in page.text
 
 
@@ -218,7 +218,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "reported"),
     [
         ("summary.json", b"{", "not a summary"),
         ("summary.json", b"{}", "federation: Field required"),
@@ -227,9 +227,9 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         ("federation.toml", b"[federation", "not TOML"),
     ],
 )
-def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, reported: str) -> None:
     (folder(tmp_path) / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=f"{name}.*{told}"):
+    with pytest.raises(ConfigError, match=f"{name}.*{reported}"):
         write_report(tmp_path)
 
 
@@ -295,9 +295,13 @@ def test_an_axis_holds_its_values_between_its_ends(values: list[float]) -> None:
 
 def test_without_test_data_the_devices_say_how_accurate_it_is() -> None:
     alone = record(1).model_copy(update={"test_accuracy": None, "tier_accuracy": {}, "client_accuracy": 0.75})
-    assert [(one.label, one.known) for one in accuracy_chart([alone]).series] == [("on devices", [(1, 0.75)])]
+    assert [(curve.label, curve.known) for curve in accuracy_chart([alone]).series] == [
+        ("on devices", [(1, 0.75)])
+    ]
     tested = alone.model_copy(update={"test_accuracy": 0.5})
-    assert [(one.label, one.known) for one in accuracy_chart([tested]).series] == [("global", [(1, 0.5)])]
+    assert [(curve.label, curve.known) for curve in accuracy_chart([tested]).series] == [
+        ("global", [(1, 0.5)])
+    ]
 
 
 def test_accuracy_never_promises_more_than_all() -> None:

@@ -19,10 +19,10 @@ class Witness:
     """Keeps what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[Snapshot] = []
+        self.reported: list[Snapshot] = []
 
     def show(self, snapshot: Snapshot) -> None:
-        self.told.append(snapshot)
+        self.reported.append(snapshot)
 
 
 def test_all_are_told_and_leave_in_reverse_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -40,5 +40,5 @@ def test_all_are_told_and_leave_in_reverse_order(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(watchers, "OPENERS", (opener(0), opener(1)))
     with watchers.watchers(argparse.Namespace(), tmp_path) as together:
         together.show(MOMENT)
-    assert [witness.told for witness in witnesses] == [[MOMENT], [MOMENT]]
+    assert [witness.reported for witness in witnesses] == [[MOMENT], [MOMENT]]
     assert left == [1, 0]

@@ -153,7 +153,7 @@ def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> 
     run = run_folder(tmp_path / "home-1")
     first = enter_run(registry, run)
     again = enter_run(registry, run)
-    assert [one.created_at for one in registry.versions()] == [again.created_at]
+    assert [version.created_at for version in registry.versions()] == [again.created_at]
     assert again.created_at > first.created_at
 
 
@@ -171,7 +171,7 @@ def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, 
     assert not registry.path("home-1").exists()
     monkeypatch.setattr(Path, "rename", rename)
     enter_run(registry, run)
-    assert [one.version for one in registry.versions()] == ["home-1"]
+    assert [version.version for version in registry.versions()] == ["home-1"]
 
 
 def test_a_file_that_is_not_the_one_that_was_signed_is_not_entered(registry, tmp_path) -> None:
@@ -232,7 +232,7 @@ def test_a_database_that_is_none_is_said_to_be_damaged(registry) -> None:
 def test_two_versions_beside_each_other(registry, tmp_path) -> None:
     before = enter_run(registry, run_folder(tmp_path / "home-1"))
     after = enter_run(registry, run_folder(tmp_path / "home-2", run="home-2", accuracy=0.9, scale=1.5))
-    found = {one.what: one for one in differences(before, after)}
+    found = {difference.what: difference for difference in differences(before, after)}
     assert found["tier 1: test accuracy"].change == "+10.00 points"
     assert found["run"].after == "home-2"
     assert "recipe" not in found

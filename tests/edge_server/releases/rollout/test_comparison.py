@@ -83,7 +83,7 @@ def named(data: LocalData) -> LocalData:
 
 def with_names(path: Path, source: Path, names: list[str]) -> Path:
     model = onnx.load(source)
-    metadata = {one.key: one.value for one in model.metadata_props} | {"class_names": json.dumps(names)}
+    metadata = {prop.key: prop.value for prop in model.metadata_props} | {"class_names": json.dumps(names)}
     onnx.helper.set_model_props(model, metadata)
     onnx.save(model, str(path))
     return path

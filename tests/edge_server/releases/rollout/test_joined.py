@@ -105,7 +105,7 @@ class Joined:
     """Both sides, a network that loses and doubles, and a journal on disk."""
 
     def __init__(self, boards: list[Board], folder: Path, rng: random.Random) -> None:
-        self.boards, self.rng, self.now = {one.name: one for one in boards}, rng, 0.0
+        self.boards, self.rng, self.now = {board.name: board for board in boards}, rng, 0.0
         self.journal = RolloutJournal(Registry(folder))
         self.rollout = Rollout("r-1", VERSION, FEDERATION, RULES, FILES)
         self.journal.begin(self.rollout)

@@ -82,8 +82,8 @@ def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
     journal.save(before, world.rollout)
     loaded = journal.load("r-1", FILES, now=5.0)
     assert (loaded.phase, loaded.opened, loaded.rules) == (RolloutPhase.RUNNING, 1, RULES)
-    assert {name: one.status for name, one in loaded.targets.items()} == {
-        name: one.status for name, one in world.rollout.targets.items()
+    assert {name: target.status for name, target in loaded.targets.items()} == {
+        name: target.status for name, target in world.rollout.targets.items()
     }
     assert loaded.targets[canary].report == world.rollout.targets[canary].report
     assert loaded.targets[second].status is TargetStatus.WATCHING

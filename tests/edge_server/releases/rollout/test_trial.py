@@ -64,7 +64,7 @@ class Device:
         """Step, and return the commands without the reports."""
         self.trials, commands = step(self.trials, event, self.now)
         self.done += commands
-        return [one for one in commands if not isinstance(one, SendRolloutMessage)]
+        return [command for command in commands if not isinstance(command, SendRolloutMessage)]
 
     def fetch(self) -> list[Any]:
         """Take the offer and every chunk of the file."""

@@ -134,8 +134,8 @@ def test_a_device_that_hears_nothing_is_waited_for_once_and_then_asks():
     settle(scene, deaf="d1")
     assert scene.egress == AHEAD
     scene.pass_time(STALL_S)
-    told = [one.content for one in scene.network if isinstance(one.content, BroadcastEnd)]
-    assert [one.device for one in told] == ["d1"]
+    reported = [one.content for one in scene.network if isinstance(one.content, BroadcastEnd)]
+    assert [one.device for one in reported] == ["d1"]
     settle(scene, deaf="d1")
     assert have_all(scene) == [True] * 3
     # Both publications' worth: the others heard it, d1 asked for all of it.
@@ -208,7 +208,7 @@ def test_a_restarted_server_tells_who_still_listens_to_ask():
     assert have_all(scene) == [False] * 3
     # As recovery makes them of the journal: asked, but not heard of.
     parts = scene.federation.participants
-    again = (replace(one, status=Status.OFFERED, offer_at=0.0) for one in parts.values())
+    again = (replace(part, status=Status.OFFERED, offer_at=0.0) for part in parts.values())
     scene.federation = replace(scene.federation, broadcast=None, participants=Participants.of(again))
     scene.on_server(on_server.Tick())
     settle(scene)

@@ -54,7 +54,7 @@ def places(
     files["server"] = server_files(authority)
     files["service"] = TlsFiles(service / "ca.pem", service / "service.pem", service / "service.key")
     files["rollout"] = TlsFiles(rollout / "ca.pem", rollout / "rollout.pem", rollout / "rollout.key")
-    return {name: address_of(authority, one) for name, one in files.items()}
+    return {name: address_of(authority, file) for name, file in files.items()}
 
 
 def topic(device: str, channel: Channel) -> str:

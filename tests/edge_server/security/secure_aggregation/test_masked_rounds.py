@@ -67,7 +67,9 @@ def test_devices_without_keys_in_time_are_left_out():
         world.kill(name)
     world.until(lambda: world.outcome is not None)
     assert world.outcome == "finished"
-    assert {one.name for one in world.means[-1][0].opened.cohort.members} == set(world.nodes) - set(THIRD)
+    assert {member.name for member in world.means[-1][0].opened.cohort.members} == set(world.nodes) - set(
+        THIRD
+    )
     assert is_the_plain_mean(world)
 
 
@@ -115,8 +117,8 @@ def test_a_bare_update_never_leaves_its_device_even_if_it_is_asked_for():
     world.run_fairly()
     updates = [one for one in world.seen if isinstance(one, Update)]
     chunks = [one for one in world.seen if isinstance(one, Chunk)]
-    assert all(world.groups(one).keys() == {"masked"} for one in updates)
-    assert not {one.prefix for one in chunks} & {digest[:16] for digest in world.bare}
+    assert all(world.groups(update).keys() == {"masked"} for update in updates)
+    assert not {chunk.prefix for chunk in chunks} & {digest[:16] for digest in world.bare}
     assert sum(isinstance(one, Refusal) and one.digest in world.bare for one in world.seen) == 81
 
 

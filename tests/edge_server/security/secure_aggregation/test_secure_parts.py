@@ -142,7 +142,7 @@ def test_segments_of_the_papers_tiers_are_what_each_tier_adds():
     module = build_model(ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10))
     channel_map = trace_channels(module, (1, 28, 28))
     ratios = [group_ratios(entry("two-nn"), level, channel_map) for level in (0.7, 0.5, 0.3, 0.1, 0.0)]
-    parts, _ = partition(distinct([prefix_spec(one, channel_map) for one in ratios]), channel_map)
+    parts, _ = partition(distinct([prefix_spec(ratio, channel_map) for ratio in ratios]), channel_map)
     # 498,365 parameters at p = 0.7, then 834,922, 1,145,590, 1,482,147 and 1,663,370
     expected = {5: 498_365, 4: 336_557, 3: 310_668, 2: 336_557, 1: 181_223}
-    assert {len(one.holders): one.size for one in parts} == expected
+    assert {len(part.holders): part.size for part in parts} == expected

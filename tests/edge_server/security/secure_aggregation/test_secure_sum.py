@@ -75,7 +75,11 @@ def test_a_segment_with_too_few_holders_is_never_sent():
     cohort = Cohort(specs, terms_of(specs), WEIGHTS[:8])
     opened = cohort.run()
     alone = cohort.terms.segments.index(
-        next(one for one in cohort.terms.segments if one.holders == (cohort.terms.specs.index(FULL),))
+        next(
+            segment
+            for segment in cohort.terms.segments
+            if segment.holders == (cohort.terms.specs.index(FULL),)
+        )
     )
     assert all(alone not in sent for sent in cohort.sent.values())
     assert alone not in opened.segments
@@ -87,8 +91,8 @@ def test_a_segment_that_drop_outs_bring_below_the_threshold_stays_masked():
     opened = cohort.run(lost_before_masked=WITHOUT_FULL)
     full = next(
         index
-        for index, one in enumerate(cohort.terms.segments)
-        if one.holders == (cohort.terms.specs.index(FULL),)
+        for index, segment in enumerate(cohort.terms.segments)
+        if segment.holders == (cohort.terms.specs.index(FULL),)
     )
     assert all(full in cohort.sent[name] for name in ("d07", "d08"))
     assert full not in opened.segments
@@ -235,8 +239,8 @@ def test_segments_of_tiers_that_do_not_include_each_other_are_what_they_share():
     wide, deep = SMALL.model_copy(update={"kept": {"a": 4}}), SMALL.model_copy(update={"kept": {"b": 2}})
     parts, labels = segments.partition((wide, deep), CHANNELS)
     # one.weight: 4 rows of 3 both, 2 of 3 deep alone; two.weight: 2x4 both, 2x2 each alone, 2x2 of nobody
-    assert [one.holders for one in parts] == [(0,), (1,), (0, 1)]
-    assert [one.size for one in parts] == [2 * 4 + 2, 2 * 3 + 2 * 2, 4 * 3 + 2 * 4 + 2 + 2]
+    assert [part.holders for part in parts] == [(0,), (1,), (0, 1)]
+    assert [part.size for part in parts] == [2 * 4 + 2, 2 * 3 + 2 * 2, 4 * 3 + 2 * 4 + 2 + 2]
     assert (labels["two.weight"][2:, 4:] == -1).all()
 
 

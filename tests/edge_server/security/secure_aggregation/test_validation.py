@@ -33,7 +33,9 @@ def update(**changes) -> Update:
 
 
 def groups(segments=HELD, dtype=np.uint32):
-    return {"masked": {str(one): np.zeros(TERMS.segments[one].size + 1, dtype) for one in segments}}
+    return {
+        "masked": {str(segment): np.zeros(TERMS.segments[segment].size + 1, dtype) for segment in segments}
+    }
 
 
 def test_whole_numbers_for_the_segments_of_its_sub_model_pass():

@@ -46,8 +46,8 @@ class MaskedWorld(World):
         return on_server.RoundPlanned(
             plan.attempt,
             {
-                name: self.masked_assignment(one, terms, specs[name])
-                for name, one in planned.assignments.items()
+                name: self.masked_assignment(assignment, terms, specs[name])
+                for name, assignment in planned.assignments.items()
             },
             planned.needed,
         )

@@ -134,7 +134,7 @@ def test_a_list_that_cannot_be_written_is_said_once_and_costs_the_run_nothing(
             recorder.record(event())
             recorder.flush()
         recorder.close()
-    assert [one.getMessage().count("cannot be kept") for one in caplog.records] == [1]
+    assert [record.getMessage().count("cannot be kept") for record in caplog.records] == [1]
 
 
 def test_a_note_with_a_reason_is_a_refusal_whose_reasons_are_rows_of_their_own() -> None:

@@ -50,7 +50,9 @@ def test_a_round_is_listed_when_it_is_begun_and_when_it_is_abandoned() -> None:
 def test_a_run_leaves_its_events_and_the_dashboard_reads_them_back(tmp_path: Path) -> None:
     simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=2", "deliver=true")
     answers = asked(tmp_path / "run", "", "?kind=join", "?kind=delivery,round&device=device-0001", "?after=2")
-    texts = [[(one["kind"], one["text"].partition(":")[0]) for one in answer["events"]] for answer in answers]
+    texts = [
+        [(event["kind"], event["text"].partition(":")[0]) for event in answer["events"]] for answer in answers
+    ]
     rounds = ["round 1 begun", "round 1 closed", "round 2 begun", "round 2 closed"]
     assert [text for kind, text in texts[0] if kind == "round"] == [*rounds, "run finished"]
     assert texts[1] == [("join", "joined")] * 3

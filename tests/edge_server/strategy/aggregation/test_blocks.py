@@ -123,7 +123,7 @@ def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, m
         monkeypatch.setattr(blocks, "ALL_NUMBERS", 3 * size)
         folder = tmp_path / str(number)
         folder.mkdir()
-        cut = two_rounds(case, [spooled(folder, one) for one in updates] if number else updates)
+        cut = two_rounds(case, [spooled(folder, update) for update in updates] if number else updates)
         assert all((whole.params[name] == cut.params[name]).all() for name in MAP.parameters)
         assert whole.observed == cut.observed
         for group, held in whole.groups.items():
@@ -167,11 +167,11 @@ def test_the_mean_is_that_of_whole_arrays_to_the_bit(seed):
         for k, spec in enumerate([*SPECS, *specs])
     ]
     weights = random.random(len(updates))
-    change = mean_over_holders([to_global(one, MAP) for one in updates], weights)
+    change = mean_over_holders([to_global(update, MAP) for update in updates], weights)
     for name, layout in MAP.parameters.items():
         total, held = np.zeros(layout.shape), np.zeros(layout.shape)
-        for one, weight in zip(updates, weights, strict=True):
-            full, covered = expand(one.groups["model"], one.spec, MAP)
+        for update, weight in zip(updates, weights, strict=True):
+            full, covered = expand(update.groups["model"], update.spec, MAP)
             total += weight * np.where(covered[name], full[name], 0)
             held += weight * covered[name]
         expected = np.divide(total, held, out=np.zeros(layout.shape), where=held > 0).astype(np.float32)

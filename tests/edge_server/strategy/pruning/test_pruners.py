@@ -29,7 +29,7 @@ def strategy(pruner: str):
 def planned(pruner: str, params=PARAMS, *, seed: int = 0) -> dict[str, SubModelSpec]:
     random = np.random.default_rng(seed)
     assignments = plan(strategy(pruner), State(params=params), CLIENTS, NETWORK, random).assignments
-    return {name: one.cut.spec for name, one in assignments.items()}
+    return {name: assignment.cut.spec for name, assignment in assignments.items()}
 
 
 # --- magnitude ---

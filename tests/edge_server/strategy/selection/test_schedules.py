@@ -172,4 +172,4 @@ def test_the_intervals_are_what_devices_are_told():
             strategy, state(round=closed), CLIENTS, NETWORK, np.random.default_rng(0)
         ).assignments
         expected = strategy.local_epochs(closed + 1)
-        assert {one.local_epochs for one in assignments.values()} == {expected}
+        assert {assignment.local_epochs for assignment in assignments.values()} == {expected}

@@ -32,7 +32,7 @@ STATIC = FedRad(dynamic=False)
 ONE_UNIT = {"slope": np.array([1.0]), "bias": np.array([0.0]), "out": np.array([0.5])}
 
 
-def told(client: str, examples: int, **metrics: float) -> ClientUpdate:
+def reported(client: str, examples: int, **metrics: float) -> ClientUpdate:
     return replace(update(client, arrays(0), examples=examples), metrics=metrics)
 
 
@@ -47,8 +47,8 @@ def learned(weighting: FedRad, before, *sources: ClientUpdate):
 
 
 UNLIKE = (
-    told("a", 30, accuracy=0.8, received_loss=1.0),
-    told("b", 10, accuracy=0.4, received_loss=3.0),
+    reported("a", 30, accuracy=0.8, received_loss=1.0),
+    reported("b", 10, accuracy=0.4, received_loss=3.0),
 )
 
 
@@ -62,7 +62,7 @@ def test_weights_go_by_squared_accuracy_and_sum_to_one_over_the_examples():
 
 def test_who_tells_nothing_counts_as_the_mean_of_the_others():
     # Accuracies 0.8, 0.4 and their mean 0.6: squares 0.64, 0.16, 0.36, of equal shares.
-    three = [told("a", 5, accuracy=0.8), told("b", 5, accuracy=0.4), told("c", 5)]
+    three = [reported("a", 5, accuracy=0.8), reported("b", 5, accuracy=0.4), reported("c", 5)]
     assert metric_per_client(three, "accuracy") == pytest.approx([0.8, 0.4, 0.6])
     assert STATIC.weigh(None, sent(*three)) == pytest.approx([0.64 / 1.16, 0.16 / 1.16, 0.36 / 1.16])
 
@@ -70,13 +70,15 @@ def test_who_tells_nothing_counts_as_the_mean_of_the_others():
 @pytest.mark.parametrize("metrics", [{}, {"accuracy": 0.0}], ids=["nothing told", "nothing right"])
 @pytest.mark.parametrize("weighting", [FedRad(), STATIC], ids=["dynamic", "static"])
 def test_without_any_accuracy_examples_count(weighting, metrics):
-    both = sent(told("a", 30, **metrics), told("b", 10, **metrics))
+    both = sent(reported("a", 30, **metrics), reported("b", 10, **metrics))
     assert weighting.weigh(None, both) == pytest.approx([0.75, 0.25])
 
 
 @pytest.mark.parametrize("weighting", [FedRad(), STATIC], ids=["dynamic", "static"])
 def test_where_all_measure_alike_it_is_fedavg(weighting):
-    alike = [told(name, n, accuracy=0.7, received_loss=2.0) for name, n in (("a", 10), ("b", 20), ("c", 70))]
+    alike = [
+        reported(name, n, accuracy=0.7, received_loss=2.0) for name, n in (("a", 10), ("b", 20), ("c", 70))
+    ]
     net = {name: array + 1.5 for name, array in new_net(8, 0).items()}
     assert weighting.weigh(net, sent(*alike)) == pytest.approx([0.1, 0.2, 0.7])
 
@@ -130,7 +132,7 @@ def test_learning_moves_weight_to_clients_whose_loss_is_low():
 def test_clients_may_come_later():
     weighting = FedRad()
     net = learned(weighting, None, *UNLIKE)
-    more = sent(*UNLIKE, told("c", 20, accuracy=0.9, received_loss=0.5), told("d", 20))
+    more = sent(*UNLIKE, reported("c", 20, accuracy=0.9, received_loss=0.5), reported("d", 20))
     weights = weighting.weigh(net, more)
     assert weights.shape == (4,)
     assert weights.sum() == pytest.approx(1)
@@ -143,7 +145,7 @@ def test_one_clients_loss_does_not_throw_the_network():
         "out": pytest.approx([0.8]),
     }
     assert clip_gradient({"out": np.array([0.5])})["out"].tolist() == [0.5]
-    wild = (UNLIKE[0], told("b", 10, accuracy=1.0, received_loss=1e9))
+    wild = (UNLIKE[0], reported("b", 10, accuracy=1.0, received_loss=1e9))
     net = None
     for _ in range(50):
         net = learned(FedRad(), net, *wild)

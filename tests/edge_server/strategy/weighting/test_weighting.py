@@ -121,9 +121,9 @@ def test_updates_are_gone_through_once_for_weights_and_likeness(monkeypatch):
 
 
 def test_of_very_many_clients_the_first_are_in_the_table():
-    told = similarity(np.eye(70), [f"d{number:02}" for number in range(70)])
-    assert (len(told["clients"]), told["clients"][-1], len(told["values"])) == (64, "d63", 64)
-    assert {len(row) for row in told["values"]} == {64}
+    reported = similarity(np.eye(70), [f"d{number:02}" for number in range(70)])
+    assert (len(reported["clients"]), reported["clients"][-1], len(reported["values"])) == (64, "d63", 64)
+    assert {len(row) for row in reported["values"]} == {64}
 
 
 def test_a_weighting_that_compares_no_updates_tells_of_none():

@@ -59,11 +59,11 @@ def start() -> Iterator[Start]:
 
 
 def test_it_says_what_it_can(raw: Callable[[], Raw], name: str) -> None:
-    told = raw().join(name).properties
-    assert number(told, Prop.MAXIMUM_QOS, 9) == 1
-    assert number(told, Prop.TOPIC_ALIAS_MAXIMUM, 9) == 0
-    assert number(told, Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 9) == 1
-    assert number(told, Prop.SUBSCRIPTION_IDS_AVAILABLE, 9) == 0
+    reported = raw().join(name).properties
+    assert number(reported, Prop.MAXIMUM_QOS, 9) == 1
+    assert number(reported, Prop.TOPIC_ALIAS_MAXIMUM, 9) == 0
+    assert number(reported, Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 9) == 1
+    assert number(reported, Prop.SUBSCRIPTION_IDS_AVAILABLE, 9) == 0
 
 
 def test_a_take_over_is_explained(raw: Callable[[], Raw], name: str) -> None:

@@ -47,9 +47,9 @@ class Timed(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Flower's own, with a check that everybody counts."""
-        told = list(replies)
-        sound = sum(not message.has_error() for message in told)
-        result = super().aggregate_train(server_round, told)
+        reported = list(replies)
+        sound = sum(not message.has_error() for message in reported)
+        result = super().aggregate_train(server_round, reported)
         self.mark(f"closed with {sound}", server_round)
         return result
 
