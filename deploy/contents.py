@@ -4,8 +4,6 @@ The form is that of llmstxt.org: a title, a summary, lists of links. After a pag
 sentence has changed: `make contents`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

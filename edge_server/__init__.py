@@ -10,8 +10,6 @@ edge_server.load_config("federation.toml", ["rounds=3"])
 edge_server.recipes()  # {name: summary}
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import edge_client as edge_client

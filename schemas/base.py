@@ -1,7 +1,5 @@
 """Base classes of the contract's values: frozen, and strict about unknown fields."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_snake
 

@@ -1,7 +1,5 @@
 """One root error and three kinds by who is to blame: the peer, the user, this program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -1,7 +1,5 @@
 """JSON Schemas of the contract, for implementations in other languages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from schemas.base import Frozen

@@ -1,7 +1,5 @@
 """Names used in topics and file paths, with an alphabet that is safe in both."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

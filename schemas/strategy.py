@@ -1,7 +1,5 @@
 """A federation's algorithm as data: one component per concept, with its options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +18,7 @@ class Component(Frozen):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _from_name_or_table(cls, value: Any, handler: ModelWrapValidatorHandler[Component]) -> Component:
+    def _from_name_or_table(cls, value: Any, handler: "ModelWrapValidatorHandler[Component]") -> "Component":
         if isinstance(value, str):
             return handler({"name": value})
         if isinstance(value, Mapping) and "options" not in value:

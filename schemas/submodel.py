@@ -1,7 +1,5 @@
 """Which channels a sub-model keeps (`SubModelSpec`), and where they are in arrays (`ChannelMap`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -37,7 +35,7 @@ class ParameterLayout(Frozen):
     axes: Mapping[int, tuple[Segment, ...]] = {}
 
     @model_validator(mode="after")
-    def _segments_fill_their_axis(self) -> ParameterLayout:
+    def _segments_fill_their_axis(self) -> "ParameterLayout":
         for axis, segments in self.axes.items():
             if not 0 <= axis < len(self.shape):
                 raise ValueError(f"axis {axis} of a parameter of shape {self.shape}")
@@ -65,7 +63,7 @@ class ChannelMap(Frozen):
     parameters: Mapping[str, ParameterLayout]
 
     @model_validator(mode="after")
-    def _segments_name_known_groups(self) -> ChannelMap:
+    def _segments_name_known_groups(self) -> "ChannelMap":
         for name, layout in self.parameters.items():
             for segments in layout.axes.values():
                 for segment in segments:
@@ -87,7 +85,7 @@ class SubModelSpec(Frozen):
     kept: Mapping[str, Kept] = {}
 
     @model_validator(mode="after")
-    def _no_channel_twice(self) -> SubModelSpec:
+    def _no_channel_twice(self) -> "SubModelSpec":
         for group, kept in self.kept.items():
             if isinstance(kept, tuple) and len(set(kept)) != len(kept):
                 raise ValueError(f"group {group!r} keeps a channel twice")

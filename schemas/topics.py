@@ -16,8 +16,6 @@ names; it publishes to its own `up/#`. No two filters of one client overlap. `wh
 certificate, or the id of an enrolment code.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Values in messages, with their bounds: reason codes, device profiles, model and data, measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Settings for all tests and for the processes that they start."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Parameter groups as bytes, in the format of their files."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures that take long are computed once, by the first pytest process that needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

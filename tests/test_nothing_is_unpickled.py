@@ -1,7 +1,5 @@
 """No package unpickles or evaluates received bytes."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

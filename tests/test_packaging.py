@@ -1,7 +1,5 @@
 """The wheel with only the base dependencies, as a board installs it, in an environment of its own."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -4,8 +4,6 @@ Names are followed through imports and aliases; comments and strings are ignored
 does not show what a library does inside a call, so libraries that unpickle are found by their import.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

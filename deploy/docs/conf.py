@@ -1,7 +1,5 @@
 """Sphinx: the site of these pages, with search (`make docs`)."""
 
-from __future__ import annotations
-
 project = "Edge federation"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}

@@ -3,8 +3,6 @@
 One thread owns the services; the MQTT client, the worker and other threads only put events into its inbox.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import queue

@@ -1,7 +1,5 @@
 """Tells the server that the device is there: births, a death, and questions until a server answers."""
 
-from __future__ import annotations
-
 import logging
 import random
 import time

@@ -1,7 +1,5 @@
 """Builds an agent's link and services from its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -93,7 +91,7 @@ def assemble(
 
 
 def _make_link(
-    settings: AgentSettings, inbox: Inbox, presence: Presence, renewer: CertificateRenewer | None
+    settings: AgentSettings, inbox: Inbox, presence: Presence, renewer: "CertificateRenewer | None"
 ) -> Link:
     filters = device_filters(settings.federation, settings.device)
     return Link(

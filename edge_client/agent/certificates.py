@@ -1,7 +1,5 @@
 """Renews the device's certificate while the agent runs."""
 
-from __future__ import annotations
-
 import time
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 class CertificateService(Service):
     """Connects the renewer to the agent's connection and messages."""
 
-    def __init__(self, renewer: CertificateRenewer, link: Link, messenger: Messenger) -> None:
+    def __init__(self, renewer: "CertificateRenewer", link: Link, messenger: Messenger) -> None:
         self._renewer, self._link, self._messenger = renewer, link, messenger
 
     def connected(self, up: LinkUp, now: float) -> None:
@@ -38,7 +36,7 @@ class CertificateService(Service):
         return True
 
 
-def open_renewer(settings: AgentSettings) -> CertificateRenewer | None:
+def open_renewer(settings: AgentSettings) -> "CertificateRenewer | None":
     """The renewer of the device's certificate; without a certificate, `cryptography` is not imported."""
     if settings.address.tls is None or settings.address.tls.certificate is None:
         return None

@@ -1,7 +1,5 @@
 """Writes that a full or failing disk may refuse, which must never end the device."""
 
-from __future__ import annotations
-
 import logging
 
 from edge_client.agent.session.events import BlobChecked, ChunkLost

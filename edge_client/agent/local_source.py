@@ -1,7 +1,5 @@
 """The device's data: read at the start, and again before a task if it has changed."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Decodes what the server sends, checks it against the device's policies and passes it to the session."""
 
-from __future__ import annotations
-
 import logging
 
 from edge_client.agent.announcer import Announcer

@@ -1,7 +1,5 @@
 """The topics of one device: messages out, messages decoded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

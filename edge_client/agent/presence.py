@@ -3,8 +3,6 @@
 Numbers grow, also across processes, so that a late last will does not end a newer connection.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket
@@ -35,7 +33,7 @@ class Presence:
     def __init__(
         self,
         settings: AgentSettings,
-        train: LabelledData,
+        train: "LabelledData",
         certificate_until: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._settings, self._certificate_until = settings, certificate_until
@@ -45,7 +43,7 @@ class Presence:
         self._origin = ""
         self.describe(train)
 
-    def describe(self, train: LabelledData) -> None:
+    def describe(self, train: "LabelledData") -> None:
         """Describe this data in later births."""
         self._card = card_of(train, source=self._settings.source)
 

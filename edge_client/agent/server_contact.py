@@ -5,8 +5,6 @@ that does not exist, which a server refuses at once, and warns the user if no an
 server rejects for lack of room is repeated later.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The interface of the agent's parts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edge_client.agent.session.state import Session

@@ -1,7 +1,5 @@
 """Runs the session's state machine: feeds it events and executes its commands."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

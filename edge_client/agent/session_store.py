@@ -1,7 +1,5 @@
 """The session's snapshot on disk: replaced atomically after each change, read when the process starts."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from pathlib import Path

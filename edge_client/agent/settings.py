@@ -1,7 +1,5 @@
 """The settings of a device's agent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,5 +42,5 @@ class AgentSettings:
     variants: VariantSettings = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
-    work: LocalWork | None = None
+    work: "LocalWork | None" = None
     keep_trying: bool = False

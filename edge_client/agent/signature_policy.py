@@ -1,7 +1,5 @@
 """Accepts only tasks and models that the server has signed, if the device trusts a key."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The state folder of a device: what it contains, what is read at the start, when files are removed."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 

@@ -1,7 +1,5 @@
 """What a task is run with on this device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +42,7 @@ class TaskContext:
     checkpoints: EpochCheckpoints | None = None
     variants: VariantSettings = EXPORT_ALONE
     board: Path = ROOT
-    work: LocalWork | None = None
+    work: "LocalWork | None" = None
     reload_if_changed: Callable[[], LocalData | None] | None = None
 
     def check_model(self, name: str) -> None:

@@ -1,7 +1,5 @@
 """Does a task: trains a sub-model, or exports it. Imports torch: import this module late."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Tells the server how far the work is and how the board is. Messages may be lost and are not repeated."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs tasks in a thread of their own, so that training never blocks the connection."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

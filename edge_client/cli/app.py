@@ -1,7 +1,5 @@
 """The shared base of both commands: one parser for all verbs, one way to report errors and end."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """`client.toml`: the options of `edge-client run` as a file; the command line overrides it."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any, Literal

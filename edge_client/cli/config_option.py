@@ -3,8 +3,6 @@
 The libraries that read the file are imported only when it is used.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The options of a device: `--some-name` of `edge-client run`, and `some-name` in `client.toml`."""
 
-from __future__ import annotations
-
 import argparse
 import operator
 import socket

@@ -1,7 +1,5 @@
 """Output of verbs: plain text tables for people, one JSON document for programs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -118,7 +116,7 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_trust_option(args: argparse.Namespace) -> TrustedKey | None:
+def read_trust_option(args: argparse.Namespace) -> "TrustedKey | None":
     """The key that `--trust` names, if any."""
     from edge_client.security.trusted_key import read_trusted_key
 

@@ -1,7 +1,5 @@
 """The up-link codecs that a strategy names, applied to updates as a chain."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +80,7 @@ class Chain:
         sharing = (DIGITS,) if self.digits is not None else ()
         return (*scaled, SHAPES, COUNTED, COLUMNS) if self.sparsifier is not None else (*scaled, *sharing)
 
-    def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> Encoded:
+    def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> "Encoded":
         """Encode the group `model`; arrays are computed when they are read.
 
         Without a `seed`, numbers are rounded to the nearest. `residual` is what earlier rounds left unsent.

@@ -14,8 +14,6 @@ A parameter of fewer than two axes (biases, gains, running statistics) is always
 error might make a variance negative.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

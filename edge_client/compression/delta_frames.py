@@ -8,8 +8,6 @@ The next delta corrects the error of the last one, so errors do not add up. Both
 numbers in the same order, so the server knows the devices' models exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The down-link codecs that a strategy names, for models on their way to devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

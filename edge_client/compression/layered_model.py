@@ -5,8 +5,6 @@ it completes. An array equal to the smaller sub-model's is omitted. If only the 
 array are sent, they are in the group `{group}+`, flat, row by row. Any other array is whole in its own group.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Both encode rows [R, ...] of a parameter, so that only a block of it is in memory.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ code of each part, with the first part's as its highest digit. So a row is unpac
 contiguous bytes, and zstd has fewer bytes to compress.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from schemas.tensors.arrays import AnyArray

@@ -4,8 +4,6 @@ A parameter of shape (R, ...) has R rows: the number of values per row [R], thei
 distance from the previous one in its row (the first from 0), and the values [N].
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Unpacks a task's blobs into temporary files."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Encodes a device's answer with its task's codecs, and keeps the residual."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from edge_client.compression.chain import Chain, make_chain

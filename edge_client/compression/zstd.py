@@ -1,7 +1,5 @@
 """Compresses whole blobs with zstd (RFC 8878), in a stream."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

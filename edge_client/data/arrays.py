@@ -1,7 +1,5 @@
 """Image arrays in `.npy` and `.npz` files, in any common axis order."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The description of a device's data in its birth message."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import TYPE_CHECKING
@@ -18,7 +16,7 @@ MOST_BYTES = 2000
 LONGEST_NAME = 100
 
 
-def card_of(data: LabelledData, *, source: str) -> DataCard:
+def card_of(data: "LabelledData", *, source: str) -> DataCard:
     """The data card of a device's examples; names that do not fit are omitted with a log line."""
     names = data.class_names if data.named else ()
     if not fits(names):

@@ -1,7 +1,5 @@
 """Detects whether a source has changed since it was read, from its files or its examples."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

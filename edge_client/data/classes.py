@@ -4,8 +4,6 @@ A source with named classes is matched by name, whatever classes it has and howe
 a source without names are indices already.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,7 +21,7 @@ MOST_SHOWN = 130
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
-def in_classes(data: LabelledData, names: Sequence[str]) -> LabelledData:
+def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
     """The same examples with labels that are indices into `names`.
 
     Raises `ConfigError` with both lists if `names` lacks a class of the data, or is shorter than its labels

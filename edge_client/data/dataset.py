@@ -1,7 +1,5 @@
 """Labelled examples as a frozen value: raw pixels, labels, and the preprocessing of pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,7 +56,7 @@ class LabelledData:
         """Number of classes, including those without examples."""
         return len(self.class_names)
 
-    def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> LabelledData:
+    def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> "LabelledData":
         """The examples at `indices` [M], in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])

@@ -1,7 +1,5 @@
 """The shipped handwritten digits."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 from edge_client.data.arrays import read_npz

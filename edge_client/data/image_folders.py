@@ -1,7 +1,5 @@
 """Folders of image files, read with Pillow only."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """A device's own examples, and their conversion for a task's model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 class LocalData:
     """A device's own examples: a training part and a held-out part."""
 
-    train: LabelledData
-    held_out: LabelledData
+    train: "LabelledData"
+    held_out: "LabelledData"
 
     def fewer_than_a_batch(self, task: Task) -> str:
         """A message that a task's batches exceed the number of examples; empty if they do not."""
@@ -31,7 +29,7 @@ class LocalData:
             f"{count} examples are trained on, fewer than a batch of {plan.batch_size}: a step takes them all"
         )
 
-    def as_the_server_says(self, task: Task) -> LocalData:
+    def as_the_server_says(self, task: Task) -> "LocalData":
         """The same examples with the federation's shape, preprocessing and labels.
 
         Raises `PeerError` if they do not fit.
@@ -46,7 +44,7 @@ class LocalData:
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)
 
 
-def _unknown_classes(data: LabelledData, task: Task) -> str:
+def _unknown_classes(data: "LabelledData", task: Task) -> str:
     names, outputs = task.preprocessing.class_names, task.model.num_classes
     if len(names) > outputs:
         return f"the model has {outputs} classes, the federation names {len(names)}"
@@ -57,7 +55,7 @@ def _unknown_classes(data: LabelledData, task: Task) -> str:
     )
 
 
-def _as_told(data: LabelledData, task: Task) -> LabelledData:
+def _as_told(data: "LabelledData", task: Task) -> "LabelledData":
     """Inputs of the model's shape, labels as indices into the task's list of classes, if it has one."""
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.

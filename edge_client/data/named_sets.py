@@ -3,9 +3,8 @@
 torchvision, which takes 80 MB of memory and torch, is imported only for sets without IDX files.
 """
 
-from __future__ import annotations
-
 import string
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import channels_first
-from edge_client.data.dataset import LabelledData, labelled
-from edge_client.data.idx import map_idx
+from edge_client.data.dataset import LabelledData, Pixels, labelled
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -109,3 +107,20 @@ def _open(chosen: NamedSet, data_root: Path, *, train: bool) -> Any:
             f"no {chosen.name} below {data_root}: put its unpacked files where torchvision looks for them, "
             f"or fetch it once with torchvision.datasets.{chosen.name}({words}, download=True)"
         ) from error
+
+
+_UNSIGNED_BYTES = 8
+
+
+def map_idx(path: Path) -> Pixels:
+    """The bytes of an IDX file as a read-only array; `ConfigError` for another file."""
+    with path.open("rb") as file:
+        zeros, kind, axes = struct.unpack(">HBB", file.read(4).ljust(4, b"\xff"))
+        header = file.read(4 * axes)
+    if zeros or kind != _UNSIGNED_BYTES or len(header) != 4 * axes:
+        raise ConfigError(f"{path} is not an IDX file of bytes: unpack it, or fetch it again")
+    shape = struct.unpack(f">{axes}I", header)
+    if path.stat().st_size < 4 + len(header) + int(np.prod(shape, dtype=np.int64)):
+        raise ConfigError(f"{path} is cut off: fetch it again")
+    mapped = np.memmap(path, np.uint8, "r", offset=4 + len(header), shape=shape) if all(shape) else None
+    return np.zeros(shape, np.uint8) if mapped is None else np.asarray(mapped)

@@ -6,8 +6,6 @@ into k shards per client and dealt at random. `paired` is the paired population 
 section 5.4): every two clients hold the same labels, which no other pair holds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ W]. Pictures from files are resized and converted to grey or colour, as `infer` 
 else is refused with both shapes.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +24,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's mode by number of channels."""
 
 
-def fit(data: LabelledData, shape: Shape) -> LabelledData:
+def fit(data: "LabelledData", shape: Shape) -> "LabelledData":
     """The same examples as [N, *shape]; `ConfigError` with both shapes if that is impossible."""
     if data.input_shape == shape or not len(data):
         return data
@@ -37,7 +35,7 @@ def fit(data: LabelledData, shape: Shape) -> LabelledData:
     return replace(data, images=_resized(data, shape) if images is None else images)
 
 
-def shape_misfit(data: LabelledData, shape: Shape) -> str:
+def shape_misfit(data: "LabelledData", shape: Shape) -> str:
     """Why the examples cannot be converted to this shape; empty if they can."""
     own = data.input_shape
     picture = data.resizable and len(shape) == 3 and shape[0] in MODES
@@ -46,7 +44,7 @@ def shape_misfit(data: LabelledData, shape: Shape) -> str:
     return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
 
 
-def fitted(images: Pixels, shape: Shape) -> Pixels | None:
+def fitted(images: "Pixels", shape: Shape) -> "Pixels | None":
     """Images [N, ...] as [N, *shape] if only a channel axis of 1 differs, else None."""
     return images.reshape(len(images), *shape) if _alike(images.shape[1:], shape) else None
 
@@ -55,7 +53,7 @@ def _alike(own: Shape, shape: Shape) -> bool:
     return own == shape or (1, *own) == shape or own == (1, *shape)
 
 
-def resize(picture: Image.Image, width: int, height: int) -> Image.Image:
+def resize(picture: "Image.Image", width: int, height: int) -> "Image.Image":
     """The picture in another size, by the same filter everywhere."""
     from PIL import Image
 
@@ -69,7 +67,7 @@ def in_words(shape: Shape) -> str:
 
 # A device fits what it trains on and what it holds out, again for every task.
 @lru_cache(maxsize=2)
-def _resized(data: LabelledData, shape: Shape) -> Pixels:
+def _resized(data: "LabelledData", shape: Shape) -> "Pixels":
     import numpy as np
     from PIL import Image
 

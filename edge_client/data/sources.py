@@ -1,7 +1,5 @@
 """Data sources: a name in the configuration becomes one `LabelledData`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ a simulation, each reader names its part: `npz:shapes.npz#train` is four fifths 
 `npz:shapes.npz#test` the other fifth.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

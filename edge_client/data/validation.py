@@ -3,8 +3,6 @@
 Every error is a `ConfigError` that names file, array, value and remedy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

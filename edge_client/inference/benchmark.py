@@ -1,7 +1,5 @@
 """Latency, throughput and memory of an exported network on this machine, without torch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ signed; the next start repairs the state after a crash. Any other device uses a 
 signature when it arrives.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from pathlib import Path

@@ -8,8 +8,6 @@
 On a file system without symbolic links (FAT), `models/` holds copies, renewed after every switch.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

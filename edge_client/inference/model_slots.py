@@ -11,8 +11,6 @@ is in use after any power cut. A slot whose file does not match its note counts 
 one thread at a time (`changing`); any number of processes may read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Runs an exported network with onnxruntime, numpy and Pillow alone."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Reads the input of `edge-client infer`: image files, folders of them, arrays, and the shipped digits."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

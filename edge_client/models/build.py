@@ -1,7 +1,5 @@
 """Builds networks by name, with repeatable initial weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ which does not print its network. Two changes: no response normalisation, becaus
 channels, and whole images instead of 24x24 crops.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Finds a network's header, the linear layer whose outputs are the class scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The multi-layer perceptron of McMahan et al. 2017 ("2NN" there), which AdaFL trains on MNIST."""
 
-from __future__ import annotations
-
 import math
 
 import torch

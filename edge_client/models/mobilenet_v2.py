@@ -1,7 +1,5 @@
 """MobileNetV2 (Sandler et al. 2018) as torchvision builds it."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from edge_client.models.shapes import image_shape

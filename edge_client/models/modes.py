@@ -1,7 +1,5 @@
 """Mode, device and batch normalisation of a module."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Every shipped network by name, with its factory and prunable channels; imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Bottleneck blocks, six per stage, a stem of 16 channels, no biases in convolutions.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

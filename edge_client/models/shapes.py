@@ -1,7 +1,5 @@
 """Checks of a factory's input shape."""
 
-from __future__ import annotations
-
 
 def image_shape(input_shape: tuple[int, ...], *, least: int = 1) -> tuple[int, int, int]:
     """The colours, height and width of an image; `ValueError` unless both sides have `least` pixels."""

@@ -1,7 +1,5 @@
 """2NN: the small convolutional network of ATTENDING, table 5."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

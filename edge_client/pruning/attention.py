@@ -10,8 +10,6 @@ all three hidden layers (0.146%). SGE (Li et al. 2019), the basis of equations 1
 per group, 16 more. No reading gives 0.2% behind conv2 alone, so nothing was added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -133,7 +131,7 @@ class Attached:
             hook.remove()
         self._hooks = []
 
-    def __enter__(self) -> Attached:
+    def __enter__(self) -> "Attached":
         return self
 
     def __exit__(

@@ -4,8 +4,6 @@ Equation 8 together with algorithm 2 would prune the strongest channels. Here th
 channels with the lowest attention are pruned in each group.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -64,12 +62,6 @@ def mean_ratio(ratio: Ratio) -> float:
     if isinstance(ratio, Mapping):
         return sum(ratio.values()) / len(ratio) if ratio else 0.0
     return ratio
-
-
-def target_layers(entry: ModelEntry, channel_map: ChannelMap) -> tuple[str, ...]:
-    """The layers whose attention is measured: all with channels that can be cut."""
-    layers = (layer for group in _targets(entry, channel_map).values() for layer in group.layers)
-    return tuple(dict.fromkeys(layers))
 
 
 def group_scores(layer_scores: Scores, channel_map: ChannelMap) -> dict[str, NDArray[np.float32]]:

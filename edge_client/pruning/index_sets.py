@@ -1,7 +1,5 @@
 """Index sets: the coordinates that a sub-model holds of a parameter, as indices along each axis."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +68,7 @@ class IndexSet:
                 array = np.take(array, index, axis)
         return array
 
-    def slice_rows(self, start: int, stop: int) -> tuple[AxisIndex, IndexSet]:
+    def slice_rows(self, start: int, stop: int) -> "tuple[AxisIndex, IndexSet]":
         """The part in rows `start` to `stop - 1`: its rows among the values taken, its index set there."""
         shape, first = (stop - start, *self.shape[1:]), self.axes[0]
         if isinstance(first, slice):
@@ -81,7 +79,7 @@ class IndexSet:
         own = np.flatnonzero((first >= start) & (first < stop))
         return own, IndexSet(shape, (first[own] - start, *self.axes[1:]))
 
-    def permuted(self, inverse: Mapping[int, NDArray[np.intp]]) -> IndexSet:
+    def permuted(self, inverse: Mapping[int, NDArray[np.intp]]) -> "IndexSet":
         """The same values after a permutation that moves index c of an axis to `inverse[axis][c]`."""
         axes = tuple(
             as_slice(inverse[axis][to_array(index)]) if axis in inverse else index

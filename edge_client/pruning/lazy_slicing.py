@@ -1,7 +1,5 @@
 """Slices arrays to a sub-model block by block, like `slicing.extract` but without a copy of the whole."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

@@ -3,8 +3,6 @@
 Global arrays have all channels; a sub-model's have the kept channels in the order of its spec.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

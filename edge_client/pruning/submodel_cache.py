@@ -1,7 +1,5 @@
 """A cache of sub-models: building a network costs more than loading weights into it."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import torch

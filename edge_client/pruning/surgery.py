@@ -1,7 +1,5 @@
 """Converts between torch modules and arrays, and cuts a network to a smaller one."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any

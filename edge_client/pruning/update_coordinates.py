@@ -4,8 +4,6 @@ An array with the name of a parameter has its axes, in any group; any other arra
 prototypes) stays unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 

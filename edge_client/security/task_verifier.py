@@ -4,8 +4,6 @@ A signature stays valid, so an attacker could replay an old task. The newest acc
 in a file: attempts increase within a run, and the server's clock from run to run.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

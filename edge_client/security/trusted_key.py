@@ -3,8 +3,6 @@
 `cryptography`, from the extra `trust`, is imported only if a key is configured.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

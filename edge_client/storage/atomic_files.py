@@ -1,7 +1,5 @@
 """Atomic writes: files are written under a temporary name, synced and renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Blobs on disk, each in a file named by its digest; a part file becomes a blob once it is verified."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -76,7 +74,7 @@ class BlobStore:
         return ref
 
     def put_groups(
-        self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors | None = None
+        self, groups: "Groups", *, chunk_bytes: int = CHUNK_BYTES, write: "WriteTensors | None" = None
     ) -> BlobRef:
         """Store parameter groups as a blob, written in pieces.
 

@@ -6,8 +6,6 @@ file takes at least twice as long, and ten times on a virtual machine that retur
 to its host.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import secrets
@@ -92,7 +90,7 @@ class Spares:
         self.turn()
 
 
-def opened_over(spares: Spares | None, arrays: Mapping[str, AnyArray]) -> Opened:
+def opened_over(spares: Spares | None, arrays: "Mapping[str, AnyArray]") -> Opened:
     """How to open the file for these arrays: over a recycled file, or a new one without `spares`."""
     if spares is None:
         return new_file

@@ -5,8 +5,6 @@ refer to the same rounds. Arrays named after a parameter are stored in global co
 round may have another sub-model.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ class PrivateState:
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder, self._durable = folder, durable
 
-    def load(self, run: str, round_number: int) -> Groups:
+    def load(self, run: str, round_number: int) -> "Groups":
         """The groups of the last counted round before `round_number`; empty at the start.
 
         Arrays are read on access, which must happen before the next commit.
@@ -41,7 +39,7 @@ class PrivateState:
         earlier = [number for number in self._rounds(run) if number < round_number]
         return self._file(run, earlier[-1]) if earlier else None
 
-    def propose(self, run: str, round_number: int, attempt: int, groups: Groups) -> None:
+    def propose(self, run: str, round_number: int, attempt: int, groups: "Groups") -> None:
         """Store the state that this attempt would leave; without groups nothing is stored."""
         from schemas.tensors.blobs import FlatGroups
         from schemas.tensors.files import tensor_file_blocks

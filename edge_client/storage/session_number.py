@@ -1,7 +1,5 @@
 """The number of a connection, stored so that the next one is greater."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Plain values are mappings, lists, tuples, numbers, strings, None and arrays, nes
 unpickled.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -15,8 +15,6 @@ the same for their whole life.
 Numbers and names are those of glibc's `malloc.h`; mallopt(3) explains each.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """Detects errors that mean a lack of memory."""
 
-from __future__ import annotations
-
 SIGNS = (
     "can't allocate memory",
     "not enough memory",

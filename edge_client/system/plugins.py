@@ -6,8 +6,6 @@ A package states, for instance:
     by-battery = "mypackage.weightings:ByBattery"
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -54,13 +52,13 @@ class Registry(Mapping[str, T]):
 
 
 @lru_cache
-def plugins(concept: str) -> Mapping[str, EntryPoint]:
+def plugins(concept: str) -> "Mapping[str, EntryPoint]":
     """The entry points of a concept by name, in the order of their names."""
     from importlib.metadata import entry_points
 
     return {found.name: found for found in sorted(entry_points(group=f"edge_federation.{concept}"))}
 
 
-def origin(plugin: EntryPoint) -> str:
+def origin(plugin: "EntryPoint") -> str:
     """The package of an entry point, with its version."""
     return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist is not None else plugin.value

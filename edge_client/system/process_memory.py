@@ -1,7 +1,5 @@
 """The memory that this process holds, and returning memory that it no longer needs."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import math

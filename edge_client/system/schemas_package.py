@@ -4,8 +4,6 @@ A user's `schemas.py` in PYTHONPATH or in the current folder precedes it in Pyth
 therefore imports its own first, and refuses to work with another.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

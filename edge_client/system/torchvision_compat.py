@@ -5,8 +5,6 @@ does not load, its operators stay undeclared, and torchvision's import fails at 
 need none of these operators, so declaring them suffices.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 

@@ -1,7 +1,5 @@
 """Loads a user's own code: networks, data sources, Flower apps."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

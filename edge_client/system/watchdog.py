@@ -6,8 +6,6 @@ nothing and is restarted. Without systemd, as in a container, the file named by 
 instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

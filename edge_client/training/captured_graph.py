@@ -5,8 +5,6 @@ are not stored: the kernel that computes one adds it to the momentum, b = factor
 w = w - rate b.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state of a training between two epochs as plain values, including torch's random generators."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

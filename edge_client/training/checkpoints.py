@@ -1,7 +1,5 @@
 """Checkpoints after epochs: a killed training resumes from the last one and ends in the same bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

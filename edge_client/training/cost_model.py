@@ -11,8 +11,6 @@ fifth of the estimate (`make test-memory`, tests/training_memory/README.md). Tra
 steps were not measured.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import dataclass

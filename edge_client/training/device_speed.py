@@ -4,8 +4,6 @@ Training is measured on a reference block: a 3x3 convolution over 32 channels of
 and a layer of ten outputs, in batches of 32. Without torch only memory is measured.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

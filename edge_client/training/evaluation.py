@@ -1,7 +1,5 @@
 """Loss and accuracy of a network on labelled data."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Local training: one loop for every algorithm, repeatable to the bit from the plan's seed."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence

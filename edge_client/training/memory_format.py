@@ -4,8 +4,6 @@ oneDNN's kernels use this layout and otherwise convert at every layer (`python -
 measures the cost). Results differ only by the order of sums.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

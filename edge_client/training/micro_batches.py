@@ -8,8 +8,6 @@ Batches are not split for networks with batch normalisation, which depends on th
 for objectives that decide once per batch; such a task is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 

@@ -7,8 +7,6 @@ by bit, and dropped if they differ. A recording cannot follow decisions of a net
 made of known parts are recorded.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import sys

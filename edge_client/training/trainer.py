@@ -3,8 +3,6 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass

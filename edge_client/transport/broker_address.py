@@ -1,7 +1,5 @@
 """Addresses of brokers: `mqtt://host:1883`, or `mqtts://host:8883` with certificates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit

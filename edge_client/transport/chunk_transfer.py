@@ -4,8 +4,6 @@ The receiver requests windows of missing chunks and repeats a request that gets 
 answers. A lost, doubled or reordered chunk therefore costs at most one request.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from schemas.errors import PeerError

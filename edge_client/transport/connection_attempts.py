@@ -1,7 +1,5 @@
 """Attempts to connect to the broker: their messages, and failures that a retry cannot mend."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from edge_client.transport.broker_address import BrokerAddress
@@ -22,11 +20,11 @@ class ConnectionAttempts:
     keep_trying: bool = False
     failures: int = 0
 
-    def succeeded(self) -> ConnectionAttempts:
+    def succeeded(self) -> "ConnectionAttempts":
         """Reset the count after a connection."""
         return replace(self, failures=0)
 
-    def failed(self, down: LinkDown) -> tuple[ConnectionAttempts, str]:
+    def failed(self, down: LinkDown) -> "tuple[ConnectionAttempts, str]":
         """Count a failure and return the message for the user; `ConfigError` if no retry can succeed."""
         counted = replace(self, failures=self.failures + 1)
         message = f"no connection to {self.address}: {down.reason}"

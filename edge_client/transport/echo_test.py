@@ -1,7 +1,5 @@
 """Runs the state machine of `packet_size` on a connection: publishes its payloads and receives the echoes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The events that a connection to the broker puts into its owner's inbox."""
 
-from __future__ import annotations
-
 import queue
 from dataclasses import dataclass
 from typing import Any

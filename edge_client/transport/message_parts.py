@@ -3,8 +3,6 @@
 A part begins with a magic number that neither JSON nor a chunk begins with. Blobs have chunks instead.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from dataclasses import dataclass, field

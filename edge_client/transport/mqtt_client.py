@@ -4,8 +4,6 @@ Callbacks run in paho's network thread and only put an event into the owner's in
 raise. paho reconnects with capped exponential backoff and jitter; the state machines repeat what was lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

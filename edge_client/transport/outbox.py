@@ -1,7 +1,5 @@
 """Messages and chunks on their way to the broker."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

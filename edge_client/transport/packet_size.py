@@ -6,8 +6,6 @@ first, on its own topic: the first that returns is used. A small message precede
 return, the client may not read its own topic, and the announced size is used.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from schemas.errors import ConfigError

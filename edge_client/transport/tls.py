@@ -1,7 +1,5 @@
 """TLS with certificates: the context of a connection, and explanations of its errors."""
 
-from __future__ import annotations
-
 import logging
 import ssl
 

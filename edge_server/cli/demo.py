@@ -1,7 +1,5 @@
 """The demo: five devices of five tiers as processes on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

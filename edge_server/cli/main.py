@@ -1,7 +1,5 @@
 """The command `edge-server`: one verb, one file under `commands`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

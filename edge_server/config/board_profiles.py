@@ -3,8 +3,6 @@
 `board_profiles.toml` holds the figures and their sources.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The concepts of a strategy, each with its components."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A file names a recipe or states its components; its settings override the recipe
 override both.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +61,7 @@ class Config(Settings):
         constant = Component(name="constant", options={"value": self.clients.fraction})
         return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
 
-    def with_codecs(self) -> Config:
+    def with_codecs(self) -> "Config":
         """The configuration with explicit codecs; masked updates have none, as noise cannot be compressed."""
         up, down = self.strategy.uplink, self.strategy.downlink
         usual_up = () if self.privacy.secure_aggregation else DEFAULT_UPLINK

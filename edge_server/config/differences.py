@@ -1,7 +1,5 @@
 """Compares a run folder's configuration with another."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any

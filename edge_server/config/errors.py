@@ -1,7 +1,5 @@
 """Error messages for a federation file: file, key, reason, nearest match."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError

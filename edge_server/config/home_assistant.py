@@ -1,7 +1,5 @@
 """The section `[home-assistant]` of a federation file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Reads a federation file: TOML, overrides, and all checks."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The section `[object-store]` of a federation file."""
 
-from __future__ import annotations
-
 import ipaddress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,7 +32,7 @@ class ObjectStoreSettings(Settings):
     """Authority of the store's certificate; the system's if unset."""
 
     @model_validator(mode="after")
-    def _store_is_whole(self) -> ObjectStoreSettings:
+    def _store_is_whole(self) -> "ObjectStoreSettings":
         if self.store in (None, EMBEDDED):
             return self
         parts = urlsplit(str(self.store))
@@ -53,7 +51,7 @@ class ObjectStoreSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _endpoint_is_of_s3(self) -> ObjectStoreSettings:
+    def _endpoint_is_of_s3(self) -> "ObjectStoreSettings":
         if self.endpoint is not None and not str(self.store).startswith("s3://"):
             raise ValueError("endpoint is for a store s3://bucket/prefix")
         return self

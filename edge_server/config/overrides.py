@@ -1,7 +1,5 @@
 """Merges tables of a federation file, and parses `key=value` arguments as tables."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from typing import Any

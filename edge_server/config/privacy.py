@@ -1,7 +1,5 @@
 """The section `[privacy]` of a federation file."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
@@ -58,7 +56,7 @@ class PrivacySettings(Settings):
         return clip
 
     @model_validator(mode="after")
-    def _bits_leave_noise_for_updates(self) -> PrivacySettings:
+    def _bits_leave_noise_for_updates(self) -> "PrivacySettings":
         bits = self.quantile_noise
         if bits is not None and 2 * bits <= self.noise_multiplier:
             raise ValueError(

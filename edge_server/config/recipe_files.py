@@ -1,7 +1,5 @@
 """The recipes that ship with the package: named algorithms as TOML."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib import resources
 from typing import Any

@@ -1,7 +1,5 @@
 """Renamed sections of the federation file, and run folders that still use their old names."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

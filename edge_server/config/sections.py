@@ -1,7 +1,5 @@
 """The sections of a federation file, each validated separately."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,7 +101,7 @@ class ClientSettings(Settings):
     """Devices that train at the same time in buffered mode; all if unset."""
 
     @model_validator(mode="after")
-    def _buffer_can_be_filled(self) -> ClientSettings:
+    def _buffer_can_be_filled(self) -> "ClientSettings":
         at_once = self.num_clients if self.concurrency is None else self.concurrency
         if self.mode == "rounds":
             return self
@@ -131,7 +129,7 @@ class ModelSettings(Settings):
     """
 
     @model_validator(mode="after")
-    def _model_is_known(self) -> ModelSettings:
+    def _model_is_known(self) -> "ModelSettings":
         try:
             entry(self.name)
         except ConfigError as error:
@@ -168,13 +166,13 @@ class DataSettings(Settings):
         return self.partition if number is None else f"{self.partition}({number})"
 
     @model_validator(mode="after")
-    def _classes_differ(self) -> DataSettings:
+    def _classes_differ(self) -> "DataSettings":
         if twice := [name for name, count in Counter(self.classes or ()).items() if count > 1]:
             raise ValueError(f"classes: '{twice[0]}' is named more than once: name each class once")
         return self
 
     @model_validator(mode="after")
-    def _partition_is_known(self) -> DataSettings:
+    def _partition_is_known(self) -> "DataSettings":
         try:
             parse_partition(self.partition_spec)
         except ConfigError as error:
@@ -249,7 +247,7 @@ class FirewallSettings(Settings):
         return Claims(self.max_examples, self.max_examples_factor)
 
     @model_validator(mode="after")
-    def _window_holds_enough(self) -> FirewallSettings:
+    def _window_holds_enough(self) -> "FirewallSettings":
         if self.norm_history > self.norm_window:
             raise ValueError(f"norm-history {self.norm_history} is more than norm-window {self.norm_window}")
         if self.quarantine_after > self.quarantine_window:
@@ -282,7 +280,7 @@ class SimulationSettings(Settings):
     """Virtual seconds at which each device first joins; the last value holds for all further devices."""
 
     @model_validator(mode="after")
-    def _engine_is_known(self) -> SimulationSettings:
+    def _engine_is_known(self) -> "SimulationSettings":
         if self.engine not in ENGINE_NAMES:
             raise ValueError(f"unknown engine '{self.engine}'{nearest(self.engine, ENGINE_NAMES)}")
         if self.ray_address is not None and self.engine != "ray":
@@ -290,7 +288,7 @@ class SimulationSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _boards_are_known(self) -> SimulationSettings:
+    def _boards_are_known(self) -> "SimulationSettings":
         try:
             for name in self.clock:
                 profile(name)

@@ -1,7 +1,5 @@
 """The section `[sparkplug]` of a federation file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from schemas.base import Settings

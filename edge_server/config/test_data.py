@@ -1,7 +1,5 @@
 """The server's test data, and the model's shape and classes."""
 
-from __future__ import annotations
-
 import logging
 
 from edge_client.data.classes import completed, in_classes, shortened

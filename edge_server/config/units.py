@@ -1,7 +1,5 @@
 """Numbers for people: three significant digits, decimal units, and a dash for unknown values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 UNKNOWN = "-"

@@ -1,7 +1,5 @@
 """Closing a round: from the accepted updates to the next model, its tests, its record and the journal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

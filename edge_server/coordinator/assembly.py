@@ -1,7 +1,5 @@
 """Building the coordinator of a run from its configuration and its folder."""
 
-from __future__ import annotations
-
 from edge_server.config.config import Config
 from edge_server.coordinator.aggregator import Aggregator
 from edge_server.coordinator.blob_repair import BlobRepair

@@ -1,7 +1,5 @@
 """Blobs whose files are gone or damaged: logged, removed, and made again where that is possible."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 

@@ -3,8 +3,6 @@
 The server runs these parts one job at a time, in one thread (`jobs.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from edge_server.coordinator.aggregator import Aggregator

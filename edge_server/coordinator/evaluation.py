@@ -1,7 +1,5 @@
 """Testing the global model: on which data, after which rounds, for which tiers."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 

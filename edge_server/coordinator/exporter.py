@@ -1,7 +1,5 @@
 """Exporting the global model: one ONNX file per tier, each compared with torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_server.coordinator.model_state import ModelState

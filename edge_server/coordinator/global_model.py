@@ -1,7 +1,5 @@
 """Testing and exporting the global model and the tiers' sub-models."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

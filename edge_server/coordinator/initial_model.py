@@ -3,8 +3,6 @@
 It is read once, when the run begins. A resumed run reads only its origin, from `start.json`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Decodes and counts messages of devices for the round machine, and refuses faulty ones."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The slow jobs of a server: each runs in another thread and ends as an event in the server's inbox."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Running a federation from a checked configuration: broker, run folder, coordinator, server."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import signal

@@ -1,7 +1,5 @@
 """The global model of a run with its strategy's state: in memory, and in the run folder after every round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

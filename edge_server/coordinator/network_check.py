@@ -3,8 +3,6 @@
 Imports torch: import it late.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """The object store that a federation file names, open while its run lasts."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ It is computed from existing values: scores that devices sent, the global model 
 the similarities of a weighting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Planning a round or a delivery: which devices take part, and their tasks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Differential privacy in a run; where it is off, nothing changes."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Publishing messages and chunks, and counting their bytes."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ A round agrees if the strategy, given the state before the round and the archive
 whose sha256 the journal has: equal to the last bit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import tempfile

@@ -1,7 +1,5 @@
 """What is shown and kept of a run, real or simulated: counts, notes, snapshots and the summary."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Giving up a closed round: the model before it comes back, without the devices whose updates spoiled it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Driving the round machine: each event is applied to it, and each command that it returns is carried out."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import time

@@ -1,7 +1,5 @@
 """The record of a round: what its updates, its tests and its traffic amount to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

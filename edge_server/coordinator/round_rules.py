@@ -1,7 +1,5 @@
 """The rules of the rounds, from a federation file."""
 
-from __future__ import annotations
-
 from edge_server.config.config import Config
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.state import Buffering, RoundRules

@@ -1,7 +1,5 @@
 """What stays the same during a run: its configuration, strategy, network, test data and privacy mechanism."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from torch import nn

@@ -1,7 +1,5 @@
 """The run folder when a server starts: a new one, or that of an unfinished run."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

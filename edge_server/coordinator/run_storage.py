@@ -1,7 +1,5 @@
 """The open files of a run: blobs, unpacked updates, journal, event list, archive; and its object store."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import closing
 from dataclasses import dataclass

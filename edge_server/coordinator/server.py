@@ -1,7 +1,5 @@
 """The server: one thread handles all events; other threads only put them in its inbox."""
 
-from __future__ import annotations
-
 import logging
 import os
 import queue

@@ -3,8 +3,6 @@
 What each tier needs is computed once from the server's own network, and only if a device states no tier.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """A thread that handles an inbox's events and takes a regular turn; errors are logged and end nothing."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -3,8 +3,6 @@
 Each is switched on by a section of the federation file and has its own connection; its failure ends no run.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

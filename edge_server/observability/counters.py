@@ -1,7 +1,5 @@
 """Running counts of a run: bytes, refusals, telemetry, closed rounds, delivered models."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping

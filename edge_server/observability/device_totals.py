@@ -1,7 +1,5 @@
 """Each device's totals in a run, from the run folder: counted rounds, bytes, refusals, quarantine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Histograms of durations, of constant size however long a run takes."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -18,7 +16,7 @@ class DurationHistogram:
     counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
     seconds: float = 0.0
 
-    def with_sample(self, seconds: float) -> DurationHistogram:
+    def with_sample(self, seconds: float) -> "DurationHistogram":
         """The histogram with one more duration."""
         place = next((i for i, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))
         counts = tuple(count + (i == place) for i, count in enumerate(self.counts))

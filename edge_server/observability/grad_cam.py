@@ -1,7 +1,5 @@
 """Grad-CAM (Selvaraju et al. 2017): which image regions a classification rests on."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

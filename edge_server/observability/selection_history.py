@@ -1,7 +1,5 @@
 """One device's rounds in a run, from the run folder: whether it was chosen, why, and the outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ def _of(choices: tuple[DeviceChoice, ...], device: str) -> DeviceChoice | None:
     return next((choice for choice in choices if choice.device == device), None)
 
 
-def _row(number: int, attempt: int, choice: DeviceChoice, fate: _Fates) -> SelectionRow:
+def _row(number: int, attempt: int, choice: DeviceChoice, fate: "_Fates") -> SelectionRow:
     outcome = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
     return SelectionRow(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **outcome)
 

@@ -1,7 +1,5 @@
 """The state of a run at one moment: a frozen value made by the server for displays and bridges."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol

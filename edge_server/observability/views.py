@@ -1,7 +1,5 @@
 """Snapshot, summary and workload of a run, computed from the federation's state and its counters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache

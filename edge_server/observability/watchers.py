@@ -1,7 +1,5 @@
 """The watchers of a run: the display, and the dashboard, metrics and trackers that the command asks for."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What waits for a server, and what it has done so far: the figures of a run that are no device's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

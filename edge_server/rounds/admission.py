@@ -1,7 +1,5 @@
 """Admission to the fleet: newcomers are asked, and join once they have answered."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds import newcomers as fresh

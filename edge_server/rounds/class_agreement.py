@@ -1,7 +1,5 @@
 """Before the first planning: agree on the classes, and exclude devices whose data does not fit them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds.class_list import ClassList, class_objection, common_classes, remarks

@@ -4,8 +4,6 @@ If neither the federation file nor the server's own data names the classes, the 
 planning do: the list has every name that one of them states. Without names, classes are numbered.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping

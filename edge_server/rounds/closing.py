@@ -1,7 +1,5 @@
 """The end of a round: its updates are aggregated, or it is abandoned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

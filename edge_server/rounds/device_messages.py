@@ -3,8 +3,6 @@
 Devices may repeat any message: repeats change nothing and get the same answer as the first time.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_client.security.identity.validity import format_utc

@@ -1,7 +1,5 @@
 """One entry of a run's event list, and how its repetitions become one row. Pure values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -57,7 +55,7 @@ class RunEvent:
         """The row that the event belongs to."""
         return RowKey(int(self.at // MINUTE_S), self.kind, self.device, self.subject)
 
-    def and_then(self, later: RunEvent) -> RunEvent:
+    def and_then(self, later: "RunEvent") -> "RunEvent":
         """Both events in one row."""
         count, last_at = self.count + later.count, max(self.last_at, later.last_at)
         return replace(self, text=later.text, reason=later.reason, count=count, last_at=last_at)

@@ -1,7 +1,5 @@
 """Events of the round machine, and the commands that it returns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Which devices a planning excludes, and why, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """The devices that the server knows: their births, their last wills, and which are connected."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -66,7 +64,7 @@ class Fleet:
         """Whether the device must answer a question before its birth is believed."""
         return self.newcomers is not None and device not in self.devices
 
-    def without_lost(self, busy: Container[str]) -> Fleet:
+    def without_lost(self, busy: Container[str]) -> "Fleet":
         """Make room by forgetting the devices that were lost first and are not `busy`."""
         known = self.devices.values()
         lost = [device for device in known if device.lost_at is not None and device.name not in busy]
@@ -92,7 +90,7 @@ class Fleet:
         """The devices that may be asked to train, sorted by name."""
         return tuple(device for _, device in sorted(self.devices.items()) if device.able)
 
-    def born(self, birth: Birth) -> Fleet:
+    def born(self, birth: Birth) -> "Fleet":
         """Take a birth, unless it is of an older session than the known one."""
         known = self.devices.get(birth.device)
         if known is not None and birth.session < known.session:
@@ -110,12 +108,12 @@ class Fleet:
         )
         return self._with(device)
 
-    def renumbered(self, device: str, session: int) -> Fleet:
+    def renumbered(self, device: str, session: int) -> "Fleet":
         """Let the device's next birth have this session number, or a higher one."""
         known = self.devices[device]
         return self if known.session <= session else self._with(replace(known, session=session))
 
-    def died(self, death: Death, now: float) -> Fleet:
+    def died(self, death: Death, now: float) -> "Fleet":
         """Take a last will, unless it is of an older session than the known one."""
         if self.newcomers is not None and death.device in self.newcomers.waiting:
             return replace(self, newcomers=fresh.remove_dead(self.newcomers, death))
@@ -124,10 +122,10 @@ class Fleet:
             return self
         return self._with(replace(known, lost_at=now))
 
-    def with_misfit(self, name: str, why: str) -> Fleet:
+    def with_misfit(self, name: str, why: str) -> "Fleet":
         """Record why a known device's data does not fit; an empty `why` clears it."""
         return self._with(replace(self.devices[name], misfit=why))
 
-    def _with(self, device: Device) -> Fleet:
+    def _with(self, device: Device) -> "Fleet":
         known = self.devices if isinstance(self.devices, PersistentMap) else PersistentMap(self.devices)
         return replace(self, devices=known.put(device.name, device))

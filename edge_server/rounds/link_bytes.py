@@ -6,8 +6,6 @@ with its result, lowers that count if chunks were lost, and adds what it fetched
 the size of the task's blobs. Bytes are MQTT payloads and blobs, without headers of MQTT, HTTP and TLS.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

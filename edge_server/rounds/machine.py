@@ -12,8 +12,6 @@ silent one until the deadline: neither can stop it. In buffered mode devices kee
 phases (see `modes`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice

@@ -10,8 +10,6 @@ the next, as does a device whose task was lost; updates that arrive while the se
 aggregation; if no device can fill the buffer, `min_clients` updates are enough.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

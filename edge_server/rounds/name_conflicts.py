@@ -1,7 +1,5 @@
 """Two devices with one name: people are notified once, the later device at each of its births."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds import name_sightings

@@ -4,8 +4,6 @@ Each process has a random token, which its births name. A restarted device has a
 earlier one; only with two devices does a token return after another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

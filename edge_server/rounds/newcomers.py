@@ -6,8 +6,6 @@ the digest, which only a reader of its topics knows. Devices that answer join th
 forgotten, so that invented devices take no room from real ones and delay no round.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One selected device in one round: offered, accepted, uploading, checked, counted; or missed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """All participants of a round by name, with counts by status."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,13 +31,13 @@ class Participants(Mapping[str, Participant]):
     queues: Queues = field(default_factory=_queues)
 
     @classmethod
-    def of(cls, participants: Iterable[Participant]) -> Participants:
+    def of(cls, participants: Iterable[Participant]) -> "Participants":
         """These participants, in this order."""
         by_name = {part.device: part for part in participants}
         counts = Counter(part.status for part in by_name.values())
         return cls(by_name, counts, _queues(by_name.values()))
 
-    def put(self, participant: Participant) -> Participants:
+    def put(self, participant: Participant) -> "Participants":
         """With a participant's next state in its old place, or a new participant at the end."""
         before = self.by_name.get(participant.device)
         by_name = self.by_name.copy()
@@ -61,7 +59,7 @@ class Participants(Mapping[str, Participant]):
             queues[participant.status] = {**queues[participant.status], participant.device: None}
         return queues
 
-    def with_all(self, participants: Sequence[Participant]) -> Participants:
+    def with_all(self, participants: Sequence[Participant]) -> "Participants":
         """With the next state of each of these participants."""
         if not participants:
             return self

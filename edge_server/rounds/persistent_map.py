@@ -1,7 +1,5 @@
 """A frozen mapping to which an entry can be added without copying all others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
@@ -23,7 +21,7 @@ class PersistentMap(Mapping[str, Value], Generic[Value]):
         self._settled, self._recent = settled, recent or {}
         self._count = len(settled) + sum(name not in settled for name in self._recent)
 
-    def put(self, name: str, value: Value) -> PersistentMap[Value]:
+    def put(self, name: str, value: Value) -> "PersistentMap[Value]":
         """The mapping with a new entry at the end, or another value in the entry's old place."""
         recent = {**self._recent, name: value}
         if len(recent) <= max(FEW, math.isqrt(len(self._settled))):

@@ -1,7 +1,5 @@
 """Before training: wait for devices, request a plan, offer its tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

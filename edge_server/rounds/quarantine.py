@@ -1,7 +1,5 @@
 """Strikes and quarantine in a federation: refusals are recorded, quarantined devices are not planned."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds.events import Command, Note, Send

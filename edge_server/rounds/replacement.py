@@ -1,7 +1,5 @@
 """Replace devices that give their tasks back, in synchronous rounds, while there is time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds.events import RoundPlanned

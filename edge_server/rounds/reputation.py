@@ -6,8 +6,6 @@ refusals do not add up. The topic names the sender of a message: without access 
 in another device's name, and a quarantine then protects the model, not the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -5,8 +5,6 @@ trained. Devices that are merely offline never cause this: enough must have answ
 have failed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

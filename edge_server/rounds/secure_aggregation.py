@@ -6,8 +6,6 @@ round. The server waits for help as long as for updates: a device that has helpe
 help again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The state of a run: its rules, its devices, its current round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Which devices are excluded when a round is undone: those whose updates made its model, if others remain."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from statistics import median
 

@@ -1,7 +1,5 @@
 """The capability tier of a device."""
 
-from __future__ import annotations
-
 from schemas.values import CapabilityProfile
 
 GIB = 1024**3

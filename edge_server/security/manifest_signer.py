@@ -3,8 +3,6 @@
 `schemas.security.manifest.Manifest` says what each signature means.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Mapping
@@ -37,7 +35,7 @@ class ManifestSigner:
 
     federation: str
     run: str
-    signer: Signer | None = None
+    signer: "Signer | None" = None
 
     def task(self, task: AnyTask, device: str, *, parent_sha256: str) -> AnyTask:
         """The task with a signed manifest for `device`."""

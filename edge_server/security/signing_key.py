@@ -1,7 +1,5 @@
 """The server's Ed25519 key: load or make it, show its public half, sign manifests."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from dataclasses import dataclass

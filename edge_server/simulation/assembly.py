@@ -1,7 +1,5 @@
 """The coordinator of a simulation, new or resumed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_client.data.dataset import LabelledData

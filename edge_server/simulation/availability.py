@@ -5,8 +5,6 @@ online with the stationary probability online_s / (online_s + offline_s). An exp
 so the first one is drawn like the others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from bisect import bisect_right

@@ -3,8 +3,6 @@
 Equal jobs give equal outcomes in every engine. torch is imported late, in the worker.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

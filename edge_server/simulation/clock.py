@@ -5,8 +5,6 @@ backward, for the gradients by inputs and by weights (Kaplan et al. 2020, sectio
 backward per weight). Element-wise layers and the optimizer's step are not counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from edge_server.config.board_profiles import BoardProfile

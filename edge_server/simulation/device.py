@@ -1,7 +1,5 @@
 """A virtual device: it executes the commands of its session in virtual time."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -3,8 +3,6 @@
 An engine decides where and when a job runs. All engines give the same outcomes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """The engines by name; the imports of an engine are late, since few runs need Ray."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 REACHABLE_S = 10.0
 
 
-def _local(settings: SimulationSettings) -> Begin:
+def _local(settings: "SimulationSettings") -> "Begin":
     from edge_server.simulation.local_engine import LocalEngine, warm_up
 
     if settings.device == "cuda":
@@ -34,7 +32,7 @@ def _local(settings: SimulationSettings) -> Begin:
     return lambda setup: LocalEngine(setup, workers=settings.workers or _cores())
 
 
-def _ray(settings: SimulationSettings) -> Begin:
+def _ray(settings: "SimulationSettings") -> "Begin":
     if find_spec("ray") is None:
         raise ConfigError("[simulation] engine: 'ray' needs Ray: pip install 'edge-federation[ray]'")
     # Ray reads these when it is imported.
@@ -71,10 +69,10 @@ def _check_reachable(address: str) -> None:
         raise ConfigError(f"[simulation] ray-address: no Ray at '{address}': {error}") from error
 
 
-ENGINES: dict[str, Callable[[SimulationSettings], Begin]] = {"local": _local, "ray": _ray}
+ENGINES: "dict[str, Callable[[SimulationSettings], Begin]]" = {"local": _local, "ray": _ray}
 
 
-def prepare_engine(settings: SimulationSettings) -> Begin:
+def prepare_engine(settings: "SimulationSettings") -> "Begin":
     """A function that starts the engine. `ConfigError` if it cannot run; its processes start early."""
     return ENGINES[settings.engine](settings)
 

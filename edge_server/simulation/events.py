@@ -1,7 +1,5 @@
 """The events of a simulation's timeline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from edge_server.rounds.events import Event

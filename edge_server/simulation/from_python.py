@@ -1,7 +1,5 @@
 """Simulations from Python: `edge_server.simulate`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

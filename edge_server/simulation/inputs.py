@@ -1,7 +1,5 @@
 """The configuration and the training data with which a simulation starts."""
 
-from __future__ import annotations
-
 from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit
 from edge_client.data.splits import part_of

@@ -4,8 +4,6 @@ Jobs and outcomes are pickled over pipes between this process and its children, 
 reach. They contain a device's task and answer as JSON, never objects that a device made.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import multiprocessing
@@ -97,10 +95,10 @@ def _context() -> BaseContext:
 
 
 _bench: ClientWork
-_run_over: Synchronized[int]
+_run_over: "Synchronized[int]"
 
 
-def _begin(setup: WorkSetup, over: Synchronized[int]) -> None:
+def _begin(setup: WorkSetup, over: "Synchronized[int]") -> None:
     """Set up a worker process, which ignores Ctrl-C: only the parent handles it."""
     global _bench, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,5 @@
 """The virtual devices of a simulation with their tiers, boards and examples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ on loopback only and requires a random token; join only a cluster that you trust
 no device of a real federation reaches it.
 """
 
-from __future__ import annotations
-
 import math
 import signal
 import tempfile

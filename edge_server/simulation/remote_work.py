@@ -3,8 +3,6 @@
 No file stays on the worker's machine between two jobs.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Resuming an interrupted simulation from its last closed round."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from functools import cached_property

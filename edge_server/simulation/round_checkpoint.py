@@ -3,8 +3,6 @@
 Every round starts from such a boundary, so a resumed run cannot differ from an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

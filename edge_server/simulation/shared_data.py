@@ -1,7 +1,5 @@
 """The examples of all virtual devices in files that worker processes map without copying them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ class SharedData:
     ranges: Mapping[str, Range]
     preprocessing: Preprocessing
 
-    def open(self) -> DataShares:
+    def open(self) -> "DataShares":
         """The data with its arrays, which are mapped from the files."""
         images, labels, order = (
             np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))

@@ -6,8 +6,6 @@ equal on any machine with any number of workers. Simulated links lose nothing, s
 are not sent.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """Runs a simulated federation from a checked configuration: data, devices, engine, run folder."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A queue of events in virtual time, which advances only from one event to the next."""
 
-from __future__ import annotations
-
 import heapq
 from typing import Generic, TypeVar
 

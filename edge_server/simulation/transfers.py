@@ -3,8 +3,6 @@
 A simulation cuts no blob into chunks, but counts the bytes that a broker would have carried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 

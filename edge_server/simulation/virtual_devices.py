@@ -1,7 +1,5 @@
 """Makes all virtual devices of a simulation, and the surroundings that they share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

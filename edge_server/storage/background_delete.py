@@ -1,7 +1,5 @@
 """Deleting files in another thread: a large file may take milliseconds, and a round leaves one per device."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Waiting until files are on disk, and recognising errors of a full or broken disk."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A server that is killed at any instruction resumes from here: the tasks and acce
 round, and the closed rounds, each with its line of history.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sqlite3

@@ -1,7 +1,5 @@
 """Reading a run's journal, also during the run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sqlite3

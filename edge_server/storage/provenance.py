@@ -1,7 +1,5 @@
 """Where a result comes from: command line, commit, machine, versions, date."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The records of a run for people and programs: a line per round, a line per device, a summary."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

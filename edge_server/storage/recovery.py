@@ -4,8 +4,6 @@ The journal does not hold everything: a device that has not answered is asked ag
 uploaded is claimed again, and every device counts as lost until it sends a birth message.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

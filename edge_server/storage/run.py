@@ -1,7 +1,5 @@
 """A finished run, read from its folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

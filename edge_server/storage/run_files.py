@@ -1,7 +1,5 @@
 """A run folder read back, every value checked."""
 
-from __future__ import annotations
-
 import contextlib
 import tomllib
 from dataclasses import dataclass

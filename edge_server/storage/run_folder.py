@@ -1,7 +1,5 @@
 """The run folder: the paths of a run's files, each of which is written atomically."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -52,7 +50,7 @@ class RunFolder:
         self._spares = spares
 
     @classmethod
-    def create(cls, path: Path, config: Config) -> RunFolder:
+    def create(cls, path: Path, config: Config) -> "RunFolder":
         """Make the folder and write the resolved federation file; raises `ConfigError` if it holds a run."""
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
             raise ConfigError(f"{path} holds an earlier run: name another folder with --out, or remove it")

@@ -1,7 +1,5 @@
 """The default folder and name of a run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -7,8 +7,6 @@
 Each round is complete by itself, so the oldest are deleted when all of them exceed the budget.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable

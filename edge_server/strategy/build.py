@@ -1,7 +1,5 @@
 """Build a strategy from the names and options in a recipe."""
 
-from __future__ import annotations
-
 from edge_client.compression.chain import make_chain
 from edge_client.compression.downlink import make_downlink
 from edge_client.pruning.channel_selection import Ratio

@@ -4,8 +4,6 @@ Components keep plain values only (mappings, lists, numbers, strings, arrays), s
 saved. The file lists the model's parameters by name, in the state's order.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 

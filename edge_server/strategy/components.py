@@ -1,7 +1,5 @@
 """Make a strategy's components from the names and options in a recipe."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TypeVar, get_type_hints

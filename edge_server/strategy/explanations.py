@@ -3,8 +3,6 @@
 No run needs them to continue. Their size is bounded, whatever the number of devices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypedDict
 

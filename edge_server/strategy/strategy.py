@@ -4,8 +4,6 @@
 With the full sub-model for every device this is FedAvg.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The connection of a server's process to the broker, and what the broker lets through."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

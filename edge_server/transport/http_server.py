@@ -1,7 +1,5 @@
 """An HTTP server with a thread per connection and a limit on connections."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

@@ -3,8 +3,6 @@
 Messages are JSON objects with a `kind`. They contain references to blobs, never tensors.
 """
 
-from __future__ import annotations
-
 import json
 from typing import cast, get_args
 

@@ -1,7 +1,5 @@
 """Retained messages from the server to all devices."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -26,7 +24,7 @@ class RoundAnnouncement(Message):
     oldest: RoundNumber = Field(default_factory=lambda announced: announced["round"])
 
     @model_validator(mode="after")
-    def _oldest_has_begun(self) -> RoundAnnouncement:
+    def _oldest_has_begun(self) -> "RoundAnnouncement":
         if self.oldest > self.round:
             raise ValueError(f"oldest {self.oldest} is after round {self.round}")
         return self

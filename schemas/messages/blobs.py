@@ -1,7 +1,5 @@
 """Transfers of blobs: requested by the receiver, or published once for several devices."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

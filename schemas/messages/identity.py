@@ -1,7 +1,5 @@
 """How a device obtains a certificate from the authority."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from schemas.messages.message import Message

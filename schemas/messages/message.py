@@ -1,7 +1,5 @@
 """The base of all messages, and their size limits."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from schemas.base import Frozen

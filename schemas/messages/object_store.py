@@ -4,8 +4,6 @@ A task's signature covers the store, not the addresses: they expire, and each re
 They need no signature: blobs are checked by digest, and a device uses no address outside the store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A device's presence: birth, death, telemetry."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Answers to a task: the reply, the result, and the server's acknowledgement or refusal of the result."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Offering a finished model to the devices that are to serve it, on the `rollout` topics."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Terms of a model's trial on a device, its measurements, stages and causes of failure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The six messages that agree on the masks of a round and remove them, in this order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

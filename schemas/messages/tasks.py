@@ -1,7 +1,5 @@
 """One device's work in one round: `TrainTask` and `DeliverTask`, both of the kind `task`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
@@ -81,14 +79,14 @@ class TaskBase(Message):
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
     @model_validator(mode="after")
-    def _blobs_are_named(self) -> TaskBase:
+    def _blobs_are_named(self) -> "TaskBase":
         named = {*self.channels, *(increment.blob for increment in self.layers)}
         if unknown := sorted(named - self.blobs.keys()):
             raise ValueError(f"there is no blob {unknown[0]!r}")
         return self
 
     @model_validator(mode="after")
-    def _frames_follow_each_other(self) -> TaskBase:
+    def _frames_follow_each_other(self) -> "TaskBase":
         frames = [0, *(increment.frame for increment in self.layers)]
         if any(after - before not in (0, 1) for before, after in pairwise(frames)):
             raise ValueError("the layers' frames are not in order")

@@ -5,8 +5,6 @@ secret, so that a reader of the exchange can neither use the code nor forge the 
 short-lived certificate that is valid for the broker's enrolment listener only.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -5,8 +5,6 @@ keys, no spaces, ASCII, no fractions, so that each value has one spelling (as in
 order and spaces of a manifest on the wire or on disk therefore do not matter.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

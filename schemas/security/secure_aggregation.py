@@ -1,7 +1,5 @@
 """Terms of secure aggregation: sub-models, the segments that they share, members of the cohort."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 
@@ -48,7 +46,7 @@ class MaskingTerms(Frozen):
     threshold: float = Field(gt=0.5, le=1)
 
     @model_validator(mode="after")
-    def _holders_are_sub_models(self) -> MaskingTerms:
+    def _holders_are_sub_models(self) -> "MaskingTerms":
         if any(max(segment.holders) >= len(self.specs) for segment in self.segments):
             raise ValueError("a segment is held by a sub-model that is not there")
         return self

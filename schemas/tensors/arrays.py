@@ -4,8 +4,6 @@
 some rows (along the first axis) without the rest. `schemas.tensors.files.TensorFile` reads them from a file.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping

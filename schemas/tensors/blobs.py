@@ -4,8 +4,6 @@ Nothing is unpickled, and invalid bytes raise `PeerError`. `schemas.tensors.chun
 without numpy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path

@@ -3,8 +3,6 @@
 This module does not import numpy, so that a device can fetch blobs before it loads its training libraries.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

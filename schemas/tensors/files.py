@@ -1,7 +1,5 @@
 """Safetensors files, read and written in blocks of rows."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ Each benchmark is a module with `figures(options) -> list[Figure]`, or another f
 here. One that fails is told and the others go on. README.md says how long each may take.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import signal

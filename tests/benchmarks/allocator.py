@@ -4,8 +4,6 @@ Networks whose steps take much memory gain most: what was given back is cleared 
 step. `device_training` says how it is measured.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -3,8 +3,6 @@
 No messages, files, sub-models, aggregation or tests; what is left is what the training itself costs.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 

@@ -11,8 +11,6 @@ models send the same bytes in every round, and without `zstd` the numbers of `in
 `bytes` takes what is shipped, both ways, beside float32; `bytes-all` every combination, one way each.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

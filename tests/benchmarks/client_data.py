@@ -1,7 +1,5 @@
 """Each client's share of MNIST in a file of its own, so that nobody loads what others train on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -6,8 +6,6 @@ find their modules compiled, as they are where the package is installed: the fir
 counted, leaves the bytecode in a folder that goes with the benchmark.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

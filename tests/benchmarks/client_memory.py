@@ -10,8 +10,6 @@
   proportional set counts a page that n processes share as an n-th.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

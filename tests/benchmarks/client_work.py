@@ -5,8 +5,6 @@ resident set then grows to above where it stands is the figure. Chunks, files an
 own: what is missing of a device is its connection.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

@@ -5,8 +5,6 @@ keeps what is freed (`edge_client/system/malloc.py`), and each epoch is a task w
 bits are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import threading

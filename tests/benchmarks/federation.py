@@ -5,8 +5,6 @@ round's line when its model is on disk. From the end of one round to the end of 
 planning, sending, training, checking, aggregating, writing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import sys

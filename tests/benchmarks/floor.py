@@ -4,8 +4,6 @@ Network, data, training loop, threads per process and number of processes are th
 left out is all the rest: links, blobs, checks, aggregation, models on disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

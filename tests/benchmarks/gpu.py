@@ -8,8 +8,6 @@ of its updates on the device. Without CUDA nothing is measured but in a quick ru
 the CPU and only proves that it runs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ thread; processor time. Full networks, and the smallest sub-model, which is what
 the same of evaluations.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

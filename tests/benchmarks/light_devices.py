@@ -4,8 +4,6 @@ Each is the real agent with link, session, blob store and disk; instead of train
 the blob that `FOLDER/NAME/update.json` names.
 """
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -3,8 +3,6 @@
 The rest of the server (connection, sessions, disk and object store) is the real one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +50,7 @@ class LightCoordinator:
             store=self.store,
             object_store=object_store,
             events=EventRecorder(folder / "events.jsonl"),
+            close=lambda: None,
         )
         parameters = SimpleNamespace(parameters=len(model) // 4)
         self.model = SimpleNamespace(network=parameters, state=None, started_from=None)
@@ -126,10 +125,7 @@ class LightCoordinator:
         return {}
 
     def finish(self, summary: Summary) -> None:
-        """Nothing is left."""
-
-    def suspend(self) -> None:
-        """Nothing is left."""
+        """Do nothing: no file is written."""
 
 
 class Nobody:

@@ -1,7 +1,5 @@
 """What a benchmark ran on."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

@@ -4,8 +4,6 @@
 own; its processes are looked at from outside. A page that several processes share counts once (PSS).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Networks that only benchmarks use."""
 
-from __future__ import annotations
-
 import math
 
 from torch import nn

@@ -1,7 +1,5 @@
 """What all benchmarks are told."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

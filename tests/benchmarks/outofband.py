@@ -13,8 +13,6 @@ room for them (`ROOM_BYTES` in /dev/shm), and a sync then costs nothing on eithe
 Bytes through the broker are those that the server has counted, both ways.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

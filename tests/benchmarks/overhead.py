@@ -12,8 +12,6 @@ aggregating, writing model, checkpoint and journal to disk. Left out are the fir
 import torch, and evaluation, which is off: nothing is held out and the server has no data.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Callable

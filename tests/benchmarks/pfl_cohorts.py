@@ -1,7 +1,5 @@
 """Cohorts in pfl-research, as its documentation has them: FedAvg on a simulated backend, no evaluation."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that a benchmark starts; they end with the block, each by its own id, on Ctrl-C too."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

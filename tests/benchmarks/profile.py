@@ -5,8 +5,6 @@ at their stacks a hundred times a second: a flame graph each, and a table of wha
 Functions include what they call, so the shares of a table add up to more than all of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import re

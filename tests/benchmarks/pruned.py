@@ -13,8 +13,6 @@ the files, which needs a second where the one that devices use needs ten; what i
 onnxruntime has optimised the graph are the same operators, and they take the same time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

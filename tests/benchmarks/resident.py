@@ -1,7 +1,5 @@
 """What processes take of memory, seen from outside and from within (Linux)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -16,8 +16,6 @@ peak of the most clients over that of 10, both as growth. `igfl-time` is left ou
 client, and closing keeps them all.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -11,8 +11,6 @@ torch's plain step; ours is a recorded one, the optimizer's kernels with it, wit
 (`edge_client/training/step_capture.py`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

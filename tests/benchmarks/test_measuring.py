@@ -1,7 +1,5 @@
 """The parts of the benchmarks that measure."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import socket

@@ -1,7 +1,5 @@
 """What a device says that has not trained: the benchmarks' devices make their answers otherwise."""
 
-from __future__ import annotations
-
 from schemas.messages import Task, Update
 from schemas.tensors.blobs import BlobRef
 from schemas.values import TrainingMetrics

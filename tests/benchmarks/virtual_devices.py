@@ -6,8 +6,6 @@ own, with its workers: their PSS is read from outside, and what an idle device t
 two such runs of unlike size.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

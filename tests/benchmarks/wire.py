@@ -1,7 +1,5 @@
 """What goes over a connection: a relay on loopback that counts bytes and never looks at them."""
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """One browser for this folder, whose event loop ends before tests elsewhere start their own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real federation for the page: a broker, a server with its dashboard, honest and hostile devices."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Invented runs, served by the real dashboard server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

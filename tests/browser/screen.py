@@ -1,7 +1,5 @@
 """A page in the browser: its views, its errors, its accessibility."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The page of an empty run, of a server that is gone, and of a finished run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Everything that a device sends is shown as text: board names, reasons, notes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

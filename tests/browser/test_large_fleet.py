@@ -1,7 +1,5 @@
 """A thousand devices: the page's work is counted in rows, not in time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A real federation in a real browser: one long test, because it is one run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page's pure modules, executed by the browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

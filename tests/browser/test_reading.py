@@ -1,7 +1,5 @@
 """Readable figures: full axes and dates, right-aligned numbers, cards on a phone, no empty curves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`make chaos`: kill server, devices and broker and cut connections, five hundred times."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

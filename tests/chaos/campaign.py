@@ -1,7 +1,5 @@
 """Repeats disturbed runs until enough failures were injected, and compares each with an undisturbed run."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field

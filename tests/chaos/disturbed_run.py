@@ -4,8 +4,6 @@ The seed decides which process fails next, and when. The instruction that the pr
 run to run, but all runs must end with the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

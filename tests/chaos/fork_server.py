@@ -6,8 +6,6 @@ it would add an hour.
 As a program it reads one JSON line per device, `{"argv": [...], "log": PATH}`, and prints the process id.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """TCP relays between devices and the broker whose connections a test can cut."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """A subscriber that records when the server and the devices publish; it outlives restarts of the broker."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """A broker, a server and ten devices as real processes that can be killed and restarted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

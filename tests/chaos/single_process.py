@@ -3,8 +3,6 @@
 Updates are trained once and cached, so a run that is repeated with a crash at each write trains only once.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import deque
 from collections.abc import Callable

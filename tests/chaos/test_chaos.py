@@ -1,7 +1,5 @@
 """Four failures in runs of ten devices leave the model bit-equal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

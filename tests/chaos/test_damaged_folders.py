@@ -1,7 +1,5 @@
 """Each table, row and file of a run folder is damaged, one at a time: commands print one line or work."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """A device poisons the model with numbers that the firewall admits: its round is undone, despite crashes."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing, suppress
 from pathlib import Path

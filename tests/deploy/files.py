@@ -1,7 +1,5 @@
 """Reads the files of deploy/, and checks whether our commands accept the options in them."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ the lines after it are what it prints. `...` stands for any text, a line `...` f
 TEXT` waits until the file contains the text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The list of all pages is complete, and its links are valid."""
 
-from __future__ import annotations
-
 import re
 import runpy
 

@@ -1,7 +1,5 @@
 """The images and compose.yaml: users, health checks, options, ports."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

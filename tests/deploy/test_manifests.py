@@ -1,7 +1,5 @@
 """The Kubernetes manifests: requirements of every workload, and the broker's rules."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

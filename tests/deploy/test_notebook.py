@@ -1,7 +1,5 @@
 """The notebook, run cell by cell."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guides' commands, run as printed on their pages."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

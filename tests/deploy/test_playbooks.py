@@ -1,7 +1,5 @@
 """The playbooks: options of our commands, files that they name, secrets that they do not log."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tutorial's blocks, run as printed on its page."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The systemd units: requirements of each, and systemd's own checks."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

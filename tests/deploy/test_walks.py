@@ -1,7 +1,5 @@
 """The packages' READMEs name existing functions and list every room."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Grafana's and Prometheus' expressions use existing metrics, and every alert rule is tested."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

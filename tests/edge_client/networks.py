@@ -1,7 +1,5 @@
 """Small networks for the tests of cutting: one parametrised net that combines what real ones have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

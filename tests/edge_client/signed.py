@@ -1,7 +1,5 @@
 """Keys that are the same in every test, and what they sign."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

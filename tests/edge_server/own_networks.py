@@ -1,7 +1,5 @@
 """Networks as users write them, right and wrong; named as `tests.edge_server.own_networks:FACTORY`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

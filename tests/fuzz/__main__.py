@@ -5,8 +5,6 @@
 An input that breaks a decoder is left in `.fuzz/TARGET/`, beside the corpus that the next run goes on from.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import subprocess

@@ -1,7 +1,5 @@
 """One decoder under atheris: `python -m tests.fuzz.harness TARGET CORPUS [libFuzzer's options]`."""
 
-from __future__ import annotations
-
 import sys
 
 import atheris

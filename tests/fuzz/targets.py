@@ -3,8 +3,6 @@
 The same table serves the property tests here and the fuzzer (`make fuzz`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

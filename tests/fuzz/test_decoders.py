@@ -1,7 +1,5 @@
 """For any bytes a decoder returns a value or raises a `PeerError`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 The server is a separate process, so that its memory can be measured.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

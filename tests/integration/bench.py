@@ -1,7 +1,5 @@
 """A coordinator and two devices in one process, without a network."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

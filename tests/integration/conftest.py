@@ -1,7 +1,5 @@
 """Real brokers, real device processes, a real server in this process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Devices in threads of this process: torch is imported only once."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait

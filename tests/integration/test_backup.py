@@ -1,7 +1,5 @@
 """A run restored from a backup continues to the same model."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Malformed messages to a running server are counted and refused, and the run continues."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Callable, Iterator
 from pathlib import Path

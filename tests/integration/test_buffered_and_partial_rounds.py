@@ -1,7 +1,5 @@
 """Buffered rounds, over-selection, and algorithms that send more than a model, over a broker."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor

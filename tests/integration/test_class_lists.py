@@ -1,7 +1,5 @@
 """Devices whose folders have unlike classes, over a real broker: one list for all of them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

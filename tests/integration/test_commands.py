@@ -1,7 +1,5 @@
 """The commands as a user types them: no broker, Ctrl-C, wrong input."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

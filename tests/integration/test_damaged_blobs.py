@@ -1,7 +1,5 @@
 """Damaged blobs on the server's disk: the server names them, rebuilds them from the model, and continues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Damaged rows of the journal and lines of the history in a run that continues."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A training run does not replace a device's better model, unless the configuration forces it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

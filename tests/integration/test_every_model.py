@@ -1,7 +1,5 @@
 """Every shipped network is trained in rounds and delivered, without a broker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

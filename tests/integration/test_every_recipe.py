@@ -1,7 +1,5 @@
 """Every shipped recipe runs rounds with devices of different tiers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Explanations change nothing in a run; with differential privacy the selection is not explained."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

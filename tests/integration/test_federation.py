@@ -1,7 +1,5 @@
 """A whole federation: server, broker and device processes, over real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

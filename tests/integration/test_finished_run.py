@@ -1,7 +1,5 @@
 """A finished run: one name everywhere, no files of a database writer, a message when it is started again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

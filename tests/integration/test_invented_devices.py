@@ -1,7 +1,5 @@
 """A client of a broker without access control invents thousands of devices."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

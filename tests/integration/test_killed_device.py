@@ -3,8 +3,6 @@
 An event triggers the kill (a chunk that arrives, a reported epoch), so it always interrupts the work.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import re

@@ -1,7 +1,5 @@
 """Secure aggregation over real sockets with a device that is killed after the key agreement."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A federation whose large blobs travel through the built-in object store, and through S3 (moto)."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import uuid

@@ -1,7 +1,5 @@
 """The private state of devices is used, and agrees with the server's state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

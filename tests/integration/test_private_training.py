@@ -1,7 +1,5 @@
 """Runs with differential privacy: every file states the spent epsilon, and the budget ends the run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Replay computes every aggregate of a run again, bit for bit, for every kind of recipe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Two agents with the same name and state (a copied SD card): the later one ends, the run continues."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A server with an internal error ends the run as failed, with a reason, and informs the devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A federation with a signing server, and devices that require its key, no key, or another key."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

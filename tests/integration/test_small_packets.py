@@ -1,7 +1,5 @@
 """Whole runs on brokers of small packets: all of a run fits them, or it is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A run over a broker that starts from the model of an earlier run."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

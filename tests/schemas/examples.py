@@ -1,7 +1,5 @@
 """One example of everything that travels, with every optional field stated."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from schemas.messages import (

@@ -1,7 +1,5 @@
 """Blobs and chunk frames: a round trip for what is sound, a `PeerError` for anything else."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

@@ -1,7 +1,5 @@
 """Values of the contract are described to pydantic when they are needed, and their defaults are sound."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """JSON Schemas: every message and value has one, and what is sent is what its schema says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The wire format holds still: what is stored here was sent by programs that are in the field."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one way in: whatever comes is a message of this protocol or a `PeerError` with its reason."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which tasks an announcement leaves in force."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which sub-models and channel maps can be, and what a spec says of its channels."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Arrays a piece at a time: the files are the library's to the byte, and rows are the rows of the whole."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Topics as values: what is written is read again, and nothing else is read."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -4,8 +4,6 @@ With words like `two-nn/1/sgd/32` those cases once, a JSON line for each; withou
 the median of several processes.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ gives back what it can, and its peak begins anew. A second round finds the memor
 may need more; a third hardly ever does.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

@@ -3,8 +3,6 @@
 A few processes tell the median of most trainings well enough; where it is doubted, more are asked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -1,7 +1,5 @@
 """The cost model against what training really takes: a few trainings, and all in `make test-memory`."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Write every generated page below deploy/docs/reference."""
 
-from __future__ import annotations
-
 from deploy.docs.generator.pages import BY_HAND, REFERENCE, pages
 
 if __name__ == "__main__":

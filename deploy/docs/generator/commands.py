@@ -1,7 +1,5 @@
 """The commands: one section per verb, with its arguments as argparse knows them."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """The recipes, and every component that a recipe may name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

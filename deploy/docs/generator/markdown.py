@@ -1,7 +1,5 @@
 """Pieces of Markdown that several pages use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

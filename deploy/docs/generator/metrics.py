@@ -1,7 +1,5 @@
 """The Prometheus metrics of the server, read from the calls that make them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All generated pages, as {path: text}."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from deploy.docs.generator.commands import command_page

@@ -1,7 +1,5 @@
 """The protocol: every message with its fields."""
 
-from __future__ import annotations
-
 from deploy.docs.generator.markdown import code, page, table
 from deploy.docs.generator.settings import properties_of, type_text
 from edge_server.config.concepts import summary_of

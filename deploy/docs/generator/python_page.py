@@ -1,8 +1,8 @@
 """The library: what `import edge_server` offers."""
 
-from __future__ import annotations
-
 import inspect
+import re
+from typing import Any
 
 import edge_server
 from deploy.docs.generator.markdown import page
@@ -20,7 +20,7 @@ def _section(name: str) -> str:
     thing = getattr(edge_server, name)
     parts = [f"## edge_server.{name}", inspect.getdoc(thing) or ""]
     if inspect.isfunction(thing):
-        parts.insert(1, f"```python\n{name}{inspect.signature(thing)}\n```")
+        parts.insert(1, f"```python\n{name}{_signature(thing)}\n```")
     else:
         members = [
             f"- `{key}`: {inspect.getdoc(value) or ''}"
@@ -29,3 +29,8 @@ def _section(name: str) -> str:
         ]
         parts.append("\n".join(members))
     return "\n\n".join(part for part in parts if part)
+
+
+def _signature(thing: Any) -> str:
+    """A signature with the names of types, without their modules."""
+    return re.sub(r"\b(?:[a-z_0-9]+\.)+([A-Z])", r"\1", str(inspect.signature(thing)))

@@ -1,7 +1,5 @@
 """The keys of `federation.toml` and `client.toml`: a page per section, and JSON Schemas for editors."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The readings that the rules apply to; None if the board does not provide one."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 may train <-> held (training waits before its next batch) -> given back (held for too long)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from edge_client.agent.eligibility.conditions import Conditions

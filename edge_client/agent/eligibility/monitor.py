@@ -1,7 +1,5 @@
 """Reads the board at intervals and keeps the state of eligibility."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +23,7 @@ class EligibilityMonitor:
         self.state = EligibilityState()
 
     @classmethod
-    def of_board(cls, rules: Rules, *, cores: int, root: Path) -> EligibilityMonitor:
+    def of_board(cls, rules: Rules, *, cores: int, root: Path) -> "EligibilityMonitor":
         """A monitor of this machine; `root` is the directory above `/proc` and `/sys`."""
         return cls(rules, partial(conditions, cores=cores, root=root))
 

@@ -1,7 +1,5 @@
 """`[eligibility]` of `client.toml`: when the owner of a device lets it train."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 

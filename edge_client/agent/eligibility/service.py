@@ -1,7 +1,5 @@
 """Applies the eligibility rules to the agent: holds training, gives tasks back, reports the verdict."""
 
-from __future__ import annotations
-
 import logging
 
 from edge_client.agent.announcer import Announcer

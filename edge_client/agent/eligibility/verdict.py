@@ -5,8 +5,6 @@ quiet hours, a metered link) restrict the device to inference. A missing reading
 have no battery. A broken rule needs a margin to be kept again: training must not start and stop at a limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Accuracy is compared on the examples that the two models disagree on (McNemar 19
 one-sided sign test), so that a single example among few does not decide.
 """
 
-from __future__ import annotations
-
 import math
 
 from edge_client.agent.rollout.events import Comparison, Objection

@@ -1,7 +1,5 @@
 """Compares two models in a separate process."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

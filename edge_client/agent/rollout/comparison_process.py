@@ -4,8 +4,6 @@ Reads a job as JSON from standard input and writes the result as JSON to standar
 onnxruntime crashes only this process.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The trial of a delivered model: compared with the one in use on the device's data, as in a rollout."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The events and commands of a trial, besides those that it shares with sessions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +73,7 @@ class Withdrawn:
 class TrialRestored:
     """Event: the trial of an earlier process, and a bitmap of the chunks already stored."""
 
-    trial: Trial
+    trial: "Trial"
     present: int = 0
 
 
@@ -164,7 +162,7 @@ class Recheck:
 class Switch:
     """Command: put the offered model in use; answered by `Switched` or `SwitchFailed`."""
 
-    trial: Trial
+    trial: "Trial"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The examples for a comparison, as a file for its process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

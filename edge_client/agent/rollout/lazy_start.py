@@ -3,8 +3,6 @@
 Most devices are offered a model once in months, and imports delay every start.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +68,7 @@ class LazyRollout(Service):
         if self._runtime is not None:
             self._runtime.stop()
 
-    def _start(self) -> RolloutRuntime:
+    def _start(self) -> "RolloutRuntime":
         if self._runtime is None:
             from edge_client.agent.rollout.runtime import RolloutRuntime
 

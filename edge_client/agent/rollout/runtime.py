@@ -4,12 +4,13 @@ The offered file arrives in chunks, like the blobs of tasks. Comparisons wait fo
 `LONGEST_WAIT_S` at most.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
 from edge_client.agent.rollout import trial as machine
@@ -22,6 +23,7 @@ from edge_client.agent.rollout.events import (
     ComparisonEnded,
     DiscardFiles,
     Event,
+    Objection,
     Offered,
     Recheck,
     Rechecked,
@@ -33,14 +35,14 @@ from edge_client.agent.rollout.events import (
     Withdrawn,
     trial_path,
 )
-from edge_client.agent.rollout.offer_check import objection_to
 from edge_client.agent.rollout.slot_switch import ServingSlots
-from edge_client.agent.rollout.state import TrialState
-from edge_client.agent.rollout.trial_file import TrialFile
+from edge_client.agent.rollout.state import Trial, TrialState
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE
+from edge_client.security.trusted_key import TrustedKey
+from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.link_events import Inbox
@@ -206,3 +208,53 @@ class RolloutRuntime:
             return
         cause = f" ({now.cause}) {now.detail}" if now.cause is not None else ""
         log.info("version %s: %s%s", now.offer.version, now.stage, cause)
+
+
+def objection_to(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
+    """The objection to an offer before its file is fetched; without a key there is none.
+
+    The fetched bytes must have the digest that is signed.
+    """
+    if key is None:
+        return None
+    if offer.manifest is None:
+        return Cause.UNTRUSTED, "the file is not signed: the server must sign with the key that --trust names"
+    try:
+        manifest = key.check(offer.manifest)
+    except PeerError as error:
+        return Cause.UNTRUSTED, str(error)
+    named = (manifest.what, manifest.federation, manifest.tier, manifest.sha256)
+    if named != ("tier-export", offer.federation, offer.tier, offer.blob.digest):
+        return (
+            Cause.UNTRUSTED,
+            f"what is signed is a {named[0]} of tier {named[2]} in {named[1]}, not this file",
+        )
+    return None
+
+
+class TrialFile:
+    """Reads and writes the trial; raises `OSError` if it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: Trial | None = None
+
+    def load(self, federation: str, device: str) -> Trial | None:
+        """The last trial, if it belongs to this device."""
+        try:
+            trial = Trial.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            log.warning("%s is ignored: %s", self._path, str(error).partition("\n")[0])
+            return None
+        if (trial.offer.federation, trial.offer.device) != (federation, device):
+            log.warning("%s is ignored: it belongs to %s", self._path, trial.offer.device)
+            return None
+        return trial
+
+    def save(self, trial: Trial | None) -> None:
+        if trial is None or trial == self._last:
+            return
+        write_synced(self._path, trial.model_dump_json().encode())
+        self._last = trial

@@ -1,7 +1,5 @@
 """A trial's use of the model slots: which models to compare, the switch, the roll-back."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

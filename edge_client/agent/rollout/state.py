@@ -1,7 +1,5 @@
 """The state of the last offered model's trial, and the part of it that is kept on disk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,7 +44,7 @@ class Trial(Frozen):
         """Whether nothing remains to be done."""
         return self.stage in FINAL and not self.going_back
 
-    def at(self, stage: Stage, **more: Any) -> Trial:
+    def at(self, stage: Stage, **more: Any) -> "Trial":
         return self.model_copy(update={"stage": stage, **more})
 
 
@@ -67,7 +65,7 @@ class TrialState:
     look_at: float = 0.0
     watch_until: float = 0.0
 
-    def with_trial(self, trial: Trial, **more: Any) -> TrialState:
+    def with_trial(self, trial: Trial, **more: Any) -> "TrialState":
         return replace(self, trial=trial, **more)
 
 

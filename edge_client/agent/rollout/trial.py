@@ -9,8 +9,6 @@ execute. The state is saved before a command is executed, and executing a comman
 power cut at any moment the next process resumes, with one of the two models in use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 After the last chunk a device requests those that it has missed, as in any other download.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_client.agent.session.downloads import accept_chunk, resume

@@ -1,7 +1,5 @@
 """Downloads the blobs of a task: from the object store if it has addresses, else in requested chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 

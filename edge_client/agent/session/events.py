@@ -1,7 +1,5 @@
 """The events and commands of a device's session."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

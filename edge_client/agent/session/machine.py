@@ -8,8 +8,6 @@ No socket, clock or thread: `step(session, event, now)` returns the next state a
 Every message may be lost, duplicated, reordered or stale; important ones are repeated until answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The result of a task: uploaded, sent, and repeated until the server answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_client.agent.session import secure_aggregation

@@ -1,7 +1,5 @@
 """A masked task in the session: its keys, the steps of the mask agreement, its end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_client.agent.session import secure_participation

@@ -1,7 +1,5 @@
 """A session's state in masked rounds: the mask agreement, and the trained update that waits for masks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

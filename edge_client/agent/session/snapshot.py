@@ -4,8 +4,6 @@ Blobs, private state and checkpoints are in files of their own. Without a snapsh
 again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -39,7 +37,7 @@ class SessionSnapshot(Frozen):
     masked: Mapping[Name, RoundNumber] = {}
 
     @model_validator(mode="after")
-    def _result_is_of_the_task(self) -> SessionSnapshot:
+    def _result_is_of_the_task(self) -> "SessionSnapshot":
         task, result = self.task, self.result
         if result is not None and (task is None or (task.run, task.attempt) != (result.run, result.attempt)):
             raise ValueError("the result is of another task")

@@ -1,7 +1,5 @@
 """The state of a device's session with the server, and functions that several of its parts share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -82,7 +80,7 @@ class Session:
         """The digests of broadcast blobs that are not complete."""
         return frozenset(digest for digest, receiving in self.receiving.items() if receiving.expected)
 
-    def recalls_as(self, earlier: Session) -> bool:
+    def recalls_as(self, earlier: "Session") -> bool:
         """Whether both certainly have the same snapshot; cheap enough to be called for every chunk."""
         return (
             self.task is earlier.task

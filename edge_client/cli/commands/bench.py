@@ -1,7 +1,5 @@
 """`edge-client bench`: measure the speed of an exported model on this machine."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`edge-client doctor`: check what could keep this device from taking part, with remedies."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator
@@ -55,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     return FAILED if any(finding.level == "failure" for finding in found) else DONE
 
 
-def _findings(args: argparse.Namespace) -> Iterator[Finding]:
+def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.commands.run import default_state
     from edge_client.cli.doctor import machine
     from edge_client.cli.doctor.libraries import libraries
@@ -69,7 +67,7 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
         yield from _online(args)
 
 
-def _online(args: argparse.Namespace) -> Iterator[Finding]:
+def _online(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.doctor.network import network
     from edge_client.transport.broker_address import TlsFiles, parse_address
 

@@ -1,7 +1,5 @@
 """`edge-client enroll`: redeem an enrolment code."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """`edge-client infer`: classify images with an exported model."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -101,7 +99,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _answer_lines(args: argparse.Namespace, model: LoadedModel) -> int:
+def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:
     """Classify lines of standard input; a line with an error is reported and skipped."""
     from edge_client.inference.service.json_lines import answer_line
 
@@ -128,7 +126,7 @@ def _classes(top: list[dict[str, Any]]) -> str:
     return "  ".join(f"{ranked['name']} {ranked['probability']:.1%}" for ranked in top)
 
 
-def _tell_exporter(model: LoadedModel) -> None:
+def _tell_exporter(model: "LoadedModel") -> None:
     """Warn that the device, not the server, exported this signed model."""
     if model.signed is not None and model.signed.device is not None:
         says = f"exported by device {model.signed.device}, on whose word the server has signed it"
@@ -137,7 +135,7 @@ def _tell_exporter(model: LoadedModel) -> None:
 
 def _print(
     args: argparse.Namespace,
-    model: LoadedModel,
+    model: "LoadedModel",
     answers: list[dict[str, Any]],
     *,
     accuracy: float | None,

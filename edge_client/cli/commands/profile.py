@@ -1,7 +1,5 @@
 """`edge-client profile`: describe this board and measure its speed."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -64,12 +62,12 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plain(board: Board) -> dict[str, Any]:
+def _plain(board: "Board") -> dict[str, Any]:
     """All readings of the board, including those that are not part of the birth message."""
     return asdict(board)
 
 
-def _rows(board: Board, profile: CapabilityProfile) -> Iterator[tuple[str, str]]:
+def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
     yield "machine", profile.machine
     yield "processor", f"{profile.processor or 'unknown'}, {profile.cores} cores, {profile.architecture}"
     yield "accelerator", profile.accelerator or "none"
@@ -88,7 +86,7 @@ def _rows(board: Board, profile: CapabilityProfile) -> Iterator[tuple[str, str]]
     yield "software", ", ".join(f"{name} {version}" for name, version in profile.software.items())
 
 
-def _speed_rows(speed: MeasuredSpeed | None) -> Iterator[tuple[str, str]]:
+def _speed_rows(speed: "MeasuredSpeed | None") -> Iterator[tuple[str, str]]:
     if speed is None:
         yield "speed", "not measured"
         return
@@ -98,7 +96,7 @@ def _speed_rows(speed: MeasuredSpeed | None) -> Iterator[tuple[str, str]]:
     yield "a process that can train", _size(speed.resident_bytes)
 
 
-def _power(profile: CapabilityProfile) -> str:
+def _power(profile: "CapabilityProfile") -> str:
     battery = "" if profile.battery is None else f", battery at {profile.battery:.0%}"
     return f"{profile.power or 'unknown'}{battery}"
 

@@ -1,7 +1,5 @@
 """`edge-client run`: take part in a federation."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -121,7 +119,7 @@ def _where(args: argparse.Namespace) -> str:
     return f" (`data` in {args.config_file})" if args.config_file else ""
 
 
-def _check_certificate(address: BrokerAddress, device: str) -> None:
+def _check_certificate(address: "BrokerAddress", device: str) -> None:
     """Raise `ConfigError` for a certificate that cannot work, since the broker's refusal names no reason."""
     if address.tls is None or address.tls.certificate is None:
         return
@@ -139,7 +137,7 @@ def default_state(federation: str, device: str) -> Path:
     return Path(base).expanduser() / "edge-federation" / federation / device
 
 
-def _local_source(args: argparse.Namespace) -> LocalSource:
+def _local_source(args: argparse.Namespace) -> "LocalSource":
     from edge_client.agent.local_source import DataChoice, LocalSource
     from edge_client.data.partition import parse_partition
 
@@ -155,7 +153,7 @@ def _local_source(args: argparse.Namespace) -> LocalSource:
     )
 
 
-def flower_work(args: argparse.Namespace) -> LocalWork | None:
+def flower_work(args: argparse.Namespace) -> "LocalWork | None":
     """The trainer of the Flower app, if one is named; `ConfigError` if the app cannot train."""
     if args.flower is None:
         for option, words in (("--flower-config", args.flower_config), ("--flower-node", args.flower_node)):

@@ -1,7 +1,5 @@
 """`edge-client serve`: answer requests with the current model, and switch to new versions."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -140,7 +138,7 @@ def _import_http() -> None:
         del sys.modules["ssl"]
 
 
-def _source(args: argparse.Namespace) -> Source:
+def _source(args: argparse.Namespace) -> "Source":
     from edge_client.inference.model_slots import Slots
     from edge_client.inference.service.model_source import FileSource, SlotSource
 
@@ -154,7 +152,7 @@ def _source(args: argparse.Namespace) -> Source:
     return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust)
 
 
-def _health(source: Source) -> HealthWriter | None:
+def _health(source: "Source") -> "HealthWriter | None":
     """The health record that the agent reads after a rollout, in the slot of the model."""
     from edge_client.inference.service.health_writer import HealthWriter
     from edge_client.inference.service.model_source import SlotSource
@@ -162,7 +160,7 @@ def _health(source: Source) -> HealthWriter | None:
     return HealthWriter(source.slots) if isinstance(source, SlotSource) else None
 
 
-def _mqtt_channel(args: argparse.Namespace, predictor: Predictor) -> MqttChannel | None:
+def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChannel | None":
     if args.broker is None:
         return None
     from edge_client.transport.broker_address import TlsFiles, parse_address

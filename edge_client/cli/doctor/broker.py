@@ -5,8 +5,6 @@ which a running server answers on the device's own topic. A broker that was set 
 allows one connection per device, so a running agent is disconnected briefly.
 """
 
-from __future__ import annotations
-
 import queue
 import ssl
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ cannot report it. Known cases: torch on Armv8.0 in pytorch issues 132032 (2.4.0)
 18131.
 """
 
-from __future__ import annotations
-
 import platform
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Whether the board has enough memory and disk space, and a correct clock."""
 
-from __future__ import annotations
-
 import ctypes
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whether the broker is reachable, and whether TLS works on both sides."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Iterator

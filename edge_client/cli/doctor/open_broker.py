@@ -4,8 +4,6 @@ A client without certificate, user name and the device's client identifier publi
 name of an invented device, and checks whether it receives it. Nothing is left behind.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import secrets
 

@@ -4,8 +4,6 @@ The cache is `$EDGE_GRAPHS`, by default `edge-federation/graphs` below `$XDG_CAC
 folder per kind of network. A cached graph is not trusted: `onnx` compares its outputs with torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

@@ -4,8 +4,6 @@ The inputs are named as in the module's state, and no weight is folded into the 
 sub-model with the same operators. Drawing takes 5 to 20 seconds of processor time, nearly all of it in torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

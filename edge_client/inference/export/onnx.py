@@ -4,8 +4,6 @@ The graph comes from the task or the cache if it computes what torch does. Only 
 exporter draw it, which takes a hundred times as long as all the rest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ A graph is untrusted input and is checked before onnxruntime folds what the weig
 norms into convolutions).
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

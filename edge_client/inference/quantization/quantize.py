@@ -3,8 +3,6 @@
 Needs `onnx`: import it late.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import tempfile

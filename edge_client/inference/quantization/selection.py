@@ -1,7 +1,5 @@
 """Chooses the variant of a network that a device keeps, with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

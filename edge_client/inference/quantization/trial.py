@@ -3,8 +3,6 @@
 Imports onnx: import it late.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Mapping

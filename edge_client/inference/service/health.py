@@ -4,8 +4,6 @@ A process counts a start before it loads the model, and an end when it exits or 
 processes start one after the other, a start without an end is a crash.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Annotated
@@ -52,7 +50,7 @@ class Health(Frozen):
         answered = self.requests - self.errors
         return self.busy_ms / answered if answered > 0 else None
 
-    def add(self, **counts: float) -> Health:
+    def add(self, **counts: float) -> "Health":
         """Add to the fields of these names."""
         return self.model_copy(update={name: getattr(self, name) + more for name, more in counts.items()})
 

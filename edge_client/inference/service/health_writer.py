@@ -3,8 +3,6 @@
 A start is written before the model is loaded, so that a model which crashes the process is counted.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 It is meant for loopback or behind a proxy, because it has no authentication.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """JSON lines: one request per line, as for `POST /predict`, or `{"file": "photo.png"}`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

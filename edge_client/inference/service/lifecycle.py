@@ -1,7 +1,5 @@
 """The prediction service: its request channels, and the loop that replaces the model."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The service's metrics in Prometheus' text format 0.0.4."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Sources of the served model: a device's slots, or one file."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Requests and answers are those of `POST /predict`; an answer has the request's `
 digits of the request's sha256. Imports paho: import it late.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ A request keeps the model that was current when it began. The next model is load
 that cannot be loaded changes nothing.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

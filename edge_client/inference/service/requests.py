@@ -6,8 +6,6 @@
 Requests are untrusted: sizes are limited, and an invalid request raises a `ConfigError` of one line.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import io

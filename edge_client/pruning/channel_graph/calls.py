@@ -1,7 +1,5 @@
 """The input of a rule of the channel tracer: a call in the graph, and the channel axes of its tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

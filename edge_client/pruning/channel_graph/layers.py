@@ -3,8 +3,6 @@
 Rules apply to exact types: a subclass might have its own forward method.
 """
 
-from __future__ import annotations
-
 from typing import cast
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The channel groups found while tracing: coupled channels are merged, others pinned."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

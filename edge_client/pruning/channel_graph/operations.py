@@ -3,8 +3,6 @@
 A rule gives up on calls that it does not cover: their channels are pinned.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules of the operations that move, merge or remove axes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ that meet are merged. torch-pruning's dependency graph was rejected: behind a fl
 of one branch also cuts the other, it ignores the blocks of group norms, and its groups cannot be sent.
 """
 
-from __future__ import annotations
-
 import copy
 import operator
 from typing import Any

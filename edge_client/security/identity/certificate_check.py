@@ -1,7 +1,5 @@
 """Checks the device's certificate before a connection: a broker would reject it without a reason."""
 
-from __future__ import annotations
-
 import logging
 
 from cryptography import x509

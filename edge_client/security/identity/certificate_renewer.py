@@ -1,7 +1,5 @@
 """Renews a running device's certificate: requests the next one and installs it."""
 
-from __future__ import annotations
-
 import logging
 from typing import TYPE_CHECKING
 
@@ -54,7 +52,7 @@ class CertificateRenewer:
         csr = request_pem(self._pair.next_key(), self._device)
         return CertificateRequest(federation=self._federation, device=self._device, csr=csr)
 
-    def turn(self, link: Link, now: float, *, connected: bool, idle: bool) -> None:
+    def turn(self, link: "Link", now: float, *, connected: bool, idle: bool) -> None:
         """Send a request or reconnect, if either is due."""
         try:
             match self.due(now, connected=connected, idle=idle):

@@ -1,7 +1,5 @@
 """Private keys (EC P-256, PKCS #8), certificate requests (PKCS #10) and certificates, in PEM."""
 
-from __future__ import annotations
-
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization

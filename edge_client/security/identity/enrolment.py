@@ -1,7 +1,5 @@
 """Redeems an enrolment code: makes a key and requests its certificate over the broker."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import tempfile

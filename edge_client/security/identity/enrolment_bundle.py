@@ -1,7 +1,5 @@
 """The files of an enrolled board: `client.toml`, certificates, a systemd unit, an install script."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

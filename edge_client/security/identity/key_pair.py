@@ -4,8 +4,6 @@ The next key and its certificate are first written to `.next` files. From the mo
 `.next` file exists, `complete` finishes a replacement that a crash has interrupted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that only their owner may read, written atomically."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

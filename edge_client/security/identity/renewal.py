@@ -1,7 +1,5 @@
 """When to request the next certificate and when to start using it: pure decisions, any clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -41,11 +39,11 @@ class Renewal:
         unanswered = self.asked_at is not None and 0 <= now - self.asked_at < self.retry_s
         return Due.ASK if needs_renewal(self.validity, now) and not unanswered else Due.NOTHING
 
-    def asked(self, now: float) -> Renewal:
+    def asked(self, now: float) -> "Renewal":
         return replace(self, asked_at=now)
 
-    def renewed(self, validity: Validity) -> Renewal:
+    def renewed(self, validity: Validity) -> "Renewal":
         return Renewal(validity, waiting=True)
 
-    def connected(self) -> Renewal:
+    def connected(self) -> "Renewal":
         return replace(self, waiting=False)

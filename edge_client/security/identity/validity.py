@@ -1,7 +1,5 @@
 """The validity of a certificate, and when it needs renewal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

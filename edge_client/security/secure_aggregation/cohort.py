@@ -3,8 +3,6 @@
 All secrets of an attempt come from its entropy; those made after the cohort is known are bound to it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ stay pure. ChaCha20 rather than AES: small boards have no AES instructions. `cry
 most devices never mask.
 """
 
-from __future__ import annotations
-
 from schemas.errors import PeerError
 
 ENTROPY_BYTES = 32

@@ -1,7 +1,5 @@
 """Masks a trained update: replaces the unmasked blob in the store by the masked one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edge_client.security.secure_aggregation import masks, protocol

@@ -4,8 +4,6 @@ Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machi
 y_u = x_u + PRG(b_u) + sum over v > u of PRG(s_uv) - sum over v < u of PRG(s_uv), here per segment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

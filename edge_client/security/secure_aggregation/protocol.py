@@ -26,8 +26,6 @@ server can read nothing but sums over at least `min_holders` devices:
 The caller supplies the randomness (`entropy`): 32 new bytes for each attempt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -135,7 +133,7 @@ def accept_shares(membership: Membership, message: EntrustedShares) -> Membershi
     return replace(membership, entrusted={**taken, **own})
 
 
-def masks(membership: Membership) -> tuple[Masks, Scale]:
+def masks(membership: Membership) -> "tuple[Masks, Scale]":
     """The keys of this device's masks for every segment with enough holders, and the scale of numbers."""
     from edge_client.security.secure_aggregation.masks import Masks, pair_key
     from edge_client.security.secure_aggregation.quantization import Scale

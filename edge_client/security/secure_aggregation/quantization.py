@@ -6,8 +6,6 @@ is off by at most 1/2, hence the weighted mean over h holders by at most h / 2 *
 step = range * max_weight / L. With 100 devices of equal weight and a range of 8 that is 2e-7.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

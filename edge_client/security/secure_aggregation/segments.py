@@ -5,8 +5,6 @@ layers (ResNet56 of ATTENDING), it is what a set of tiers shares. Masks are agre
 cancel among exactly its holders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Implemented here because `cryptography` lacks it, PyCryptodome's accepts only se
 its own randomness, and no other package is maintained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 PRIME = 2**256 + 297

@@ -1,7 +1,5 @@
 """All readings of a board at one moment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +9,8 @@ from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, power
 from edge_client.system.hardware.processor import Processor, processor
 from edge_client.system.hardware.storage import Storage, storage
-from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.hardware.sysfs import ROOT, text
 from edge_client.system.hardware.thermal import Zone, zones
-from edge_client.system.hardware.throttling import throttle_flags
 
 
 @dataclass(frozen=True)
@@ -55,3 +52,27 @@ NVIDIA = ("dev/nvidia0", "dev/nvhost-gpu", "dev/nvgpu")
 def accelerator(root: Path = ROOT) -> str | None:
     """`cuda` if there is an NVIDIA device."""
     return "cuda" if any((root / path).exists() for path in NVIDIA) else None
+
+
+GET_THROTTLED = "sys/devices/platform/soc/soc:firmware/get_throttled"
+
+FLAGS = {
+    0: "under-voltage",
+    1: "frequency-capped",
+    2: "throttled",
+    3: "soft-temperature-limit",
+    16: "under-voltage-since-boot",
+    17: "frequency-capped-since-boot",
+    18: "throttled-since-boot",
+    19: "soft-temperature-limit-since-boot",
+}
+"""Raspberry Pi documentation, `vcgencmd get_throttled`."""
+
+
+def throttle_flags(root: Path = ROOT) -> tuple[str, ...] | None:
+    """The set flags; None without such firmware. The kernel writes them in hexadecimal."""
+    digits = text(root / GET_THROTTLED).removeprefix("0x")
+    if not 0 < len(digits) <= 8 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+        return None
+    bits = int(digits, 16)
+    return tuple(flag for bit, flag in FLAGS.items() if bits >> bit & 1)

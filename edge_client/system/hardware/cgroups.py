@@ -5,8 +5,6 @@ point of the hierarchy. In a container that path may not exist; then the mount p
 group. Linux, Documentation/admin-guide/cgroup-v2 and cgroup-v1/memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The load of the machine: its load average, and Linux's pressure stall information (PSI)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Memory: of the machine, of this process, and what is left."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The network link of the board: wired, wifi or cellular."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

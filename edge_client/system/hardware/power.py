@@ -1,7 +1,5 @@
 """The source of power and the charge of the battery."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The processor: its name, its cores, its architecture."""
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The description of this machine in its birth message."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

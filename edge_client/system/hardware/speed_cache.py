@@ -3,8 +3,6 @@
 `edge-client profile` measures and stores it in the state folder; `edge-client run` only reads it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import ValidationError

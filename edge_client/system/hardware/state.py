@@ -1,7 +1,5 @@
 """The current state of the board."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import ValidationError

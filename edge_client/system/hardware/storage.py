@@ -1,7 +1,5 @@
 """Space on the disk of the state folder."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

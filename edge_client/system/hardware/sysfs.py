@@ -1,7 +1,5 @@
 """Files of `/proc` and `/sys` that may be missing, unreadable or invalid, which yields None."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path("/")

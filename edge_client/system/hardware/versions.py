@@ -1,7 +1,5 @@
 """Releases of installed packages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

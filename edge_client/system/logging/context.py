@@ -4,8 +4,6 @@ It is global, because context variables do not reach the threads of paho and of 
 adds its own facts, such as a device: `log.warning(..., extra={"device": name})`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """One line per record; text from devices cannot start a line of its own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import unicodedata

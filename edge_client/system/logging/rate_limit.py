@@ -4,8 +4,6 @@ lines.
 Only lines that name a device or a reason are limited, since others' messages cause them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging

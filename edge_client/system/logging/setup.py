@@ -1,7 +1,5 @@
 """`--log-format` and `--log-level`, for long-running verbs."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -1,7 +1,5 @@
 """Finds a Flower app by its reference, or by the pyproject.toml of its folder."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

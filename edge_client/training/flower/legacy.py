@@ -1,7 +1,5 @@
 """Apps made of a `client_fn`, which use Flower's older messages inside the newer ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

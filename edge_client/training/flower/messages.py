@@ -1,7 +1,5 @@
 """Flower's messages to an app, and its checked answers."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -1,7 +1,5 @@
 """The settings of a Flower app; imports nothing of Flower."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The app is called in the thread that trains, without Flower's network, processes or telemetry.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Attentive training (ATTENDING, section 3.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedMix (Yoon et al. 2021, Approximation of Mixup under Mean Augmented Federated Learning)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

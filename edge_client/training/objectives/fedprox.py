@@ -1,7 +1,5 @@
 """FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

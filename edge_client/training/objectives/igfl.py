@@ -1,7 +1,5 @@
 """IGFL's client optimizer, IGFL-C (Huang et al. 2021, Behavior Mimics Distribution, Algorithm 2)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The effect of momentum on the sum of a round's steps."""
 
-from __future__ import annotations
-
 
 def gradient_mass(steps: int, momentum: float) -> float:
     """The sum of the weights of gradients over `steps` steps of SGD with momentum; `steps` without momentum.

@@ -3,8 +3,6 @@
 Each objective is one class in its own file and one entry in the registry; plain SGD has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol

@@ -1,7 +1,5 @@
 """A network's trained parameters, and the arrays that groups hold under their names."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Personal parameters (Hermes; Li et al. 2021, MobiCom)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

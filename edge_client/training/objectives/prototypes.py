@@ -1,7 +1,5 @@
 """FedGH's client (Yi et al. 2023, Heterogeneous Federated Learning with Generalized Global Header)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Every local objective by name, and their construction from a plan."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any

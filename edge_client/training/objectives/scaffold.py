@@ -1,7 +1,5 @@
 """SCAFFOLD's client (Karimireddy et al. 2020, Stochastic Controlled Averaging, Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ No redirect is followed and no proxy used. Of a response only its length is trus
 bytes. An interrupted transfer resumes where it stopped.
 """
 
-from __future__ import annotations
-
 import http.client
 import logging
 import re

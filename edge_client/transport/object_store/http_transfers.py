@@ -4,8 +4,6 @@ A blob is fetched from the store if that has an address for it. After a failure 
 chunks over MQTT; only an expired address is replaced, once the server has sent a newer one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard

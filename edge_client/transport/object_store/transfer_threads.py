@@ -1,7 +1,5 @@
 """Object store transfers, each in its own thread, so that a slow store does not block the device."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

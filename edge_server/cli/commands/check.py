@@ -1,7 +1,5 @@
 """`edge-server check`: validate a federation file."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator
@@ -68,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_the_broker(args: argparse.Namespace, config: Config) -> Iterator[str]:
+def _of_the_broker(args: argparse.Namespace, config: "Config") -> Iterator[str]:
     """Whether the named broker lets anyone in."""
     if args.broker is None:
         return
@@ -88,7 +86,7 @@ def _untried() -> Iterator[str]:
     )
 
 
-def _tried(tried: Rehearsed, config: Config) -> Iterator[str]:
+def _tried(tried: "Rehearsed", config: "Config") -> Iterator[str]:
     from edge_server.config.units import count_text, ratio_text
 
     shape = "x".join(map(str, tried.spec.input_shape))

@@ -1,7 +1,5 @@
 """`edge-server compare`: compare algorithms, and repeat the papers' experiments."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shlex
@@ -86,7 +84,7 @@ def execute(args: argparse.Namespace) -> int:
     return INTERRUPTED if findings.interrupted else FAILED if findings.failures else DONE
 
 
-def _show(findings: Findings, out: Path, output_format: str) -> None:
+def _show(findings: "Findings", out: Path, output_format: str) -> None:
     from edge_client.cli.output import print_table
 
     if output_format == "json":

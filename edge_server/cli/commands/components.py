@@ -1,7 +1,5 @@
 """`edge-server components`: list the components of strategies."""
 
-from __future__ import annotations
-
 import argparse
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table

@@ -1,7 +1,5 @@
 """`edge-server dashboard`: show a run folder as a page."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import threading

@@ -1,7 +1,5 @@
 """`edge-server demo`: run the whole system on this machine."""
 
-from __future__ import annotations
-
 import argparse
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int

@@ -1,7 +1,5 @@
 """`edge-server devices`: list the devices of a run."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

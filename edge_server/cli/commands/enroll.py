@@ -1,7 +1,5 @@
 """`edge-server enroll`: issue a device's identity."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import socket
@@ -146,7 +144,7 @@ def _trusted(args: argparse.Namespace) -> str:
     return str(args.trust.read_text()) if args.trust is not None else ""
 
 
-def _authority(args: argparse.Namespace, folder: Path) -> Authority:
+def _authority(args: argparse.Namespace, folder: Path) -> "Authority":
     """The existing authority, with the given broker settings, or a new one."""
     from dataclasses import replace
 
@@ -186,7 +184,7 @@ def _authority(args: argparse.Namespace, folder: Path) -> Authority:
     return authority
 
 
-def _check_federation(args: argparse.Namespace, authority: Authority) -> None:
+def _check_federation(args: argparse.Namespace, authority: "Authority") -> None:
     mine = authority.settings.federation
     if args.federation not in (mine, "federation"):
         raise ConfigError(
@@ -194,7 +192,7 @@ def _check_federation(args: argparse.Namespace, authority: Authority) -> None:
         )
 
 
-def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
+def _give_archive(args: argparse.Namespace, authority: "Authority") -> int:
     from edge_server.security.identity.bundle import write_bundle
 
     _check_is_new(args, authority)
@@ -210,7 +208,7 @@ def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
     return 0
 
 
-def _give_code(args: argparse.Namespace, authority: Authority) -> int:
+def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
     from edge_client.security.identity.certificates import fingerprint
     from edge_client.security.identity.private_files import private_folder, write_private
     from edge_server.security.identity.enrolment_codes import issue_code, withdraw_codes
@@ -232,13 +230,13 @@ def _give_code(args: argparse.Namespace, authority: Authority) -> int:
     return 0
 
 
-def _check_is_new(args: argparse.Namespace, authority: Authority) -> None:
+def _check_is_new(args: argparse.Namespace, authority: "Authority") -> None:
     if not args.renew and (authority.folder / "devices" / args.device).exists():
         remedy = "--renew gives it another certificate (edge-server revoke ends those that it has)"
         raise ConfigError(f"{args.device} is enrolled already: {remedy}")
 
 
-def _finish(args: argparse.Namespace, authority: Authority, about: dict[str, object]) -> None:
+def _finish(args: argparse.Namespace, authority: "Authority", about: dict[str, object]) -> None:
     if args.format == "json":
         folder = str(authority.folder)
         print_json({"device": args.device, "authority": folder, "broker": authority.settings.broker, **about})

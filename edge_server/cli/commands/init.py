@@ -1,7 +1,5 @@
 """`edge-server init`: ask five questions and write a federation file."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

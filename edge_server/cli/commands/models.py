@@ -1,7 +1,5 @@
 """`edge-server models`: the registry of the runs' final models."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -83,7 +81,7 @@ def list_versions(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(version: Version, active: dict[str, str]) -> tuple[str, ...]:
+def _line(version: "Version", active: dict[str, str]) -> tuple[str, ...]:
     from edge_server.config.units import UNKNOWN, percent_text
 
     return (
@@ -99,11 +97,11 @@ def _line(version: Version, active: dict[str, str]) -> tuple[str, ...]:
     )
 
 
-def _is_active(version: Version, active: dict[str, str]) -> bool:
+def _is_active(version: "Version", active: dict[str, str]) -> bool:
     return active.get(version.federation) == version.version
 
 
-def _document(version: Version, active: dict[str, str]) -> dict[str, object]:
+def _document(version: "Version", active: dict[str, str]) -> dict[str, object]:
     return {**version.model_dump(mode="json"), "active": _is_active(version, active)}
 
 
@@ -199,7 +197,7 @@ def add(args: argparse.Namespace) -> int:
     return 0
 
 
-def _registry(args: argparse.Namespace) -> Registry:
+def _registry(args: argparse.Namespace) -> "Registry":
     from edge_server.releases.registry.registry import Registry
 
     return Registry.existing(args.registry)

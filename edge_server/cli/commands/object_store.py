@@ -1,7 +1,5 @@
 """`edge-server object-store`: serve large blobs of a federation over HTTP."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import signal

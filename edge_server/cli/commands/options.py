@@ -1,7 +1,5 @@
 """Options shared by several verbs."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

@@ -1,7 +1,5 @@
 """`edge-server recipes`: list the shipped algorithms."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from typing import Any

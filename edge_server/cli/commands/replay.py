@@ -1,7 +1,5 @@
 """`edge-server replay`: compute a run's aggregates again."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 from pathlib import Path

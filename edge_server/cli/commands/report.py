@@ -1,7 +1,5 @@
 """`edge-server report`: a run, or several runs for comparison, as one page."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

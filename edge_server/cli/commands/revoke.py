@@ -1,7 +1,5 @@
 """`edge-server revoke`: exclude a device."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

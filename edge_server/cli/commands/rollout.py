@@ -1,7 +1,5 @@
 """`edge-server rollout`: bring a model version to the devices, group by group."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
@@ -272,7 +270,7 @@ def execute(args: argparse.Namespace) -> int:
         return _end(args, registry, version, ended)
 
 
-def _rules(args: argparse.Namespace) -> RolloutRules:
+def _rules(args: argparse.Namespace) -> "RolloutRules":
     from edge_server.releases.rollout.rules import RolloutRules
     from schemas.messages.rollout_terms import TrialTerms
 
@@ -300,8 +298,8 @@ def _rules(args: argparse.Namespace) -> RolloutRules:
 
 
 def _opened(
-    args: argparse.Namespace, registry: Registry, version: Version, files: dict[int, TierFile]
-) -> Rollout:
+    args: argparse.Namespace, registry: "Registry", version: "Version", files: "dict[int, TierFile]"
+) -> "Rollout":
     """A new rollout, an unfinished one, or one to withdraw."""
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.machine import stop
@@ -321,12 +319,12 @@ def _opened(
 
 def _serve(
     args: argparse.Namespace,
-    registry: Registry,
-    version: Version,
-    rollout: Rollout,
+    registry: "Registry",
+    version: "Version",
+    rollout: "Rollout",
     paths: dict[str, Path],
-    progress: Progress,
-) -> Rollout:
+    progress: "Progress",
+) -> "Rollout":
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.launch import stopped_by_signals
     from edge_server.releases.rollout.journal import RolloutJournal
@@ -336,7 +334,7 @@ def _serve(
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
     events = RolloutEvents(run_of(registry, version))
 
-    def both(rollout: Rollout, no_link: str) -> None:
+    def both(rollout: "Rollout", no_link: str) -> None:
         events.show(rollout)
         progress.show(rollout, no_link)
 
@@ -347,7 +345,7 @@ def _serve(
             return service.run()
 
 
-def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: Rollout) -> int:
+def _end(args: argparse.Namespace, registry: "Registry", version: "Version", ended: "Rollout") -> int:
     """Record the active version, and print the outcome."""
     from edge_client.cli.app import DONE, FAILED
     from edge_server.releases.rollout.progress import summary

@@ -1,7 +1,5 @@
 """`edge-server run`: serve a federation."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`edge-server schemas`: write the protocol as JSON Schemas."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

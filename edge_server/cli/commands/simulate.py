@@ -1,7 +1,5 @@
 """`edge-server simulate`: run a federation of virtual devices."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ Settings without effect are no problem: attention matching if no device ranks ch
 in synchronous rounds, filling if all devices train the full model.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

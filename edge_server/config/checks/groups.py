@@ -1,7 +1,5 @@
 """Checks that every additional group has an objective on devices and a rule on the server."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

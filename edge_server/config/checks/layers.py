@@ -1,7 +1,5 @@
 """Checks the layer names in the tables of `[tiers] ratios`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ The accountant counts noisy sums of clipped updates. Any other use of a client's
 summed by it, would be an uncounted release.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from edge_server.config.checks.groups import objectives_of

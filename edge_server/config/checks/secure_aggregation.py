@@ -1,7 +1,5 @@
 """Checks for settings that need more than a mean over holders, which masking does not provide."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from edge_server.config.config import Config

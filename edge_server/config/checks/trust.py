@@ -1,7 +1,5 @@
 """What a federation trusts its devices with: reports that no bound of the firewall can verify."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from edge_server.config.config import Config

@@ -4,8 +4,6 @@ Sub-models that contain each other form a chain. Its first increment is its smal
 is what the next larger sub-model adds (the format is in `edge_client.compression.layered_model`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

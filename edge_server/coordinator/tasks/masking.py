@@ -1,7 +1,5 @@
 """Masking terms of a round, and the sum of its masked updates as one update."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from edge_client.security.secure_aggregation.mask_update import GROUP

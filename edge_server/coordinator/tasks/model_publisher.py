@@ -7,8 +7,6 @@ The frames are kept in a file of the run. They belong to closed rounds: a repeat
 restart, names the same ones. Without the file the next version is published whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

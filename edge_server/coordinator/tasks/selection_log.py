@@ -1,7 +1,5 @@
 """The record of a planning: which devices were present, which were chosen, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Makes the tasks of a round."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Makes the signed tasks of a planning, and stores the blobs that they name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial

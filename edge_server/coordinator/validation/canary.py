@@ -1,7 +1,5 @@
 """The canary: whether an update alone makes the model worse on the server's test data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from edge_server.strategy.aggregation.updates import ClientUpdate, to_global

@@ -1,7 +1,5 @@
 """Checks uploaded updates, and writes updates and verdicts to disk."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Checks whether an update's metrics agree with its task and its values are possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

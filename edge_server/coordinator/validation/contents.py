@@ -3,8 +3,6 @@
 The round machine checks the sender, the selection and repetitions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence, Set
 

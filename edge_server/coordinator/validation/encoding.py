@@ -1,7 +1,5 @@
 """Checks before decoding that an update is encoded by the task's codecs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Magnitudes of an update's numbers, computed in one pass for all later checks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

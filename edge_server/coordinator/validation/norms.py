@@ -4,8 +4,6 @@ The median absolute deviation (MAD) is a robust measure of spread: hostile devic
 norms cannot move it far (Hampel 1974, "The influence curve and its role in robust estimation").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -120,7 +118,7 @@ class NormBound:
         norms = norms if len(norms) >= FEWEST else self.recent.get(kind, ())
         return _bound(norms, self.settings) if len(norms) >= FEWEST else math.inf
 
-    def observed(self, device: str, norms: Norms, *, accepted: bool) -> NormBound:
+    def observed(self, device: str, norms: Norms, *, accepted: bool) -> "NormBound":
         """The bound after an update, `accepted` or refused for its norms."""
         if not accepted:
             refused = self.refused | {device}
@@ -137,7 +135,7 @@ class NormBound:
             refused=self.refused - {device},
         )
 
-    def after(self, rows: Iterable[tuple[str, str | None, Norms]]) -> NormBound:
+    def after(self, rows: Iterable[tuple[str, str | None, Norms]]) -> "NormBound":
         """The bound after these updates in order, each as device, reason of its refusal or None, norms."""
         bound = self
         for device, reason, norms in rows:

@@ -1,7 +1,5 @@
 """The review of all updates of a round together, when it is closed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

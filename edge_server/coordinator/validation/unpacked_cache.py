@@ -1,7 +1,5 @@
 """A cache of decompressed updates, which may be deleted at any time."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

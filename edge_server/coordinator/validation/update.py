@@ -1,7 +1,5 @@
 """Examines an uploaded update, and converts it for the strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The checks of an update against earlier updates and the current model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -114,7 +112,7 @@ class Replays:
         if moved and first != round_number:
             raise PeerError(f"the bytes counted in round {first} already", reason=Reason.REPLAYED)
 
-    def counted(self, device: str, digest: str, round_number: int) -> Replays:
+    def counted(self, device: str, digest: str, round_number: int) -> "Replays":
         """The replays with this update."""
         rounds = {**self.rounds}
         rounds.setdefault((device, digest), round_number)
@@ -122,7 +120,7 @@ class Replays:
             del rounds[next(iter(rounds))]
         return Replays(rounds)
 
-    def after(self, rows: Iterable[tuple[str, str, int]]) -> Replays:
+    def after(self, rows: Iterable[tuple[str, str, int]]) -> "Replays":
         """The replays with these accepted updates in order: device, digest, round."""
         replays = self
         for device, digest, number in rows:

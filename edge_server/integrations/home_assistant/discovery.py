@@ -4,8 +4,6 @@ Device-based discovery (Home Assistant 2024.11 and later, "MQTT device discovery
 Templates contain keys only, never a text that a device sent.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

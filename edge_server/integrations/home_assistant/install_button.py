@@ -1,7 +1,5 @@
 """The Install button: a rollout of the approved version to one device."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

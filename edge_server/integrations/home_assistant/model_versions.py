@@ -1,7 +1,5 @@
 """Model versions in the registry: the approved one, and the one that the last rollout left on each device."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing

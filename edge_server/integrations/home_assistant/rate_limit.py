@@ -1,7 +1,5 @@
 """Which messages to publish now: only changed ones, limited per second and per device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,12 +1,12 @@
 """The Home Assistant bridge: its own MQTT connection and thread; no round waits for Home Assistant."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import time
+from collections.abc import Set
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
@@ -16,7 +16,6 @@ from edge_server.integrations.background_thread import BackgroundThread
 from edge_server.integrations.home_assistant.install_button import Installer
 from edge_server.integrations.home_assistant.model_versions import ModelVersionReader
 from edge_server.integrations.home_assistant.rate_limit import SentMessages, due, forget_sent
-from edge_server.integrations.home_assistant.retained_devices import RetainedDevices
 from edge_server.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
@@ -134,3 +133,28 @@ class HomeAssistant:
         self._sent, new = due(self._sent, messages, now)
         for topic, payload in new:
             self._link.publish(topic, payload, retain=True)
+
+
+@dataclass
+class RetainedDevices:
+    """Devices with a retained birth (`born`), with a cleared birth (`revoked`), with a discovery message."""
+
+    born: set[str] = field(default_factory=set)
+    revoked: set[str] = field(default_factory=set)
+    published: set[str] = field(default_factory=set)
+
+    def received(self, kind: Literal["birth", "config"], device: str, *, empty: bool) -> None:
+        """A birth or a discovery message of a device arrived; an empty one clears it."""
+        held = self.born if kind == "birth" else self.published
+        (held.discard if empty else held.add)(device)
+        if kind == "birth":
+            (self.revoked.add if empty else self.revoked.discard)(device)
+
+    def absent(self, present: Set[str], *, settled: bool) -> tuple[frozenset[str], frozenset[str]]:
+        """The devices that are gone for good, and published devices that are only absent from this run.
+
+        Once the broker's retained messages are `settled`, a published device without a birth is gone, too.
+        """
+        absent = self.published - present
+        gone = self.revoked | (absent - self.born if settled else set())
+        return frozenset(gone), frozenset(absent - gone)

@@ -1,7 +1,5 @@
 """Every retained message for Home Assistant, computed from the current state of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ fed/v1/FEDERATION/home/devices/DEVICE/update          retained: JSON, the instal
 fed/v1/FEDERATION/home/devices/DEVICE/install         written by Home Assistant's Install button
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -10,8 +10,6 @@ Sparkplug specification 3.0.0, sections 4.2 (messages), 5.4 to 5.7 (sessions), 5
 - a rebirth repeats all births with the `bdSeq` of the connection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

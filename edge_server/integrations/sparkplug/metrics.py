@@ -3,8 +3,6 @@
 The names are always the same, with null for unknown values: data may only use names announced at birth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from edge_server.config.units import clean

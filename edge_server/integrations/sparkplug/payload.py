@@ -5,8 +5,6 @@ other fields are ignored. It is described field by field, so that it works with 
 without generated code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum

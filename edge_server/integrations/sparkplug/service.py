@@ -1,7 +1,5 @@
 """The Sparkplug bridge: its own MQTT connection and thread; the connection's will is the node's death."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import time

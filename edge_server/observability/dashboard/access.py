@@ -4,8 +4,6 @@ A foreign page whose domain name is made to resolve to this machine (DNS rebindi
 and is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

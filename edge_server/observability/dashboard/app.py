@@ -1,7 +1,5 @@
 """The read-only routes: the page, its JSON, its event stream, the tiers' ONNX files."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

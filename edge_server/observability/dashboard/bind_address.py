@@ -1,7 +1,5 @@
 """Bind address of the dashboard: loopback, or any other address if a token is set."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import ipaddress

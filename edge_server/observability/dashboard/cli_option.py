@@ -1,7 +1,5 @@
 """`--dashboard`: serves the dashboard of a run."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -45,8 +43,7 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
     """Serve the dashboard that `args` asks for, with `/metrics`; its address is printed once it answers."""
-    from edge_server.observability.dashboard.metrics_route import metrics_route
-    from edge_server.observability.dashboard.server_thread import serve_dashboard
+    from edge_server.observability.dashboard.server_thread import metrics_route, serve_dashboard
     from edge_server.observability.prometheus.collector import RunCollector
     from edge_server.observability.snapshot import WatcherGroup
 

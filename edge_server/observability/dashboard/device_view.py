@@ -1,7 +1,5 @@
 """The JSON value of one device: its rounds with reasons, its compact model, its profile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from edge_server.observability.dashboard.run_reader import FolderFacts

@@ -1,7 +1,5 @@
 """The JSON value of the event list, and the number of its newest change."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ Each row of the fleet carries the version in which it changed. A page is a curso
 reader gets the newest value of each row once, and nothing waits for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The facts of a run folder, read again when something in the folder may have changed."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 from pathlib import Path

@@ -4,8 +4,6 @@ The server's thread only stores its newest snapshot here. The dashboard's own th
 compute the page state, once for all pages, and only while a page is open.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import operator

@@ -1,7 +1,5 @@
 """The rows of the fleet, from the newest snapshot or from the run folder alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

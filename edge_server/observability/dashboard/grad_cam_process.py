@@ -4,8 +4,6 @@ A process of its own that prints JSON: torch's threads and random numbers belong
 not depend on whether somebody opens the page.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

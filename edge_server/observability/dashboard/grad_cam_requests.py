@@ -1,7 +1,5 @@
 """Requests for Grad-CAM images: whether they can be computed, one process at a time, answers cached."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

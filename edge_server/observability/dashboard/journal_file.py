@@ -1,7 +1,5 @@
 """Opens a run's journal without changing anything in the run folder."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

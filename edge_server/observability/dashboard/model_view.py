@@ -1,7 +1,5 @@
 """The JSON values of the model: channels and the tiers that keep them, similarity, ONNX variants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from edge_server.observability.dashboard.run_view import Json

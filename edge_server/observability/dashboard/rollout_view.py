@@ -1,7 +1,5 @@
 """The JSON value of the rollouts of a run's models, read from the registry."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

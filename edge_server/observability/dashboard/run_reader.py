@@ -1,7 +1,5 @@
 """The facts of a run folder; the folder is only read, and missing files leave their facts out."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import sqlite3

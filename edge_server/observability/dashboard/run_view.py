@@ -1,7 +1,5 @@
 """The JSON value of a run: pure functions of the folder's facts and the newest snapshot, if any."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

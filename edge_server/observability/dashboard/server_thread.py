@@ -1,7 +1,5 @@
 """The dashboard's server: uvicorn in its own thread, bound before its address is printed."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -10,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from starlette.routing import BaseRoute
+from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.bind_address import BindAddress, bind_socket, url_of
 from edge_server.observability.dashboard.feed import Feed
+from edge_server.observability.prometheus.collector import exposition, run_registry
 from edge_server.observability.snapshot import Snapshot
 from schemas.errors import EdgeError
 
@@ -95,3 +98,14 @@ class _Uvicorn(uvicorn.Server):
         """Start and set `is_up`."""
         await super().startup(sockets)
         self.is_up.set()
+
+
+def metrics_route(collector: Collector) -> Route:
+    """A route that answers with the metrics of the collector and of this process."""
+    registry = run_registry(collector)
+
+    async def answer(request: Request) -> Response:
+        kind, text = await run_in_threadpool(exposition, registry, request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": kind})
+
+    return Route("/metrics", answer)

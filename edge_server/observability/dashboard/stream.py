@@ -1,7 +1,5 @@
 """Server-sent events: one text stream per page, until the page stops reading."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """The address of `--metrics`, as given on the command line."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

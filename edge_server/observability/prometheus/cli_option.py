@@ -1,7 +1,5 @@
 """`--metrics`: serves a run's or a rollout's metrics for Prometheus."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys
@@ -33,7 +31,7 @@ def add_metrics_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
+def metrics_watcher(text: str, out: Path) -> "Iterator[Watcher]":
     """Serve the metrics of the run in `out` at the address `text` until the block ends."""
     listen = parse_listen(text)
     from edge_server.observability.prometheus.collector import RunCollector
@@ -44,7 +42,7 @@ def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
 
 
 @contextlib.contextmanager
-def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
+def rollout_watcher(text: str | None, show: "Show") -> "Iterator[Show]":
     """Yield `show`; with an address, the rollout's metrics are also served there until the block ends."""
     if text is None:
         yield show
@@ -54,7 +52,7 @@ def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
 
     collector = RolloutCollector()
 
-    def both(rollout: Rollout, no_link: str) -> None:
+    def both(rollout: "Rollout", no_link: str) -> None:
         collector.show(rollout, no_link)
         show(rollout, no_link)
 
@@ -63,7 +61,7 @@ def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
 
 
 @contextlib.contextmanager
-def _served(listen: Listen, collector: Collector) -> Iterator[None]:
+def _served(listen: Listen, collector: "Collector") -> Iterator[None]:
     from edge_server.observability.prometheus.collector import run_registry
     from edge_server.observability.prometheus.http_endpoint import serve_metrics
 

@@ -1,7 +1,5 @@
 """The metrics of a run, computed from its last snapshot at each scrape."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

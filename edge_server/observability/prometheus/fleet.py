@@ -1,7 +1,5 @@
 """Metrics of the fleet. No label names a device, as each name would be a series of its own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ prometheus_client's own server serves the metrics at every path, names the Pytho
 connection limit nor a timeout for clients that send nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
@@ -40,11 +38,11 @@ class _Handler(WSGIRequestHandler):
         """Log no requests."""
 
 
-def metrics_app(registry: CollectorRegistry) -> WSGIApplication:
+def metrics_app(registry: CollectorRegistry) -> "WSGIApplication":
     """The registry's metrics at `/metrics`; 404 at any other path."""
     metrics = make_wsgi_app(registry, disable_compression=True)
 
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8"), SERVER])
             return [b"there is GET /metrics\n"]

@@ -1,7 +1,5 @@
 """Metric families of the server; every name begins with `edge_server_` and uses base units."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric

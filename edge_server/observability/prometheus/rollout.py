@@ -1,7 +1,5 @@
 """Metrics of a rollout: its phase, its groups, its devices by status and tier."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

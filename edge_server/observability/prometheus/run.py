@@ -1,7 +1,5 @@
 """Metrics of a run: its progress, its model's accuracy, its privacy budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import Metric

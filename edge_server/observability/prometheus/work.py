@@ -1,7 +1,5 @@
 """Metrics of the server's work: bytes, queues, durations, disk space."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric

@@ -1,7 +1,5 @@
 """Axes of a chart: round tick values, and the mapping from values to drawing units."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

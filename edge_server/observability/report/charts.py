@@ -4,8 +4,6 @@ Series differ in dashes, markers and end labels as well as in colour, so that ch
 with colour blindness. Colours come from the page's style sheet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """The comparison of several runs: their settings, results and costs."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Everything that a report needs from a run folder."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tomllib

@@ -1,7 +1,5 @@
 """The cost of a run: bytes, updates as AdaFL counts them, time, multiply-accumulates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """The charts of a run: accuracy, loss, bytes and time by round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from edge_server.config.units import bytes_text

@@ -1,7 +1,5 @@
 """The tables of tiers and devices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 

@@ -3,8 +3,6 @@
 No text is escaped here; the renderers escape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A report as one self-contained HTML page; all texts are escaped."""
 
-from __future__ import annotations
-
 import base64
 from html import escape
 from importlib import resources

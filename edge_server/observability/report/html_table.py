@@ -1,7 +1,5 @@
 """An accessible HTML table with a caption, column heads and row heads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

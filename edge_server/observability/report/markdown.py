@@ -1,7 +1,5 @@
 """A report as GitHub Markdown; texts are escaped, so that they can contain neither markup nor columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterator, Sequence
 from html import escape

@@ -3,8 +3,6 @@
 Accuracies are over the tested rounds, which are fewer than all where `evaluate-every` is above 1.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

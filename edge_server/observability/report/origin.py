@@ -1,7 +1,5 @@
 """The origin of a run, and the commands and digests needed to repeat it."""
 
-from __future__ import annotations
-
 import hashlib
 
 from edge_server.observability.report.contents import RunContents

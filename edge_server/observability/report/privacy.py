@@ -1,7 +1,5 @@
 """The privacy of a run: differential privacy of its model, secure aggregation of updates."""
 
-from __future__ import annotations
-
 import math
 
 from edge_server.observability.report.contents import RunContents

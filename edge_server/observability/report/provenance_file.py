@@ -1,7 +1,5 @@
 """`made.json`: the command, the machine and the package versions that a run was started with."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Writes the report on one run or several, as HTML, Markdown or JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Refusals of the update firewall, by reason and by device."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from edge_server.config.units import UNKNOWN, count_text, names_text

@@ -1,7 +1,5 @@
 """The report on a run, written to its folder as an HTML page and as Markdown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced

@@ -1,7 +1,5 @@
 """The sections of a run's report, in reading order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Federation files as flat tables: differences from the defaults and between runs."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Mapping, Sequence

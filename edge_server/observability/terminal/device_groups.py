@@ -1,7 +1,5 @@
 """Large fleets: counts by tier instead of a list of devices."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 

@@ -1,7 +1,5 @@
 """The final tables and the outcome of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """A run as plain lines for pipes and logs: one line per change since the last snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Self, TextIO
 

@@ -1,7 +1,5 @@
 """A curve in one line of text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 BLOCKS = "▁▂▃▄▅▆▇█"

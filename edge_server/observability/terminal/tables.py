@@ -1,7 +1,5 @@
 """The final tables of a run: devices and rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich import box

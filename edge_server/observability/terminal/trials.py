@@ -1,7 +1,5 @@
 """Trials of a delivered model: which devices serve it, which keep their earlier one, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.table import Table

@@ -1,7 +1,5 @@
 """The content of the live view: progress, devices, recent accuracy, recent notes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

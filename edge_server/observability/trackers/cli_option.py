@@ -1,7 +1,5 @@
 """`--write`: writes a run's rounds to TensorBoard, MLflow or Weights & Biases."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,7 @@ def add_write_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def tracker_watcher(words: Sequence[str], out: Path) -> Iterator[Watcher]:
+def tracker_watcher(words: Sequence[str], out: Path) -> "Iterator[Watcher]":
     """Pass the run in `out` to the writers of `words` until the block ends, then wait for them."""
     from edge_server.observability.snapshot import WatcherGroup
     from edge_server.observability.trackers.registry import make_writer

@@ -1,7 +1,5 @@
 """The interface of a writer: begin a run, write each closed round once, end the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

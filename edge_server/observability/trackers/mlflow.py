@@ -1,7 +1,5 @@
 """A writer for MLflow: an experiment per federation; a resumed run is found by its tag."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The writers by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from edge_server.observability.trackers.interface import Writer

@@ -1,7 +1,5 @@
 """A writer of event files for TensorBoard, in a folder per run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Threads that feed writers from snapshots; a slow or failing writer neither delays nor ends a run."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import secrets

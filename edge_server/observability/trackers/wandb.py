@@ -1,7 +1,5 @@
 """A writer for Weights & Biases; a resumed run continues under the same id."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edge_server.observability.trackers.interface import RunFacts, scalars

@@ -1,7 +1,5 @@
 """A model card: Markdown with a YAML head, as model hubs read it (Mitchell et al. 2019, "Model Cards")."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Describe a run's models, read from its folder, as a version."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The differences between two versions, tier by tier, and the distance between their weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Enter a run's models into the registry: describe the version, copy its files, write its card."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

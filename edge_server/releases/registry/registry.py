@@ -9,8 +9,6 @@
 A version's folder is written under another name, renamed, and then entered: listed versions are complete.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3
@@ -49,7 +47,7 @@ class Registry:
         self.folder = folder
 
     @classmethod
-    def existing(cls, folder: Path) -> Registry:
+    def existing(cls, folder: Path) -> "Registry":
         """An existing registry; raises `ConfigError` if there is none."""
         if not (folder / FILE).is_file():
             raise ConfigError(

@@ -1,7 +1,5 @@
 """A version in the registry: its origin, the file of each tier, its signer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Judge a group: wait, open the next one, or stop the rollout."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

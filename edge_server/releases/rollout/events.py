@@ -1,7 +1,5 @@
 """Events of the rollout machine, and the commands that it returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from schemas.messages import Birth, BlobRequest, Death, Message, ModelReport

@@ -1,7 +1,5 @@
 """Assign devices to groups: the same for the same devices and version, with every tier spread over all."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

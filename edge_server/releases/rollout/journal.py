@@ -3,8 +3,6 @@
 Which devices were asked, and when, is not stored: a resumed rollout asks again, and devices report again.
 """
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 import time

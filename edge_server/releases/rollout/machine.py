@@ -10,8 +10,6 @@ Messages to and from devices may be repeated, late or lost: a device is asked un
 final.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge

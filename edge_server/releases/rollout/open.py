@@ -1,7 +1,5 @@
 """Begin a rollout, resume an interrupted one, or reopen one to withdraw it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """A rollout's progress as lines of text or JSON: each change once."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The rules of a rollout: the size of groups, when the next group opens, when the rollout stops."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Annotated

@@ -1,7 +1,5 @@
 """A rollout's entries in the event list of the run that made its version."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

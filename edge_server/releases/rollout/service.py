@@ -3,8 +3,6 @@
 A separate process with its own connection, so that models are rolled out whether or not a run is in progress.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import time

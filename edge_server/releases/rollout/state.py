@@ -1,7 +1,5 @@
 """The state of a rollout: its rules, files, devices and open groups."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -88,7 +86,7 @@ class Rollout:
         """The names of the devices that may serve the new model, sorted."""
         return tuple(sorted(target.device for target in self.targets.values() if target.may_serve))
 
-    def put(self, target: Target) -> Rollout:
+    def put(self, target: Target) -> "Rollout":
         """The rollout with this device's next state."""
         return replace(self, targets={**self.targets, target.device: target})
 

@@ -1,7 +1,5 @@
 """One device in a rollout."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

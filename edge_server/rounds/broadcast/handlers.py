@@ -1,7 +1,5 @@
 """Connects a federation's broadcast to its devices: who listens, and who must request the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

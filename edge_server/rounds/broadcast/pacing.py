@@ -5,8 +5,6 @@ device builds up no queue in the broker. A device that reports nothing for `STAL
 for it is dropped: like a device that joined late, it requests the rest. `handlers` drives the broadcast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate

@@ -10,8 +10,6 @@ devices/NAME/             every certificate issued to that device, by serial num
 codes/ revoked/           enrolment codes; revoked serial numbers, with the time
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import time

@@ -1,7 +1,5 @@
 """One archive per device: key, certificate, trusted keys, `client.toml`, systemd unit, install script."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Make and sign certificates (the authority's own, the broker's, clients') and the revocation list."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

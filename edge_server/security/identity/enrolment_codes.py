@@ -1,7 +1,5 @@
 """Enrolment codes at the authority: redeemed once, before they expire, with a limit on wrong attempts."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ identifier is the certificate's name. So the authority briefly connects under th
 short-lived certificate, and clears the device's retained birth; when the device reconnects, it is refused.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import signal

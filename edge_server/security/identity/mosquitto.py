@@ -1,7 +1,5 @@
 """Mosquitto's configuration and access rules for one federation, 2.0.11 to 2.1."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_server.config.home_assistant import identifier

@@ -6,8 +6,6 @@ need a certificate that is neither revoked nor expired. The same key gets the sa
 answers may be lost.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -161,7 +159,7 @@ class RequestAllowance:
 
     left: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    def spend(self, sender: str, now: float) -> RequestAllowance | None:
+    def spend(self, sender: str, now: float) -> "RequestAllowance | None":
         """Take one request; None if none is left."""
         left, since = self.left.get(sender, (MOST, now))
         full = min(MOST, left + (now - since) / REFILL_S)

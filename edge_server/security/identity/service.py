@@ -4,8 +4,6 @@ A separate process, not a part of `edge-server run`: the authority's key is neve
 devices' data, and devices can enrol and renew whether or not a run is in progress.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 from dataclasses import dataclass

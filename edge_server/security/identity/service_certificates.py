@@ -1,7 +1,5 @@
 """The certificates of server processes with broker connections of their own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

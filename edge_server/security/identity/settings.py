@@ -1,7 +1,5 @@
 """An authority's settings, for one federation and one broker; stored in its folder as `authority.toml`."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from pathlib import Path

@@ -7,8 +7,6 @@ then, after the masked updates, the survivors' answers until they are enough. A 
 excluded; earlier messages are repeated on request.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace

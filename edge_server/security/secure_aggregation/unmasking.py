@@ -4,8 +4,6 @@ Bonawitz et al. 2017, figure 4, round 4: subtract the survivors' own mask stream
 from shares, and the masks that survivors share with dropped devices, from the mask keys of those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Any masked number looks valid. Whether it is finite and within `value-range` onc
 device: a hostile one may send anything (deploy/docs/explanation/secure-aggregation.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks a federation file against its network and data before a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_client.data.splits import part_of

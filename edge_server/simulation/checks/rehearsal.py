@@ -5,8 +5,6 @@ server's code checks and aggregates their updates, all groups included. The seco
 ranked channels, downlink groups and private state that the first one left.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The cells of an experiment: one checked configuration per row and column, one run per seed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +63,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     @property
-    def runs(self) -> list[CellRun]:
+    def runs(self) -> "list[CellRun]":
         """Every cell and seed, seed by seed, so that an interrupted comparison has the whole table once."""
         return [CellRun(cell, seed) for seed in self.seeds for cell in self.cells]
 

@@ -1,7 +1,5 @@
 """A comparison of an experiment's rows, or of a list of recipes."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tables of a comparison: every cell's figures over the seeds, and the paper's."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Rows are algorithms, columns are tasks (data set, partition, model). A cell's co
 recipe with the settings of experiment, column, row and scale; later ones replace earlier ones.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -96,7 +94,7 @@ class Experiment(Settings):
     scale: Mapping[str, Scale] = {}
 
     @model_validator(mode="after")
-    def _labels_are_known(self) -> Experiment:
+    def _labels_are_known(self) -> "Experiment":
         rows, columns = [row.label for row in self.rows], [column.label for column in self.columns]
         for kind, labels in (("row", rows), ("column", columns)):
             if len(set(labels)) < len(labels):

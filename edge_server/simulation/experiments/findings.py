@@ -1,7 +1,5 @@
 """The findings of an experiment of any kind: tables, records, pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 import statistics

@@ -4,8 +4,6 @@ Equation 1: a channel's weight is the mean gradient of the class score over its 
 the positive part of the weighted sum of the maps. ATTENDING shows it in figure 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

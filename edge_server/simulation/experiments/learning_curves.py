@@ -1,7 +1,5 @@
 """Learning curves: test accuracy by round, mean over seeds with a band of one standard deviation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

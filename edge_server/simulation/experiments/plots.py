@@ -1,7 +1,5 @@
 """matplotlib with a backend that opens no window."""
 
-from __future__ import annotations
-
 import matplotlib
 
 matplotlib.use("Agg")

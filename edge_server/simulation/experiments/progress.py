@@ -1,7 +1,5 @@
 """Progress of an experiment: one line per run and, on a terminal, its current round."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TextIO
 

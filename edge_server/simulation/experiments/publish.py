@@ -1,7 +1,5 @@
 """The files of a comparison: compare.html, compare.md, results.json, table.md, table.csv."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

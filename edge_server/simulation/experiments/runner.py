@@ -1,7 +1,5 @@
 """Runs every cell and seed of a plan in a run folder of its own; finished runs are not repeated."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

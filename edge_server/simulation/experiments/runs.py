@@ -1,7 +1,5 @@
 """The usual kind of experiment: every cell is simulated with every seed, and tables compare the results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

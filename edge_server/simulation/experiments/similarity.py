@@ -4,8 +4,6 @@ alpha_ij is that of equation 11 with self-attention. A round's record holds only
 module runs the rounds itself, in one process: all clients train, and Algorithm 3's weights change the model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

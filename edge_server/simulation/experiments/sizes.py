@@ -1,7 +1,5 @@
 """Parameters and MACs of every tier's sub-model, without training (ATTENDING, table 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

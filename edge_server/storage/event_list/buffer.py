@@ -1,7 +1,5 @@
 """Events that wait to be written: equal ones become one row, and a flood few rows. No clock, no file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

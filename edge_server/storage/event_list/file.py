@@ -3,8 +3,6 @@
 Every row has the number of its last `change`, so that a reader can ask only for later changes.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import tempfile

@@ -1,7 +1,5 @@
 """Recording events without waiting for the disk."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import threading

@@ -4,8 +4,6 @@ The codes of each update are read, multiplied by their scales and its weight, an
 enough for the processor's cache.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ A control variate and each moment of an optimizer are as large as the model. In 
 new ones are in memory while a round is closed: both are read and written a few rows at a time.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

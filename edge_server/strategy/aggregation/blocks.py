@@ -4,8 +4,6 @@ A block is some adjacent rows along a parameter's first axis, small enough that 
 into memory. The size of blocks changes no bit of any result.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

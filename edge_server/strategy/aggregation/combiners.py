@@ -5,8 +5,6 @@ memory. Robust combiners bound what a faulty or hostile client can do; as client
 examples, no robust combiner lets a weight decide which values count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which coordinates of the model the updates of a round cover, each and together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,7 +43,7 @@ class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
     def __len__(self) -> int:
         return len(self.channel_map.parameters)
 
-    def moved(self, order: Order) -> UpdateCoverage:
+    def moved(self, order: Order) -> "UpdateCoverage":
         """The coverage after channels have been put in this order."""
         layouts = self.channel_map.parameters
         return UpdateCoverage(

@@ -3,8 +3,6 @@
 Values and their positions are kept apart: a sub-model's values are never spread over a whole model.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -30,13 +28,13 @@ class DeltaRows(NamedTuple):
     values: Array
     place: IndexSet
 
-    def within(self, reach: IndexSet) -> DeltaRows:
+    def within(self, reach: IndexSet) -> "DeltaRows":
         """The rows restricted to an index set; either these rows or the index set is whole."""
         if reach.whole or not self.place.whole:
             return self
         return DeltaRows(reach.take(self.values), reach)
 
-    def in_runs(self) -> DeltaRows:
+    def in_runs(self) -> "DeltaRows":
         """The same rows with zeros in between, so that positions are slices, to which numpy adds faster."""
         values, axes = self.values, list(self.place.axes)
         for axis, places in enumerate(axes):
@@ -70,7 +68,7 @@ class Deltas(LazyArrays):
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows `start` to `stop - 1`."""
 
-    def moved(self, order: Order) -> Deltas:
+    def moved(self, order: Order) -> "Deltas":
         """The changes after channels have been put in this order."""
         raise InvariantError("changes whose channels were moved are not moved again")
 

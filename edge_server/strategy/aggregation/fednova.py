@@ -6,8 +6,6 @@ weighting `examples` and the combiner `mean` the model moves by tau_eff * sum_k 
 d_k = delta_k / |a_k|_1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The combiner `krum`: Blanchard et al. 2017, Machine Learning with Adversaries, section 4."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

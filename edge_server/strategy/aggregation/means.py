@@ -1,7 +1,5 @@
 """Means of a round's updates over the holders of each coordinate, a few rows at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Sums run over cells of a fixed size, in order: their last bits depend neither on
 where updates are stored.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 

@@ -3,8 +3,6 @@
 `median` and `trimmed-mean`: Yin et al. 2018, Byzantine-Robust Distributed Learning, definitions 1 and 2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

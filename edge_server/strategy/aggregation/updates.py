@@ -1,7 +1,5 @@
 """A client's update as it was sent, and in global coordinates, on which aggregation works."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache

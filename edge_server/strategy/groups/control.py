@@ -1,7 +1,5 @@
 """SCAFFOLD's server side of the controls (Karimireddy et al. 2020, Algorithm 1, line 17)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edge_server.strategy.aggregation.array_stores import store_arrays

@@ -1,7 +1,5 @@
 """FedGH's server: a header trained on prototypes (Yi et al. 2023, Generalized Global Header, Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

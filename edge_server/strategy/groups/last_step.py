@@ -1,7 +1,5 @@
 """IGFL's group behaviour: the global model's last step (Huang et al. 2021, Algorithm 2, line 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

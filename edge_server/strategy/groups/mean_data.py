@@ -1,7 +1,5 @@
 """FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

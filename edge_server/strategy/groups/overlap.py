@@ -1,7 +1,5 @@
 """The intersection of a round's sub-models, which all devices share (Hermes; Li et al. 2021, MobiCom)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The group rules by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from edge_client.system.plugins import Registry

@@ -4,8 +4,6 @@ SCAFFOLD's control, IGFL's last step, FedMix's averaged data, FedGH's prototypes
 what every device receives, what it may send back, and how the server combines what comes back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol

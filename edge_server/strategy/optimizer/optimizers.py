@@ -5,8 +5,6 @@ Running statistics of a normalisation are averaged, whatever the optimizer. A co
 round holds has the pseudo-gradient 0: its momentum decays and goes on moving it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol

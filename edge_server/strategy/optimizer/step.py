@@ -4,8 +4,6 @@ Steps are element-wise, so besides the two models only one block of the change a
 is in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -14,8 +14,6 @@ Two neighbouring relations:
   exact value without the draw holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from functools import lru_cache

@@ -23,8 +23,6 @@ theorem 1. The paper sets s_b = m / 20 for m clients. A small cohort would then 
 is at least z (which costs 15 % more noise on the updates).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ SHAKE-256 of the key and a label (FIPS 202), turned into normal numbers in pairs
 Numbers are doubles; attacks on floating-point gaps (Mironov 2012) are not prevented.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A pruner is called once per device and round. It returns the sub-model to send a
 chooses channels (ATTENDING's first round), what it needs for that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol

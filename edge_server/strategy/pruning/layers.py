@@ -3,8 +3,6 @@
 FedP3: Federated Personalized and Privacy-friendly Network Pruning under Model Heterogeneity, Algorithm 1.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The pruners by name: by index, by magnitude, at random, by attention, and layer by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

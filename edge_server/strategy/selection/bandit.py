@@ -4,8 +4,6 @@ FedMP: Federated Learning through Adaptive Model Pruning in Heterogeneous Edge C
 interval of ratios; the discounted upper confidence bound is that of Garivier and Moulines (2011).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

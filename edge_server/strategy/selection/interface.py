@@ -4,8 +4,6 @@ Two pure functions: `act(state, clients, round, rng) -> choice` and `observe(sta
 A selection policy chooses devices, a ratio policy a pruning ratio per device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypedDict, TypeVar

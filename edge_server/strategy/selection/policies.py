@@ -1,7 +1,5 @@
 """The policies by name: which devices train in a round, and with which pruning ratio."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

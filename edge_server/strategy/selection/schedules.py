@@ -1,7 +1,5 @@
 """Schedules: a value for each round, counted from 1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 

@@ -9,8 +9,6 @@ Multiply-accumulates and bytes moved predict a board's training time only up to 
 (tests/training_memory/README.md): enough for a first round, whose measurement then corrects it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

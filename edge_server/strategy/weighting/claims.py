@@ -5,8 +5,6 @@ depend on them. A figure beyond the usual counts as the bound: `factor` medians,
 standard deviations by MAD. Nothing is refused here: honest devices differ, too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

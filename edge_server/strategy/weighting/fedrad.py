@@ -11,8 +11,6 @@ one client at a time, from its W[k] to a number z_k, and W'[k] is W[k] exp(z_k),
 z = 0, so W' = W; equal W stay equal, and this is FedAvg.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

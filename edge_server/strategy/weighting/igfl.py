@@ -9,8 +9,6 @@ scores this is FedAvg over the mean of clients, as in the paper's equation 5.
 With different sub-models, coordinates that either side lacks add nothing to psi.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

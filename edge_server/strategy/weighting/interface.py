@@ -1,7 +1,5 @@
 """The interface of a weighting: how much each of a round's updates counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """The weightings by name: K updates get K weights that sum to one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

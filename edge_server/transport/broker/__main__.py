@@ -1,7 +1,5 @@
 """`python -m edge_server.transport.broker`: run the embedded broker until SIGTERM or SIGINT."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

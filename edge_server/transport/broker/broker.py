@@ -1,7 +1,5 @@
 """The broker itself, without sockets: it admits clients and acts on each packet that they send."""
 
-from __future__ import annotations
-
 import logging
 import time
 import uuid

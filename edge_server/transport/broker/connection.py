@@ -1,7 +1,5 @@
 """A client's socket: bytes into packets, packets into bytes, and a bound on unsent output."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque

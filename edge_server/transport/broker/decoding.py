@@ -1,7 +1,5 @@
 """From bytes to packets: strict, without I/O; any bytes give a packet or a MqttError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from edge_server.transport.broker import properties

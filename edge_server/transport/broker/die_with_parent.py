@@ -3,8 +3,6 @@
 `python -m edge_server.transport.broker.die_with_parent PARENT COMMAND...`
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """From packets to bytes; the inverse of `decoding`."""
 
-from __future__ import annotations
-
 from functools import singledispatch
 
 from edge_server.transport.broker import properties, wire

@@ -1,7 +1,5 @@
 """Routes messages: sessions, their subscriptions, retained messages and wills."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 

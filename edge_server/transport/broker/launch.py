@@ -1,7 +1,5 @@
 """Run a broker while a `with` block lasts: Mosquitto if it is installed, else the embedded one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

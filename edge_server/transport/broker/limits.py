@@ -1,7 +1,5 @@
 """The limits of a broker process, which keep a peer from taking all memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 
 from schemas.errors import ConfigError

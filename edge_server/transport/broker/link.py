@@ -1,7 +1,5 @@
 """The interface of a client's connection; the broker itself uses no sockets."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from edge_server.transport.broker.session import Session

@@ -5,8 +5,6 @@ wheel, while devices still speak 3.1.1 too, and the two versions share nearly al
 QoS 2 and enhanced authentication have no packets here: the broker offers neither.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

@@ -1,7 +1,5 @@
 """MQTT 5 properties: which exist, what they hold and which packet may carry them (section 2.2.2.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple

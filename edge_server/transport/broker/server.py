@@ -1,7 +1,5 @@
 """The asyncio server around a `Broker`: where it may listen, its one-second tick, its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ipaddress

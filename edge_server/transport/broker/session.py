@@ -1,7 +1,5 @@
 """What the broker remembers of one client: subscriptions, unacknowledged and waiting messages, its will."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Shared subscriptions: each message goes to one of a group's members, in turn (MQTT 5.0, section 4.8.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 

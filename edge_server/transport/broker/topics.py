@@ -1,7 +1,5 @@
 """Topic names and filters: which filters cover a topic, and which topics a filter (MQTT 5.0, section 4.7)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """MQTT's numbers and strings, read strictly and written back (MQTT 5.0, section 1.5)."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from schemas.errors import PeerError

@@ -6,8 +6,6 @@
 An object is always whole and matches its digest. A device has at most one object and one partial upload.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

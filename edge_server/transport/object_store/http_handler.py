@@ -5,8 +5,6 @@ GET with ranges, and resumable PUT of an object with the digest in its header:
 `bytes FIRST-LAST/SIZE` sends more.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time
@@ -42,7 +40,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edge-server-blobs", ""
     timeout = SILENCE_S
-    server: ObjectStoreServer
+    server: "ObjectStoreServer"
 
     def do_GET(self) -> None:
         """Send an object, or a range of it."""

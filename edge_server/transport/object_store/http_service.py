@@ -1,7 +1,5 @@
 """Our own object store: a folder over HTTP(S), for requests with signed URLs."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import socket

@@ -3,8 +3,6 @@
 Ours sign method, path, expiry and the maximum upload size; the key never leaves server and object store.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

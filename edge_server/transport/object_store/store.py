@@ -1,7 +1,5 @@
 """The run's object store: large blobs outside the broker, and the updates that devices put there."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The messages between the server and its receivers: one JSON object per line through their pipes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter

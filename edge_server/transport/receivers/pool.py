@@ -4,8 +4,6 @@ Each has a thread that reads its messages into the server's inbox, and one that 
 receiver that hangs delays nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import queue

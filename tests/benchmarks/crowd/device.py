@@ -1,7 +1,5 @@
 """One device on the wire: the real session machine, with an edge of its own that trains nothing."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

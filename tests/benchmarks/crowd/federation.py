@@ -6,8 +6,6 @@ It is `Server` as `edge-server run` makes it; beside the bytes of MQTT payloads,
 kernel's counts of its socket are told.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

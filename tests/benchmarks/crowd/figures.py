@@ -18,8 +18,6 @@ right shapes and bytes. Four things are measured.
   server does meanwhile, and whether all wills are heard in the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import statistics

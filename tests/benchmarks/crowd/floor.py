@@ -8,8 +8,6 @@ subscriber writes what comes to a file per device and does not wait for the disk
 hash or checksum is taken, nothing is looked at, planned, journaled or aggregated.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

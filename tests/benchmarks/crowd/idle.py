@@ -1,7 +1,5 @@
 """Devices that only wait: what their births, their connections and their wills cost broker and server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile

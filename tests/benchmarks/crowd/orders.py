@@ -1,7 +1,5 @@
 """Processes that take orders and answer in JSON lines, and the crowd of devices that some of them are."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

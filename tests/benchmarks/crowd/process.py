@@ -3,8 +3,6 @@
 It is told what to do in JSON lines, and says in JSON lines what has come of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

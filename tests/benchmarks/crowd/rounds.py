@@ -1,7 +1,5 @@
 """Some rounds of all devices of a crowd, and what the server's socket and the devices have seen of them."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections import Counter

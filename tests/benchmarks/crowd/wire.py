@@ -3,8 +3,6 @@
 A large payload is handed on as the buffer that it lies in, and is not copied: its taker looks at it at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence

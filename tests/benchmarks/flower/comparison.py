@@ -13,8 +13,6 @@ The launch runs from the first command (broker or SuperLink) to the moment when 
 ready to be sent, ten clients being there; both sides note that before they send.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -5,8 +5,6 @@ default). Off are TLS, telemetry, the search for updates, and the installation o
 run time, which are there. The SuperNodes' way to the SuperLink is a relay that counts bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

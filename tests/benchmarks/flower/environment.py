@@ -1,7 +1,5 @@
 """Flower in an environment of its own: what it pins is none of ours, and the other way round."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Seconds per round of Flower's simulation engine, in a process of its own with its own environment."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

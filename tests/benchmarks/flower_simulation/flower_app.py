@@ -5,8 +5,6 @@ core per client. The clients' loop is that of our floor. Nothing is tested, on n
 spares Flower what our simulation does beside its rounds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -3,8 +3,6 @@
 The app is a module of its own: what is defined in the main program, Ray would send to its actors in pieces.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A full disk: the task fails with its reason, and existing files stay intact."""
 
-from __future__ import annotations
-
 import errno
 import queue
 import subprocess

@@ -1,7 +1,5 @@
 """Data that grows is read again before each task; held-out examples stay held out."""
 
-from __future__ import annotations
-
 import logging
 import os
 import queue

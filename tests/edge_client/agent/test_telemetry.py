@@ -1,7 +1,5 @@
 """What a device reports about its work and its board, and how often."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast

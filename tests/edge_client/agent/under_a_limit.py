@@ -1,7 +1,5 @@
 """Limit this process's address space, and train: `python -m tests.edge_client.agent.under_a_limit`."""
 
-from __future__ import annotations
-
 import json
 import queue
 import resource

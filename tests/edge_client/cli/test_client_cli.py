@@ -1,7 +1,5 @@
 """The command line: exit codes, one-line errors, both formats, quick start."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

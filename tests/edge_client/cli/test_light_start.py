@@ -1,7 +1,5 @@
 """What a device imports before its first task: little, for boards are slow to read and to run modules."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What `edge-client run` makes of its data: how much it trains on, what it holds out, and what it says."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Codecs: bounded errors, lossless packing, refused damage."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

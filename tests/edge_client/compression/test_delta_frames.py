@@ -1,7 +1,5 @@
 """A model as frames: both sides have equal numbers, whose error is that of the last frame alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The bytes that a server sends in a round: one model, for any number of devices."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

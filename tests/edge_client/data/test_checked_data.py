@@ -1,7 +1,5 @@
 """Data that nothing can be learnt from is refused with file, array, value and remedy, exit code 2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A source's own classes brought into the federation's list."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sources, array layouts and preprocessing."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

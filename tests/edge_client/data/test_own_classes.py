@@ -1,7 +1,5 @@
 """A device's own classes in its birth, in its tasks, and where it measures models."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sharing data out: every index once, repeatable, and as uneven as asked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

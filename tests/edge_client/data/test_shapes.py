@@ -1,7 +1,5 @@
 """Data keeps its shape until a network is known, which it is then brought to or refused with both shapes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

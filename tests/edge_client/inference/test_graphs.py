@@ -1,7 +1,5 @@
 """Graphs: a network without weights, drawn once and filled in anywhere."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The model in use is one file with its own manifest, after any crash."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A/B slots: one complete model is in use after any power cut."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

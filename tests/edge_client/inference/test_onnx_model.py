@@ -1,7 +1,5 @@
 """Running models with onnxruntime alone; the models are built by hand."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Variants of a network: their outputs, and the choice among them."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

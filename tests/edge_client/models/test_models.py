@@ -1,7 +1,5 @@
 """The shipped networks, their registry, and building one from its name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

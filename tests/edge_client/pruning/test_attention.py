@@ -1,7 +1,5 @@
 """The attention module on numbers computed by hand, its insertion and removal."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

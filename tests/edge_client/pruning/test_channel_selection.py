@@ -1,7 +1,5 @@
 """Channel selection from scores and ratios."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -21,7 +19,6 @@ from edge_client.pruning.channel_selection import (
     prefix_spec,
     ranking,
     rounded,
-    target_layers,
 )
 from schemas.errors import ConfigError, InvariantError
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -132,7 +129,6 @@ def test_only_conv2_of_two_nn_is_pruned():
     module = build_model(ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10))
     channel_map = trace_channels(module, (1, 8, 8))
     assert group_ratios(entry("two-nn"), 0.7, channel_map) == {"conv2": 0.7}
-    assert target_layers(entry("two-nn"), channel_map) == ("conv2",)
 
 
 def test_a_glob_matches_a_group_by_any_of_its_layers_and_the_first_counts():
@@ -146,10 +142,6 @@ def test_a_glob_matches_a_group_by_any_of_its_layers_and_the_first_counts():
 def test_a_ratio_that_makes_no_sense_is_refused(ratio, complaint):
     with pytest.raises(ConfigError, match=complaint):
         group_ratios(ALL, ratio, MAP)
-
-
-def test_layers_behind_which_attention_is_measured_are_named_once():
-    assert target_layers(ALL, MAP) == ("a", "c", "d", "b")
 
 
 def test_a_group_is_scored_by_the_mean_of_its_layers():

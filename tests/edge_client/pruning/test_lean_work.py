@@ -1,7 +1,5 @@
 """A device's work in little memory: received and sent arrays are never complete in addition to the module."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slicing arrays, putting them back, and reordering channels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A cached sub-model is in the state of a new one."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Compact networks: the sizes of the paper's table 4, and the same function as the cut full network."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The coordinates of what a device sends and keeps: five channels, sliced and ranked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model

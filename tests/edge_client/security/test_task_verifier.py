@@ -1,7 +1,5 @@
 """Which tasks a device with a trusted key takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

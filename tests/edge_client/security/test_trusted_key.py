@@ -1,7 +1,5 @@
 """A model is believed only as it was signed: by the trusted key, to the last byte."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Blobs on disk: under their digest only when they are what it says."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -1,7 +1,5 @@
 """Files that are written over: whatever they held, what is read is what was written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

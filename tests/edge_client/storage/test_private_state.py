@@ -1,7 +1,5 @@
 """What a device keeps to itself counts once the server has counted the round, and not before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

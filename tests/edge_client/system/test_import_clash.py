@@ -1,7 +1,5 @@
 """A user's own `schemas.py` beside ours: both commands work, and a clash that cannot be healed is named."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is freed stays with the process, for all of its threads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Components of installed packages."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Freed memory goes back once the device is idle, and only then."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent import agent, assembly

@@ -1,7 +1,5 @@
 """What systemd hears, on real sockets: of a service alone, of a whole agent, of a whole server."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A training that is killed between two epochs and resumed ends in the same bytes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

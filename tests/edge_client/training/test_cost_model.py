@@ -1,7 +1,5 @@
 """The estimated memory of training."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Loss and accuracy by hand, and evaluation that changes nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The training loop: repeatable, for shares of data of any size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

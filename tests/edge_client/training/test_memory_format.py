@@ -1,7 +1,5 @@
 """Weights are channels-last only while a network runs, and results do not change."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

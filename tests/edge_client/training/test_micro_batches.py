@@ -1,7 +1,5 @@
 """Batches in parts when memory is short: the same result, or a refusal with its reason."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """Local optimizers: torch's own to the bit, without its compiler."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

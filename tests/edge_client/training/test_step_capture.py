@@ -1,7 +1,5 @@
 """Recorded steps have the bits of plain ones; other networks are trained plainly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

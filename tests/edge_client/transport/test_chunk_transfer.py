@@ -1,7 +1,5 @@
 """Pulling a blob chunk by chunk: bounded, resumable, and in any order."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages without a broker or a server, and errors that end the device at once."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Limits of the inbox, which are lower for large messages."""
 
-from __future__ import annotations
-
 import queue
 from typing import Any
 

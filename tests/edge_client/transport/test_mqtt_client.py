@@ -1,7 +1,5 @@
 """The connection to the broker, tested with real brokers."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import socket

@@ -1,7 +1,5 @@
 """Measuring the largest packet, and messages in parts."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 

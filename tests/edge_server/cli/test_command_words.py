@@ -1,7 +1,5 @@
 """Words and options in any order, and wrong ones: what `edge-server` makes of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.cli.main import EDGE_SERVER

@@ -1,7 +1,5 @@
 """`edge-server devices`: from a run folder, with a summary or without."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`edge-server check` looks at the data: is it there, and can it be shared out so?"""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a newcomer types first, and slips: help, versions, near words, one line per mistake, exit code 2."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`edge-server init`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

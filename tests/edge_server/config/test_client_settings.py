@@ -1,7 +1,5 @@
 """`[clients]`: over-selection and the buffered mode, and what they make of the rounds' rules."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.config.config import Config

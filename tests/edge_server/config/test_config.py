@@ -1,7 +1,5 @@
 """The federation file: what it means, and for whatever is wrong, which file, which key, what instead."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sections and verbs that had another name."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The federation's list of classes from its file, from the server's data, and from its devices."""
 
-from __future__ import annotations
-
 import json
 import logging
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What the server tests its model on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A run that starts from another's model: where it is found, whether it fits, what is noted of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

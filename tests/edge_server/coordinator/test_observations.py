@@ -1,7 +1,5 @@
 """What a closed round shows of channels, worked by hand on five of them, and of how many rounds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

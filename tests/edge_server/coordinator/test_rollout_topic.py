@@ -1,7 +1,5 @@
 """A training run and a rollout over the same broker: neither minds what is said to the other."""
 
-from __future__ import annotations
-
 from edge_server.coordinator.intake import Intake
 from schemas.topics import Channel, DeviceTopic
 

@@ -1,7 +1,5 @@
 """The tiers of a run's devices that state none: by memory, speed, measured rounds and refusals."""
 
-from __future__ import annotations
-
 import queue
 from dataclasses import replace
 from pathlib import Path

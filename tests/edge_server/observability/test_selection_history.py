@@ -1,7 +1,5 @@
 """`edge-server devices RUN --why DEVICE`: each planning with what came of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a look at a run shows of each device."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.observability.counters import RunCounters

@@ -1,7 +1,5 @@
 """The joined machines with a store beside the network, which fails as often as a test likes."""
 
-from __future__ import annotations
-
 from edge_client.agent.session import events as on_device
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_server.rounds import events as on_server

@@ -1,7 +1,5 @@
 """A federation that is told its events by hand, and what is told to it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from edge_server.rounds import machine

@@ -1,7 +1,5 @@
 """What the round machine does with the state that a restarted server reads from its journal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_client.transport.chunk_transfer import Receiving

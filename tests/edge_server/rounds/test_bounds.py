@@ -1,7 +1,5 @@
 """What a device can make the server hold is bounded, whatever names it makes up."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.coordinator.publisher import RateLimit

@@ -1,7 +1,5 @@
 """Buffered asynchronous rounds, rule by rule: three devices, two updates make a round unless stated."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import (

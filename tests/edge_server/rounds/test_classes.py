@@ -1,7 +1,5 @@
 """Which classes a federation has, and whose data does not fit them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds import machine

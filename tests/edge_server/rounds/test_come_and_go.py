@@ -1,7 +1,5 @@
 """Devices die, return and join late."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.transport.chunk_transfer import PATIENCE_S

@@ -1,7 +1,5 @@
 """The compact models are delivered, and the run ends."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import (

@@ -1,7 +1,5 @@
 """A round ends at its deadline or when all is told, is closed or abandoned, and the next one follows."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import CloseRound, EndRun, Note, PlanRound, RoundClosed, UpdateChecked

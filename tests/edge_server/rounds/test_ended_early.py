@@ -1,7 +1,5 @@
 """A plan may say that no further round is to be: the last model is delivered, and the run is finished."""
 
-from __future__ import annotations
-
 from edge_server.rounds.events import EndRun, PlanRound, RoundClosed, RoundPlanned
 from edge_server.rounds.machine import Phase
 from tests.edge_server.rounds.by_hand import of, offers, started, training

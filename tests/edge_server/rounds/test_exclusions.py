@@ -1,7 +1,5 @@
 """Who is not among the devices of a planning, and what is said of that."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.rounds import exclusions as module

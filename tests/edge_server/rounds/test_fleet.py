@@ -1,7 +1,5 @@
 """Who is there: births and last wills in any order."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """A device that may not train is not asked to; one that gives its task back is replaced in time."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import CloseRound, Note, PlanRound

@@ -1,7 +1,5 @@
 """What went over each device's link: broadcasts, the store, and no more than a device may claim."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

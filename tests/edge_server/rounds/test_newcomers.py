@@ -1,7 +1,5 @@
 """Whoever only says to be there takes no place: not in the memory, not in a round, not from others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A task is offered until it is answered, and what it names is given."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import Note, Send, SendChunks

@@ -1,7 +1,5 @@
 """More devices are asked than a round needs, and it closes with the first that are done."""
 
-from __future__ import annotations
-
 from edge_server.rounds.events import CheckUpdate, CloseRound, Note, PlanRound, RoundClosed, UpdateChecked
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status

@@ -1,7 +1,5 @@
 """Rounds whose blobs go past the broker, through a store that may fail at every stage."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import CheckUpdate, NotInObjectStore

@@ -1,7 +1,5 @@
 """A mapping that shares what has not changed is still a mapping, at any number of changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.persistent_map import FEW, PersistentMap

@@ -1,7 +1,5 @@
 """When a round is planned, and again."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import EndRun, Note, PlanRound, RoundClosed, RoundPlanned

@@ -1,7 +1,5 @@
 """Quarantine in rounds: who is refused too often is told, kept in the journal and left out of planning."""
 
-from __future__ import annotations
-
 from edge_server.rounds.events import EndRun, Misbehaved, Note, PlanRound, RecordStrike, RoundClosed
 from edge_server.rounds.machine import Buffering, Phase
 from edge_server.rounds.participant import MAX_CLAIMS, Status

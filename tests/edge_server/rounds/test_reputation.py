@@ -1,7 +1,5 @@
 """Reputation: strikes by round, quarantine after too many, nothing for honest failures."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.reputation import WEIGHTS, Reputation, ReputationRules, quarantined, replay_strikes

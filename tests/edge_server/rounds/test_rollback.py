@@ -1,7 +1,5 @@
 """A model that nobody can train is given up for the one before it, in the pure machine."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import EndRun, Note, PlanRound, RollBack, RolledBack, RoundClosed

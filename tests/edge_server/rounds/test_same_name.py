@@ -1,7 +1,5 @@
 """Two devices with one name are told from one that is started again."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import Note, Send

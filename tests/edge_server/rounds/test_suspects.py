@@ -1,7 +1,5 @@
 """Whom a run leaves out when it gives up a round: all who had a part, or those who stand out, or half."""
 
-from __future__ import annotations
-
 from edge_server.rounds.reputation import ReputationRules, quarantined, replay_strikes
 from edge_server.rounds.suspects import choose_suspects
 

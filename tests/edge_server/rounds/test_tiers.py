@@ -1,7 +1,5 @@
 """Which tier a device belongs to: its word first, then its memory."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Who may send its update when not all may at once."""
 
-from __future__ import annotations
-
 from edge_client.transport.chunk_transfer import PATIENCE_S
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.rounds.participant import Status

@@ -1,7 +1,5 @@
 """An update is fetched, checked and acknowledged."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.transport.chunk_transfer import PATIENCE_S

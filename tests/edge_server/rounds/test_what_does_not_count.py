@@ -1,7 +1,5 @@
 """Updates that are stale, wrong or told twice."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.rounds.events import CloseRound, Note, RecordStrike, RoundClosed, Send, UpdateChecked

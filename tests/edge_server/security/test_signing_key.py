@@ -1,7 +1,5 @@
 """The server's key, and what it signs with it."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The jobs run in this process, one after the other: a run of some rounds takes about a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

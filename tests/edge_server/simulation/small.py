@@ -1,7 +1,5 @@
 """Simulations small enough for a test: handwritten digits and a small network."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Availability of devices: the same answers in any order, and spells of the board's mean length."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Wrong settings of a simulation end with exit code 2 and a message with a remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Boards by name and by tier, and the arithmetic behind their figures."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.config.board_profiles import PROFILES, for_tier, profile

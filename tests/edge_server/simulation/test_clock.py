@@ -1,7 +1,5 @@
 """How long tasks take, on a board with round figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

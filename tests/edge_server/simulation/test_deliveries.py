@@ -1,7 +1,5 @@
 """Deliveries to simulated devices between rounds."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A simulation records its choices and observations, each once, resumed or not."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models sent as deltas: a simulation has the same result, and resumes to the same end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run

@@ -1,7 +1,5 @@
 """Simulations from Python."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

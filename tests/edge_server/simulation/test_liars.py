@@ -4,8 +4,6 @@ A new entry of any of these dicts is under it without a word here. The run with 
 points of the run without it, in which the same device does none of its tasks.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The processes of the local engine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

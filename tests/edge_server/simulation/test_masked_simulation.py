@@ -1,7 +1,5 @@
 """A simulation with masked updates has the result of the same one without masks."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

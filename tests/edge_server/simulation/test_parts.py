@@ -1,7 +1,5 @@
 """The simulator's parts, each by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The engine `ray`: a cluster of two workers on this machine has the results of the local engine."""
 
-from __future__ import annotations
-
 import os
 import select
 import sys

@@ -1,7 +1,5 @@
 """A simulated run rolls back to the last good model, also after it was resumed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

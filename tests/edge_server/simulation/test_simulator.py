@@ -1,7 +1,5 @@
 """Whole simulations: their run folders depend on the configuration alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

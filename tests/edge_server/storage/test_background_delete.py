@@ -1,7 +1,5 @@
 """Files that are disposed of: out of the way at once, removed soon, never in the way of the next ones."""
 
-from __future__ import annotations
-
 from edge_server.storage.background_delete import BackgroundDelete
 
 

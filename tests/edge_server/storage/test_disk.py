@@ -1,7 +1,5 @@
 """Waiting once until all files of a round are on disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The journal: entries are on disk, and repeated entries are stored once."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

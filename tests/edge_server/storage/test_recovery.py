@@ -1,7 +1,5 @@
 """A round into which others came after its planning, as a restarted server finds it in its journal."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """The run folder: every file is whole at any time, and nothing of an earlier run is overwritten."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The spool: rounds that are whole by themselves, the oldest of which go when there are too many bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ hidden.weight [5, 2], hidden.bias [5]     the target layer, channels on axis 0
 out.weight    [2, 5], out.bias    [2]     its consumer, channels on axis 1
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edge_client.models.registry import ModelEntry

@@ -1,7 +1,5 @@
 """AdaFL, section 2.2 and Algorithm 1: who is drawn, and how scores follow distances."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

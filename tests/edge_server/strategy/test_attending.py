@@ -4,8 +4,6 @@ To see every channel, channel i of the global model w is (10 i, 10 i) in the tar
 in the consumer; the classes' bias is 0. A client k that trains adds k to all that it keeps.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

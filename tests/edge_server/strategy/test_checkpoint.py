@@ -1,7 +1,5 @@
 """A run's state survives the way to disk and back, whatever its components keep."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The mean over those who hold a coordinate."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

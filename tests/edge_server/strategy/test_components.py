@@ -1,7 +1,5 @@
 """From names and options to components: what is wrong is said in the user's words."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

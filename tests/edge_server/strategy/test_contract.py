@@ -3,8 +3,6 @@
 A component that cannot be made without options is listed in `OPTIONS`, and fails here until it is.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedAvg: the weighted mean of the clients' models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """FedBuff: what late updates count; numbers worked by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedGH's header (Yi et al. 2023): trained on class representations, worked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

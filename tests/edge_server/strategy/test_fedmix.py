@@ -1,7 +1,5 @@
 """FedMix's pool on the server (Yoon et al. 2021): what is held, what goes down, what may come up."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """FedMP: ratios drawn by E-UCB, what a round earns, how intervals are split; and R2SP; by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """FedP3: which layers a device sends back, what the server takes, and what it makes of it; by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One contract for every group rule: what is sent fits the sub-model, what is held survives a checkpoint."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

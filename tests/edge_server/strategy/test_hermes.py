@@ -4,8 +4,6 @@ Three clients keep channels {0, 1, 3}, {0, 3} and {0, 3, 4} of five: all three h
 They weigh 0.25, 0.25 and 0.5, and move all that they hold by 1, 2 and 4.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

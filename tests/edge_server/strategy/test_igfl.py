@@ -1,7 +1,5 @@
 """IGFL's server side of the client optimizer, and both sides together; numbers worked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How many devices a round asks, and what a tier's table of ratios stands for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

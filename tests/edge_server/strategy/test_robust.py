@@ -1,7 +1,5 @@
 """Combiners that bound what single clients can do, and the mean over the overlap; numbers worked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

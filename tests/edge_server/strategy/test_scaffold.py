@@ -1,7 +1,5 @@
 """SCAFFOLD's server, and both sides together; numbers worked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

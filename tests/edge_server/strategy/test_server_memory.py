@@ -1,7 +1,5 @@
 """The benchmark of the server's memory runs; what it finds is no matter of tests."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

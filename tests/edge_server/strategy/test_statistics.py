@@ -1,7 +1,5 @@
 """A normalisation's running statistics are only ever averaged: momentum would take a variance below 0."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a selection says of its choice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """An agent on a board made of files: it is held, resumes, gives its task back and declines the next."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A held worker: training waits within a batch, resumes there, and ends when it is stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

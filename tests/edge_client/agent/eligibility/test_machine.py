@@ -1,7 +1,5 @@
 """The eligibility machine over time: held, resumed, given back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from edge_client.agent.eligibility.conditions import Conditions

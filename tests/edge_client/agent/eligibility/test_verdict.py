@@ -1,7 +1,5 @@
 """Each eligibility rule: what breaks it, the verdict that follows, the margin until it is kept again."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.eligibility.conditions import Conditions, conditions

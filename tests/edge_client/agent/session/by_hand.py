@@ -1,7 +1,5 @@
 """A session stepped by hand, with an example in each of its phases."""
 
-from __future__ import annotations
-
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,

@@ -1,7 +1,5 @@
 """A new process resumes from the snapshot of a killed one."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import (

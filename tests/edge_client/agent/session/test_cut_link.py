@@ -1,7 +1,5 @@
 """A connection that is lost and comes back, and messages for other devices."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import Connected, Disconnected, Received, SendMessage, Tick, WorkDone

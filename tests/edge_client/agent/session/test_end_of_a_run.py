@@ -1,7 +1,5 @@
 """The round moves on, the run ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

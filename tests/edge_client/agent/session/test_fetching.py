@@ -1,7 +1,5 @@
 """A task is accepted, the blobs that it names are fetched, and work begins."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLost, Received, StartWork, Tick

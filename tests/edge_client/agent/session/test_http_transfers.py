@@ -1,7 +1,5 @@
 """A session that uses an object store: every way to it, and every way back to chunks."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import (

@@ -1,7 +1,5 @@
 """A result is repeated until it is answered, and its blob is sent on request."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import (

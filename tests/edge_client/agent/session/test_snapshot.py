@@ -1,7 +1,5 @@
 """The snapshot that survives a kill, and snapshots that are invalid."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The same task again, and other tasks."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import Received, SendMessage, StartWork, StopWork, WorkDone

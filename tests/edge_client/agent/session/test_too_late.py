@@ -1,7 +1,5 @@
 """Work that ends, and answers that arrive, too late for the session."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.session.events import Received, SendMessage, Settled, WorkDone, WorkFailed

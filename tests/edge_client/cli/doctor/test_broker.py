@@ -1,7 +1,5 @@
 """What is told of brokers: one that is absent, one that is well, and those that are not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -1,7 +1,5 @@
 """Libraries are tried in processes of their own: whatever ends these is told, with the remedy."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

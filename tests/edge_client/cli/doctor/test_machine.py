@@ -1,7 +1,5 @@
 """Room and time: what is told of a board that has too little of either."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whether anyone who reaches a broker may speak and hear as any device is found out, and said."""
 
-from __future__ import annotations
-
 import queue
 from pathlib import Path
 

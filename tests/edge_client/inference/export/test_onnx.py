@@ -1,7 +1,5 @@
 """Export: one self-contained file that computes what torch computes, or none at all."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from pathlib import Path

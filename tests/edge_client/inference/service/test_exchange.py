@@ -1,7 +1,5 @@
 """The model is replaced during operation; a model that cannot be served changes nothing."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The HTTP channel: answers, refusals, and operation after errors."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """`edge-client infer MODEL -`: one answer per line of standard input."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """The MQTT channel: requests on one topic, answers on the other, and reconnects."""
 
-from __future__ import annotations
-
 import json
 import queue
 from collections.abc import Iterator

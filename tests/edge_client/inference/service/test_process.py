@@ -1,7 +1,5 @@
 """`edge-client serve` as a process: its imports, memory and end."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

@@ -1,7 +1,5 @@
 """Valid requests, and the errors of all others."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

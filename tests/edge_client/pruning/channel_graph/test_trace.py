@@ -1,7 +1,5 @@
 """Tracing: channel groups, their positions, and pinned channels."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

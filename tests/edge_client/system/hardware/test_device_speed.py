@@ -1,7 +1,5 @@
 """The micro-benchmark: what it measures, and for how long what it found holds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

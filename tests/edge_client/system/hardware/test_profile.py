@@ -1,7 +1,5 @@
 """What a device says of its board in its birth message, and what `edge-client profile` prints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

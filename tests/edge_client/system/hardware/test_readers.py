@@ -1,12 +1,10 @@
 """What each reader makes of a board's files, and of files that are garbage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from edge_client.system.hardware.board import accelerator, look
+from edge_client.system.hardware.board import accelerator, look, throttle_flags
 from edge_client.system.hardware.cgroups import bounded_groups
 from edge_client.system.hardware.load import Pressure, load, pressure
 from edge_client.system.hardware.memory import memory
@@ -15,7 +13,6 @@ from edge_client.system.hardware.power import Power, power
 from edge_client.system.hardware.processor import processor
 from edge_client.system.hardware.storage import storage
 from edge_client.system.hardware.thermal import Zone, hottest, zones
-from edge_client.system.hardware.throttling import throttle_flags
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 V1 = {"proc/self/cgroup": "5:cpu:/a\n4:memory:/docker/abc\n0::/\n"}

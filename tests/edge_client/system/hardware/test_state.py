@@ -1,7 +1,5 @@
 """How a board is just now, and that a board which cannot tell stops nobody."""
 
-from __future__ import annotations
-
 from edge_client.system.hardware.state import board_state
 from schemas.values import BoardState
 from tests.edge_client.system.hardware.trees import PI, tree

@@ -1,7 +1,5 @@
 """Boards as trees of files: a Raspberry Pi 3 with a battery hat on Wi-Fi, under systemd's memory limit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What holds for every line is put back after each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

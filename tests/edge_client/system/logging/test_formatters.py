@@ -1,7 +1,5 @@
 """A line per record, with what it is about; what devices say forges none."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

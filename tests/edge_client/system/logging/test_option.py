@@ -1,7 +1,5 @@
 """The options, on real processes: what stands on standard error."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

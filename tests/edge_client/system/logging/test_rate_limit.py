@@ -1,7 +1,5 @@
 """One line per kind, device and minute, with a count; made-up names do not get round it."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

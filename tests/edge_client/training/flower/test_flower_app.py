@@ -1,7 +1,5 @@
 """Flower apps in the style of Flower's documentation as local work; needs `flwr`."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The example app, unmodified, in device processes of a federation over a real broker."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Local work of a user: its results, its inputs, and refusals."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import replace
 from pathlib import Path

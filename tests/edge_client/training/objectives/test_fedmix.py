@@ -1,7 +1,5 @@
 """FedMix on the device (Yoon et al. 2021): the expanded loss, averages, and sending them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

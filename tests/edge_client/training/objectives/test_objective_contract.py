@@ -1,7 +1,5 @@
 """The contract of every local objective: finite, repeatable, and detached from the network at the end."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Objectives: the order of calls, their effects, and detaching at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hermes's device: its initial values, and what it keeps."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

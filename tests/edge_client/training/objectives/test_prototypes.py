@@ -1,7 +1,5 @@
 """FedGH on the device (Yi et al. 2023): the header, and the means of every class."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

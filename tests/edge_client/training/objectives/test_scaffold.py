@@ -1,7 +1,5 @@
 """SCAFFOLD's client; numbers worked by hand."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

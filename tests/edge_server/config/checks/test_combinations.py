@@ -1,7 +1,5 @@
 """Combinations that make no sense are refused before a run, with section, key, reason and remedy."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.cli.main import main

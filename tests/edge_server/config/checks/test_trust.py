@@ -1,7 +1,5 @@
 """What recipes take on trust of their devices is data, and said wherever somebody looks for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_server.cli.main import main

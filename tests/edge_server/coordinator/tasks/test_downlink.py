@@ -1,7 +1,5 @@
 """What devices receive is the model within its codec's bounds; what they send is the difference to that."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

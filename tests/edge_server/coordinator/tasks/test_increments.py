@@ -1,7 +1,5 @@
 """States in layers: what nested sub-models share is there once, and together they are the state itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

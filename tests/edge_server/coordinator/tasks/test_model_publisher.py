@@ -1,7 +1,5 @@
 """Frames of a model: each device fetches those that it lacks, and what they come to is the same for all."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is kept of a planning: who comes first, in whose place, and how many are left out."""
 
-from __future__ import annotations
-
 from edge_server.coordinator.tasks import selection_log
 from edge_server.coordinator.tasks.selection_log import record_selection
 from edge_server.rounds.events import ExcludedDevice, PlanRound

@@ -1,7 +1,5 @@
 """What an update says of its own training agrees with its task; its groups are what devices can measure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

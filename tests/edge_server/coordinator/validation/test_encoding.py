@@ -1,7 +1,5 @@
 """An encoded update is refused unless it is just what its task's codecs write; it is read as it was meant."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import zstandard

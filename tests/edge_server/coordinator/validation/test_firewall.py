@@ -1,7 +1,5 @@
 """The update firewall: every way in which an answer can be wrong has its reason, and honest ones pass."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

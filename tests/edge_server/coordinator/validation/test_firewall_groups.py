@@ -1,7 +1,5 @@
 """The firewall on what comes with the model: only what the strategy knows of, as bounded as the model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

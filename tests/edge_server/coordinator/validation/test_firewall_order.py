@@ -3,8 +3,6 @@
 A whole server without a network: what it publishes is caught, what devices send is handed to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The norm bound: by median and MAD of what was accepted lately, and fair to honest devices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

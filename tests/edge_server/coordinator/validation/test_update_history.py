@@ -1,7 +1,5 @@
 """Replays and the canary: what an update must not be, looked at by itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

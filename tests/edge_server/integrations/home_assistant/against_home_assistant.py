@@ -6,8 +6,6 @@
 A program of its own, for Home Assistant needs a newer Python than we do and two hundred packages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

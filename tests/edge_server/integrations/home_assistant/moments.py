@@ -1,7 +1,5 @@
 """Moments of a run that nobody has run: two boards, one of which says how it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

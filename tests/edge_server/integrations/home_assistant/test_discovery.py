@@ -1,7 +1,5 @@
 """Devices as Home Assistant finds them: recorded messages, held to its published schema."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

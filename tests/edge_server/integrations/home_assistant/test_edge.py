@@ -1,7 +1,5 @@
 """Home Assistant's side of a real broker: a device appears, takes a model by button, dies, is cleared."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

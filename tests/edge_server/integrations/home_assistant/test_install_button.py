@@ -1,7 +1,5 @@
 """The Install button where there is nothing to install, or no time for it: it says so, and goes on."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Only what has changed is said, and never a flood of it."""
 
-from __future__ import annotations
-
 from edge_server.integrations.home_assistant.rate_limit import (
     MOST_PER_S,
     SPACING_S,

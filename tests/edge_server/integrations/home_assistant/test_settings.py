@@ -1,7 +1,5 @@
 """The sections `[home-assistant]` and `[sparkplug]`: off unless asked for, checked like the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A host by the book: it follows one edge node and finds whatever breaks the rules of the sequence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from edge_server.integrations.sparkplug.payload import Payload, Scalar, decode_payload

@@ -6,8 +6,6 @@
 Tahu's files are under EPL-2.0 and stay where they are; what is kept here are the bytes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 GOLDEN = Path(__file__).with_name("golden")

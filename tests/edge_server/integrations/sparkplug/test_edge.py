@@ -1,7 +1,5 @@
 """The edge node at a real broker: births and data, the will when it is cut off, a host's command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

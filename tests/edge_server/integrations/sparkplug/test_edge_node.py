@@ -1,7 +1,5 @@
 """The rules of the sequence, as a host by the book sees them (Sparkplug 3.0.0; sections beside each test)."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

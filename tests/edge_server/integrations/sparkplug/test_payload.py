@@ -1,7 +1,5 @@
 """Our bytes are those of Eclipse Tahu, recorded by `record.py`, in both directions."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

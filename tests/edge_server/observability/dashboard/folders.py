@@ -1,7 +1,5 @@
 """Run folders made by hand, through the very writers that runs use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who may look, and what they get: Host, token, methods, headers, and nothing that lies elsewhere."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a page is told: everything once, then what changed, and the newest of it however slowly it reads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

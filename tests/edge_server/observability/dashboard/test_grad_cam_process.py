@@ -1,7 +1,5 @@
 """Where a network looks: images and heat of the newest model in a run's folder."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

@@ -1,7 +1,5 @@
 """Looking at a run changes nothing in its folder, and needs no right to."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

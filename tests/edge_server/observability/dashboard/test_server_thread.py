@@ -1,7 +1,5 @@
 """The dashboard as it is really served: uvicorn over loopback, beside a simulation that really runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

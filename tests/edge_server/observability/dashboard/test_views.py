@@ -1,7 +1,5 @@
 """The values that the page gets, from folders and snapshots."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

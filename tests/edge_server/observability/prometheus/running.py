@@ -1,7 +1,5 @@
 """A run with something of everything, and the program that checks what Prometheus reads."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """What Prometheus reads of a run: every number, names by its rules, no device by name."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

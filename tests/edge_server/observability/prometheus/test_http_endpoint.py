@@ -1,7 +1,5 @@
 """`/metrics` over HTTP, and where it may be asked."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import urllib.error

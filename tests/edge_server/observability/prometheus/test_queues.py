@@ -1,7 +1,5 @@
 """The lengths of queues are those of what waits."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from types import SimpleNamespace

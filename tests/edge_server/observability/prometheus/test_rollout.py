@@ -1,7 +1,5 @@
 """A rollout, as Prometheus reads it."""
 
-from __future__ import annotations
-
 import urllib.request
 
 import pytest

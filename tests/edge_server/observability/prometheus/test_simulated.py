@@ -1,7 +1,5 @@
 """A federation that runs, told to Prometheus, to TensorBoard and to the log."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

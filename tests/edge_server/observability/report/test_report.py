@@ -1,7 +1,5 @@
 """The report: one page from a run folder, whatever the folder holds."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a report says of costs, privacy and refusals, its Markdown, its JSON, and runs beside each other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What there is to show of a run, and how it looks when drawn."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,14 +1,11 @@
 """A run as JSON; and what makes the choice of the display."""
 
-from __future__ import annotations
-
 import io
 import json
 
 import pytest
 
-from edge_server.observability.terminal.display import JsonLines, make_display
-from edge_server.observability.terminal.live_view import PrettyDisplay
+from edge_server.observability.terminal.display import JsonLines, PrettyDisplay, make_display
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.storage.records import RoundRecord, Summary
 from tests.edge_server.observability.terminal.shown import (

@@ -1,14 +1,12 @@
 """A run shown live, in a terminal."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
 from rich.console import Console
 
 from edge_server.observability.snapshot import DeviceView
-from edge_server.observability.terminal.live_view import PrettyDisplay
+from edge_server.observability.terminal.display import PrettyDisplay
 from edge_server.observability.terminal.view import run_view
 from tests.edge_server.observability.terminal.shown import (
     BOARD,

@@ -1,7 +1,5 @@
 """A run told in lines."""
 
-from __future__ import annotations
-
 import io
 
 from edge_server.observability.snapshot import DeviceView, Snapshot

@@ -1,7 +1,5 @@
 """The tables at the end of a run."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

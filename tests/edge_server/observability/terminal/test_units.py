@@ -1,7 +1,5 @@
 """Numbers and names as they are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

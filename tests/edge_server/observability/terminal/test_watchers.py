@@ -1,7 +1,5 @@
 """Everybody who watches a run is told of the same moments."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Iterator

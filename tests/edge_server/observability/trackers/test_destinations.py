@@ -1,7 +1,5 @@
 """The writers against the packages themselves; of those that are not here the tests are skipped."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each closed round is written once, whatever writers do; the run is never theirs to end."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import threading

@@ -1,7 +1,5 @@
 """The registry: what a run leaves in it, what it says of that, and what a kill in the middle leaves."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A device's whole part in rollouts without a broker: real files and slots, comparisons that are made up."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Versions that no run has made: small networks in ONNX, signed and entered like those of a run."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

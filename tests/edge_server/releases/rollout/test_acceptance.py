@@ -1,7 +1,5 @@
 """When a new model is worse than the one before; numbers worked by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_client.agent.rollout.acceptance import chance_of, judge_comparison, judge_service

@@ -1,7 +1,5 @@
 """Two models side by side in a process of its own: what it finds, and what takes it down."""
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A delivered model is compared with the one in use, and served only if it is not worse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace

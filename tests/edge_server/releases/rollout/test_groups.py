@@ -1,7 +1,5 @@
 """Who goes first: always the same, of the size asked for, each tier spread over all groups."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

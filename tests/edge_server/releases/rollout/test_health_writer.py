@@ -1,7 +1,5 @@
 """What `edge-client serve` notes of the models in the slots, as a watch reads it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The rollout and its devices' trials joined in memory, with losses, doubles, restarts on both sides."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A device's part in a rollout with real files: the switch, the way back, and a power cut at every write."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -224,7 +222,7 @@ def test_a_disk_that_takes_no_note_of_the_trial_switches_nothing(tmp_path, monke
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr("edge_client.agent.rollout.trial_file.write_synced", full)
+    monkeypatch.setattr("edge_client.agent.rollout.runtime.write_synced", full)
     begin(device)
     assert device.serves() == OLD
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)

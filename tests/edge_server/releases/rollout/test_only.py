@@ -1,7 +1,5 @@
 """A rollout to devices that are named: nobody else is asked, counted, or waited for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

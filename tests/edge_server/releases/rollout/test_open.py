@@ -1,7 +1,5 @@
 """What `edge-server rollout` begins, goes on with, and refuses; what its journal keeps."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

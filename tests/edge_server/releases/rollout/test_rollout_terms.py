@@ -1,7 +1,5 @@
 """The rollout as a state machine, transition by transition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from edge_server.releases.rollout.events import Connected, MessageReceived, Withdrawn

@@ -1,7 +1,5 @@
 """Rollouts in a run's event list, and on its page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

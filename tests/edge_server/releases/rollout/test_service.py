@@ -1,7 +1,5 @@
 """The rollout's edge: what comes over the broker, and what is none of a rollout's business."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The trial of an offered model on its device, transition by transition."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

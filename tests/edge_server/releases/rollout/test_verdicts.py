@@ -1,7 +1,5 @@
 """How a group stands, by the thresholds of hawkBit's groups; numbers worked by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.releases.rollout.acceptance import GroupStanding, GroupVerdict, judge

@@ -4,8 +4,6 @@ The machines of both sides run here. Pieces are of 2 chunks, devices tell what t
 and nobody may be more than 8 chunks behind.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

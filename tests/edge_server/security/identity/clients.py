@@ -1,7 +1,5 @@
 """A client that says and hears whatever the broker lets it."""
 
-from __future__ import annotations
-
 import queue
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """An authority in a folder, and a real Mosquitto with the configuration that it writes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

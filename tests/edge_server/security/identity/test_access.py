@@ -4,8 +4,6 @@ Mosquitto acknowledges a forbidden publish under MQTT 3.1.1 as if all were well,
 subscription: these tests look at what arrives.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

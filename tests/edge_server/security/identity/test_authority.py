@@ -1,7 +1,5 @@
 """`edge-server enroll`: what it leaves on disk, when it is run once and again."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`client.toml`, and what `edge-client run` says of a certificate that cannot work."""
 
-from __future__ import annotations
-
 import argparse
 import queue
 import time

@@ -1,7 +1,5 @@
 """A whole federation over mutual TLS: Mosquitto as configured, devices as enrolled, nothing else."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Codes redeemed over a real Mosquitto, by its enrolment door; and what opens nothing."""
 
-from __future__ import annotations
-
 import stat
 import threading
 import time

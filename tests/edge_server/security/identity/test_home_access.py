@@ -1,7 +1,5 @@
 """Who may press the button: at a real Mosquitto, Home Assistant's account and nobody else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

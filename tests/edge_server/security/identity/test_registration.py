@@ -1,7 +1,5 @@
 """Who is given a certificate and who is not, without a broker."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import zlib

@@ -1,7 +1,5 @@
 """The next certificate: when it is asked for, how it is put in place, when it is used."""
 
-from __future__ import annotations
-
 import queue
 import stat
 import time

@@ -1,7 +1,5 @@
 """A device that was revoked: refused when it connects, and its open connection ends."""
 
-from __future__ import annotations
-
 import queue
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A cohort of devices and their server in memory: the real machines of both sides, message by message."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

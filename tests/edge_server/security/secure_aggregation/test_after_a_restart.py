@@ -1,7 +1,5 @@
 """What a masked round is to a process that was killed in the middle of it, on either side."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whole rounds with masks, the real machines of both sides, with devices lost at every step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Federation files that cannot be masked are refused before a run, with section, key, reason and remedy."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.cli.main import main

@@ -1,7 +1,5 @@
 """Sharing of secrets and whole numbers, each by itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The sum over masked updates is the plain sum, whoever drops out, and nothing smaller can be read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

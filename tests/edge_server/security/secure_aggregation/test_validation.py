@@ -1,7 +1,5 @@
 """What can still be checked of an update that nobody can read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The machines of whole rounds with masks: real sessions, real masks, a network as bad as a test makes it."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`check` rehearses a file: the network, a training step of two tiers, and their updates."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

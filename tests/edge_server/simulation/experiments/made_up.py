@@ -1,7 +1,5 @@
 """Made-up runs: a simulate function that writes a history instead of training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

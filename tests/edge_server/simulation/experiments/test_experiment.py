@@ -1,7 +1,5 @@
 """The experiment file: its keys, its cells, and its errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The experiments that are not a table of runs: sizes, similarity, Grad-CAM."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Devices that join later, as in FedRAD's table 2."""
 
-from __future__ import annotations
-
 import math
 
 from edge_server.config.load import load_config

@@ -1,7 +1,5 @@
 """AdaFL's measures on histories calculated by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.observability.report.measures import averaging_window, first_reached, measure

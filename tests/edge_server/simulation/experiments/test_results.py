@@ -1,7 +1,5 @@
 """The committed results: one folder per shipped experiment, each with its provenance."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Running a plan: finished runs stay, interrupted ones are resumed, failed ones are reported."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

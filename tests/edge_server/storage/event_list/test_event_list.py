@@ -1,7 +1,5 @@
 """The event list: alike events are one row, a flood is few rows, and who reads changes nothing."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import sqlite3

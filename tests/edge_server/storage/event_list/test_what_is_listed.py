@@ -1,7 +1,5 @@
 """What a run puts into its event list: joins, losses, rounds, refusals, deliveries."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import closing
 from pathlib import Path

@@ -3,8 +3,6 @@
 The network has more numbers than a cell of sums: hidden.weight is [40, 300], three cells.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """FedNova: tau_eff, what it does to unlike updates, and where it is FedAvg; numbers worked by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A round's updates, one at a time: nothing is lost by not keeping them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

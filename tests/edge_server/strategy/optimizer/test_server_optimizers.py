@@ -1,7 +1,5 @@
 """How the global model follows the combined change, step by step; numbers worked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

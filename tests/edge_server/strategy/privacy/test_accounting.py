@@ -1,7 +1,5 @@
 """Epsilon, against formulas, published figures and the library asked directly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Differential privacy of clients: what one client can change, the noise over it, the clip that adapts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What [privacy] may stand with, and what is refused because nobody could account for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.config.load import load_config

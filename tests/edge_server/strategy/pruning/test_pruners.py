@@ -1,7 +1,5 @@
 """Pruners: which channels stay, by number, by weight or by chance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

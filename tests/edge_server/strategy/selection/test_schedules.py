@@ -1,7 +1,5 @@
 """Schedules: what each round gets, and where the steps lie."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

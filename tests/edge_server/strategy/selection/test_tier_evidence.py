@@ -1,7 +1,5 @@
 """Which tier a device gets when it does not state one: by its memory, by its time, by what it has shown."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.strategy.selection.tier_evidence import (

@@ -1,7 +1,5 @@
 """What devices say of themselves counts as far as is usual among the others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedRAD's dynamic aggregation: equation 2, one step of NeuNet, and where it is FedAvg; worked by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

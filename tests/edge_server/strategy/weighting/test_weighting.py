@@ -1,7 +1,5 @@
 """How much each client's update counts; numbers worked by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

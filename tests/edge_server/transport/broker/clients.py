@@ -1,7 +1,5 @@
 """Two kinds of MQTT client for the tests: paho as devices use it, and a raw socket that can misbehave."""
 
-from __future__ import annotations
-
 import queue
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """Brokers that live as long as the test run, and clients that live as long as a test."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any

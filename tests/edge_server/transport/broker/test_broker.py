@@ -1,7 +1,5 @@
 """What the embedded broker does in time: a hand-turned clock and connections that only write down."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.transport.broker.broker import Broker

@@ -1,7 +1,5 @@
 """What the rest of the project relies on, asked of our own broker and of Mosquitto, in MQTT 3.1.1 and 5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One connection of the embedded broker over a transport that only takes what it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

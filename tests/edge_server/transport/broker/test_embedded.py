@@ -1,7 +1,5 @@
 """The embedded broker as a process: hostile clients, its bounds, its start and its end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The launcher: which broker it takes, what it says when none starts, and that none is left behind."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

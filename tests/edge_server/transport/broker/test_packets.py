@@ -1,7 +1,5 @@
 """The codec: what goes in comes out, and any bytes give a packet or a PeerError."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Which filter covers which topic, by hand from MQTT 5.0, section 4.7."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_server.transport.broker.topics import MAX_LEVELS, TopicTree, check_filter, check_topic

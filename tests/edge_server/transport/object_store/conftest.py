@@ -1,7 +1,5 @@
 """A store of our own on loopback, and a blob to send."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import threading

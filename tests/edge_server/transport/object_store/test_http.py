@@ -1,7 +1,5 @@
 """What a device gets and puts past the broker: cut in the middle, refused, or wrong."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Our own store: who may have what of it, and what it will not take."""
 
-from __future__ import annotations
-
 import logging
 import re
 import stat

@@ -1,7 +1,5 @@
 """The store over TLS, as a command, and what a federation file may say of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,14 +1,12 @@
 """Chunks that come to a receiver go where the server expects them, and nowhere else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.transport.receivers.messages import Expect, Placed
-from edge_server.transport.receivers.placement import MAX_EARLY, ChunkPlacement
+from edge_server.transport.receivers.process import MAX_EARLY, ChunkPlacement
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 
 # Three chunks: 1024, 1024 and 452 bytes.

@@ -1,7 +1,5 @@
 """Receivers as processes: they share the work, and one that is killed is replaced."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

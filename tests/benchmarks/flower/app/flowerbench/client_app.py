@@ -1,7 +1,5 @@
 """What each SuperNode runs for a message of the ServerApp."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -1,7 +1,5 @@
 """FedAvg as Flower ships it; what is added notes when its rounds begin and end."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

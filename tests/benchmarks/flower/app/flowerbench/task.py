@@ -1,7 +1,5 @@
 """The network, the data and the training, as Flower's PyTorch quickstart lays them out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
