@@ -35,7 +35,7 @@ class LocalData:
         Raises `PeerError` if they do not fit.
         """
         self.check(task)
-        return LocalData(_as_told(self.train, task), _as_told(self.held_out, task))
+        return LocalData(_for_task(self.train, task), _for_task(self.held_out, task))
 
     def check(self, task: Task) -> None:
         """Raise `PeerError` if these examples do not fit the model's shape or classes."""
@@ -55,7 +55,7 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     )
 
 
-def _as_told(data: "LabelledData", task: Task) -> "LabelledData":
+def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
     """Inputs of the model's shape, labels as indices into the task's list of classes, if it has one."""
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.

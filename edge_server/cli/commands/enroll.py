@@ -42,7 +42,7 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--port", type=int, metavar="N", help="the broker's port (default: 8883)")
     parser.add_argument(
-        "--door-port", type=int, metavar="N", help="port of the enrolment listener (default: 8884)"
+        "--enrolment-port", type=int, metavar="N", help="port of the enrolment listener (default: 8884)"
     )
     parser.add_argument(
         "--broker-folder",
@@ -160,7 +160,7 @@ def _authority(args: argparse.Namespace, folder: Path) -> "Authority":
     options = {
         "hosts": tuple(args.host) if args.host else None,
         "port": args.port,
-        "door_port": args.door_port,
+        "door_port": args.enrolment_port,
         "device_days": args.days,
         "broker_folder": args.broker_folder,
     }
