@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# Before torch is imported. With networks this small a second thread costs more than it saves,
-# on a busy machine ten times as much.
+# Must be set before torch is imported. With networks this small a second thread costs more than it saves,
+# ten times as much on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An exported graph is computed once for all test processes, because an export takes many seconds.
 os.environ.setdefault("EDGE_GRAPHS", str(Path(__file__).parents[1] / ".pytest_cache" / "graphs"))
@@ -23,13 +23,13 @@ LONG = (
     "tests/integration/",
     "tests/edge_server/security/identity/test_enrolled",
 )
-"""Long tests start first, so that no process waits for one of them at the end."""
+"""Prefixes of the long tests, which start first, so that no process waits for one of them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long tests first and keep the order otherwise.
 
-    With several processes each starts with an equal part of the list: the long files are distributed over the
+    Each of several processes starts with an equal part of the list. The long files are distributed over the
     parts, so that the first process does not get all of them.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

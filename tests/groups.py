@@ -1,4 +1,4 @@
-"""Parameter groups as bytes, in the format of their files."""
+"""Parameter groups as bytes in the format of their files."""
 
 import io
 import tempfile
@@ -10,14 +10,14 @@ from schemas.tensors.files import write_tensors
 
 
 def encode_groups(groups: Groups) -> bytes:
-    """The bytes of their file."""
+    """The bytes of a file with these groups."""
     file = io.BytesIO()
     write_tensors(file, FlatGroups(groups))
     return file.getvalue()
 
 
 def decode_groups(data: bytes) -> dict[str, dict[str, AnyArray]]:
-    """Every array in the bytes; raises `PeerError` for anything that is not such a file."""
+    """All arrays in the bytes of a file; raises `PeerError` for any other data."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -25,6 +25,6 @@ def decode_groups(data: bytes) -> dict[str, dict[str, AnyArray]]:
 
 
 def read_groups(path: Path) -> dict[str, dict[str, AnyArray]]:
-    """Every array of the file at `path`."""
+    """All arrays of the file at `path`."""
     groups = FileGroups(path)
     return {group: dict(groups[group]) for group in groups}

@@ -1,4 +1,4 @@
-"""Fixtures that take long are computed once, by the first pytest process that needs them."""
+"""Slow fixtures are computed once, by the first pytest process that needs them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ PATIENCE_S = 200
 
 
 def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder that `make` has filled, in this process or in another; tests must not change it."""
+    """The folder that `make` filled, in this process or another one; tests must not change it."""
     base = temporary.getbasetemp()
     # pytest-xdist gives each process a folder within a shared one.
     shared = base.parent if base.name.startswith("popen-") else base

@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("schemas", "edge_client", "edge_server")
 
 KNOWN = {
-    # Pickles between a process and the worker processes that it has started itself, over their own pipes.
+    # Pickles between a process and its own worker processes, over their own pipes.
     ("edge_server/simulation/local_engine.py", "multiprocessing"),
     ("edge_server/simulation/local_engine.py", "concurrent.futures.ProcessPoolExecutor"),
     ("edge_server/simulation/local_engine.py", "concurrent.futures.process"),
     # Cloudpickle between the simulation and its Ray cluster, whose machines run its code anyway.
     ("edge_server/simulation/ray_engine.py", "ray"),
-    # CIFAR is published as pickles: torchvision reads the user's own files, each against its published MD5.
+    # CIFAR is published as pickles: torchvision reads the user's own files and checks their MD5 sums.
     ("edge_client/data/named_sets.py", "torchvision.datasets"),
-    # Compiles a graph that was recorded here and now from a network of known parts; it loads none.
+    # Compiles a graph that this process has just recorded from a network of known parts; it loads none.
     ("edge_client/training/step_capture.py", "torch.jit"),
-    # Modules by name: torchvision itself; our own contract; the user's own `python:` source, model (behind
-    # --model-code) or app (behind --flower).
+    # Imports by name: torchvision itself; the project's own `schemas`; the user's own `python:` source, model
+    # (with --model-code) or app (with --flower).
     ("edge_client/system/torchvision_compat.py", "importlib.import_module"),
     ("edge_client/system/schemas_package.py", "__import__"),
     ("edge_client/system/user_code.py", "importlib.import_module"),
 }
-"""Every place that a reader of the threat model must know of; each is there because of a line of code."""
+"""Every place that the threat model must list; each entry corresponds to a line of code."""
 
 
 def found_in_packages() -> set[tuple[str, str]]:
@@ -106,7 +106,7 @@ def test_code_that_could_unpickle_is_found(source: str, names: list[str]):
         "import raylib\nimport marshalling",
     ],
 )
-def test_what_could_not_is_left_alone(source: str):
+def test_harmless_code_is_not_reported(source: str):
     assert findings(source) == []
 
 
@@ -120,7 +120,7 @@ class Evil:
         return (Path.touch, (self.path,))
 
 
-def test_an_array_file_with_a_pickle_in_it_is_refused_and_does_nothing(tmp_path: Path):
+def test_an_array_file_that_contains_a_pickle_is_refused_and_not_executed(tmp_path: Path):
     trap = np.array([Evil(tmp_path / "ran")], dtype=object)
     np.save(tmp_path / "a.npy", trap, allow_pickle=True)
     np.savez(tmp_path / "a.npz", images=trap)
@@ -128,13 +128,13 @@ def test_an_array_file_with_a_pickle_in_it_is_refused_and_does_nothing(tmp_path:
         with pytest.raises(ConfigError):
             read(tmp_path / name)
     assert not (tmp_path / "ran").exists()
-    # The trap does work where somebody unpickles.
+    # The trap does work when the file is unpickled.
     np.load(tmp_path / "a.npy", allow_pickle=True)
     assert (tmp_path / "ran").exists()
 
 
-def test_a_blob_that_is_a_torch_file_is_refused_and_does_nothing(tmp_path: Path):
-    """What `torch.save` writes: a zip with a pickle in it."""
+def test_a_blob_that_is_a_torch_file_is_refused(tmp_path: Path):
+    """`torch.save` writes a zip file that contains a pickle."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("archive/data.pkl", b"cos\nsystem\n(S'true'\ntR.")
@@ -143,8 +143,8 @@ def test_a_blob_that_is_a_torch_file_is_refused_and_does_nothing(tmp_path: Path)
             decode_groups(data)
 
 
-def test_a_device_loads_no_unpickler_of_its_own_accord_for_inference(tmp_path: Path):
-    """numpy brings pickle itself, so what is looked for is the rest: what would read pickles from files."""
+def test_inference_on_a_device_loads_no_unpickler(tmp_path: Path):
+    """numpy imports pickle itself, so the test looks for other modules that could read pickles from files."""
     code = (
         "import sys, edge_client.cli.commands.infer, edge_client.inference.onnx_model;"
         "import edge_client.security.trusted_key;"

@@ -1,4 +1,4 @@
-"""The wheel with only the base dependencies, as a board installs it, in an environment of its own."""
+"""The wheel with only its base dependencies, as on a board, installed in a separate environment."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ NO_INDEX = ("No matching distribution found", "Could not find a version", "Conne
 
 
 def run(*command: object, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run a command that sees nothing of this checkout."""
+    """Run a command without the environment variables that point to this checkout."""
     hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     words = [str(word) for word in command]
@@ -32,15 +32,15 @@ def run(*command: object, cwd: Path, timeout: float = 120) -> subprocess.Complet
 
 
 def isolation() -> list[str]:
-    """Build with the hatchling that is here, if there is one, so that nothing is fetched."""
+    """Use an installed hatchling for the build, if there is one, so that nothing is downloaded."""
     return ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: a build leaves folders beside the code."""
+    """The wheel, built from a copy because a build leaves folders next to the code."""
     if importlib.util.find_spec("build") is None:
-        pytest.skip("there is no `build` here")
+        pytest.skip("`build` is not installed")
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in PARTS:
         if (ROOT / name).is_dir():
@@ -57,15 +57,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def board(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The `bin` of an environment in which the wheel and its base dependencies are installed."""
+    """The `bin` folder of an environment with the wheel and its base dependencies."""
     home = tmp_path_factory.mktemp("board")
     subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
     programs = home / "venv" / "bin"
     constraints = ROOT / "deploy" / "constraints.txt"
     options = ["--quiet", "--retries", "1", "--disable-pip-version-check", "--constraint", constraints]
     installed = run(programs / "python", "-m", "pip", "install", *options, wheel, cwd=home)
-    if installed.returncode and any(sign in installed.stderr for sign in NO_INDEX):
-        pytest.skip(f"pip reaches no index: {installed.stderr.strip().splitlines()[-1]}")
+    if installed.returncode and any(message in installed.stderr for message in NO_INDEX):
+        pytest.skip(f"pip cannot reach an index: {installed.stderr.strip().splitlines()[-1]}")
     assert installed.returncode == 0, installed.stderr
     yield programs
     shutil.rmtree(home / "venv")
@@ -73,7 +73,7 @@ def board(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of digits, [N, 1, 8, 8] to ten classes: the nearest of the classes' mean images, as layers."""
+    """A model that classifies digits [N, 1, 8, 8] by the nearest of the ten classes' mean images."""
     train, path = load_source("digits", split="train"), tmp_path_factory.mktemp("model") / "digits.onnx"
     pixels = train.images.reshape(len(train), -1).astype(np.float32) / 16
     means = np.stack([pixels[train.labels == label].mean(axis=0) for label in range(10)])
@@ -92,7 +92,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_wheel_is_installed_without_anything_heavy(board, tmp_path):
+def test_the_wheel_installs_no_heavy_packages(board, tmp_path):
     listed = run(board / "python", "-m", "pip", "list", "--format", "json", cwd=tmp_path)
     names = {package["name"].lower().replace("_", "-") for package in json.loads(listed.stdout)}
     assert {"edge-federation", "numpy", "onnxruntime", "pillow", "pydantic", "safetensors"} <= names
@@ -100,13 +100,13 @@ def test_the_wheel_is_installed_without_anything_heavy(board, tmp_path):
 
 
 @pytest.mark.parametrize("program", ["edge-server", "edge-client"])
-def test_the_commands_are_there_and_teach(board, tmp_path, program):
+def test_the_commands_are_installed_and_print_help(board, tmp_path, program):
     helped = run(board / program, "--help", cwd=tmp_path)
     assert (helped.returncode, helped.stderr) == (0, "")
     assert f"usage: {program}" in helped.stdout
 
 
-def test_what_is_no_code_is_in_the_wheel_too(board, tmp_path):
+def test_the_wheel_contains_the_data_files(board, tmp_path):
     program = (
         "from importlib.resources import files; import edge_client, edge_server, schemas;"
         "found = [files('edge_server.config.recipes') / 'fedavg.toml',"
@@ -141,7 +141,7 @@ def test_infer_classifies_digits(board, digits, tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["labelled"] == len(document["results"]) == len(test)
-    # What the nearest mean image gets right; 0.1 is chance.
+    # The accuracy of the nearest mean image; 0.1 is chance.
     assert document["accuracy"] > 0.85
 
 
@@ -154,12 +154,12 @@ def test_bench_measures(board, digits, tmp_path):
     assert result["median_ms"] > 0
 
 
-def test_beside_onnxruntime_and_numpy_the_base_install_is_small(board, tmp_path):
-    """Everything that pip has put there, in bytes of files; pip itself is not the board's."""
+def test_the_base_install_without_onnxruntime_and_numpy_is_small(board, tmp_path):
+    """The file sizes of all installed packages in bytes; pip itself is not counted."""
     program = (
         "import json; from importlib.metadata import distributions;"
-        "size = lambda one: sum(f.locate().stat().st_size for f in one.files or () if f.locate().is_file());"
-        "print(json.dumps({one.name.lower(): size(one) for one in distributions()}))"
+        "size = lambda d: sum(f.locate().stat().st_size for f in d.files or () if f.locate().is_file());"
+        "print(json.dumps({d.name.lower(): size(d) for d in distributions()}))"
     )
     done = run(board / "python", "-c", program, cwd=tmp_path)
     sizes = json.loads(done.stdout)
@@ -188,11 +188,11 @@ def test_serve_answers(board, digits, tmp_path):
     right = sum(
         result["top"][0]["index"] == label for result, label in zip(results, test.labels, strict=True)
     )
-    # What the nearest mean image gets right of 20; 2 is chance.
+    # The nearest mean image's correct results out of 20; 2 is chance.
     assert right > 14
 
 
-def test_taking_part_without_the_extra_says_what_to_install(board, tmp_path):
+def test_running_a_client_without_the_extra_reports_what_to_install(board, tmp_path):
     done = run(board / "edge-client", "run", "--state-dir", tmp_path / "state", "--once", cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
@@ -201,7 +201,7 @@ def test_taking_part_without_the_extra_says_what_to_install(board, tmp_path):
 
 
 @pytest.mark.parametrize("words", [("demo",), ("check", "fedavg")], ids=["demo", "check"])
-def test_serving_without_the_extra_says_what_to_install(board, tmp_path, words):
+def test_running_a_server_without_the_extra_reports_what_to_install(board, tmp_path, words):
     done = run(board / "edge-server", *words, cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Finds the places in a module's syntax tree where bytes could become running code.
+"""Finds the places in a module's syntax tree where data could be executed as code.
 
 Names are followed through imports and aliases; comments and strings are ignored. The syntax tree
 does not show what a library does inside a call, so libraries that unpickle are found by their import.
@@ -25,7 +25,7 @@ CODECS = frozenset(
         "pandas",
     }
 )
-"""Modules that exist to turn bytes into objects of any class, or read files that way by default."""
+"""Modules that turn bytes into objects of any class, or read files that way by default."""
 
 TRANSPORTS = frozenset(
     {
@@ -44,7 +44,7 @@ TRANSPORTS = frozenset(
         "importlib.import_module",
     }
 )
-"""What unpickles, or imports by name, inside a library: allowed only where `KNOWN` in the test says why."""
+"""Library code that unpickles or imports by name: allowed only where `KNOWN` in the test gives a reason."""
 
 EVALUATORS = frozenset({"eval", "exec", "compile", "__import__"})
 
@@ -53,27 +53,27 @@ REQUIRED = {
     "numpy.load": ("allow_pickle", False),
     "numpy.lib.format.read_array": ("allow_pickle", False),
 }
-"""Calls that must say so themselves: their defaults have changed before."""
+"""Calls that must set this argument explicitly, because its default has changed before."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something found, by its full name."""
+    """The line and full name of a suspect piece of code."""
 
     line: int
     name: str
 
 
 def findings(source: str) -> list[Finding]:
-    """Everything in a module's source that could unpickle or evaluate, in the order of its lines."""
+    """Everything in a module's source that could unpickle or evaluate, in line order."""
     tree = ast.parse(source)
     names = dict(_imported(tree))
     found = [*_imports(tree), *_calls(tree, names)]
-    return sorted(set(found), key=lambda one: (one.line, one.name))
+    return sorted(set(found), key=lambda finding: (finding.line, finding.name))
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Local names and what they stand for: `np` is `numpy`, `read` is `torch.load`."""
+    """Local names and their full names, such as `np` for `numpy` or `read` for `torch.load`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -98,7 +98,7 @@ def _imports(tree: ast.Module) -> Iterator[Finding]:
 
 
 def _suspect(dotted: str) -> str | None:
-    """The codec or transport that a dotted name is, or lies in."""
+    """The codec or transport that a dotted name is or belongs to."""
     parts = dotted.split(".")
     if parts[0] in CODECS:
         return parts[0]
@@ -110,7 +110,7 @@ def _calls(tree: ast.Module, names: dict[str, str]) -> Iterator[Finding]:
         if isinstance(node, ast.Name) and node.id in EVALUATORS and node.id not in names:
             yield Finding(node.lineno, node.id)
         if isinstance(node, ast.Attribute):
-            # A module reached through another one, such as `torch.jit.load` behind `import torch`.
+            # A module reached through another one, such as `torch.jit.load` after `import torch`.
             suspect = _suspect(_dotted(node, names))
             if suspect is not None:
                 yield Finding(node.lineno, suspect)
@@ -138,7 +138,7 @@ def _is(node: ast.expr, value: bool) -> bool:
 
 
 def _dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """`np.lib.format` with its imports followed; empty for what is no plain chain of names."""
+    """The full name of an expression like `np.lib.format`; empty if it is not a plain chain of names."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,4 +1,4 @@
-"""Reads the files of deploy/, and checks whether our commands accept the options in them."""
+"""Reads the files of deploy/ and checks whether our commands accept the options in them."""
 
 import argparse
 import functools
@@ -47,8 +47,8 @@ def verbs(command: str) -> dict[str, argparse.ArgumentParser]:
     return dict(chosen)
 
 
-def strangers(command: str, words: Sequence[str]) -> list[str]:
-    """The arguments that the command does not know: its verb or options."""
+def unknown_arguments(command: str, words: Sequence[str]) -> list[str]:
+    """The arguments that the command does not accept: the verb or options."""
     verb, *rest = words
     if verb not in verbs(command):
         return [verb]

@@ -1,8 +1,8 @@
-"""Pages of the documentation as programs: files are written, commands run, output compared.
+"""Runs documentation pages: writes their files, runs their commands and compares the output.
 
 A block that starts with `# NAME` is the file NAME. A line `$ COMMAND` of a `console` block is run by bash;
-the lines after it are what it prints. `...` stands for any text, a line `...` for any lines. `wait-for FILE
-TEXT` waits until the file contains the text.
+the lines after it are the command's output. `...` stands for any text, a line `...` for any lines. `wait-for
+FILE TEXT` waits until the file contains the text.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def end_group(group: int) -> None:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a command's output is the one on its page."""
+    """Whether a command's output is the same as on its page."""
     return _lines_match(shown.strip("\n").split("\n"), printed.strip("\n").split("\n"))
 
 

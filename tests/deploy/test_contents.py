@@ -11,8 +11,8 @@ FILE = DEPLOY / "llms.txt"
 
 
 def test_the_list_contains_exactly_the_existing_pages() -> None:
-    made = runpy.run_path(str(DEPLOY / "contents.py"))["contents"]()
-    assert FILE.read_text() == made, "make contents writes it again"
+    generated = runpy.run_path(str(DEPLOY / "contents.py"))["contents"]()
+    assert FILE.read_text() == generated, "run `make contents` to update it"
 
 
 def test_the_list_has_the_format_of_llms_txt() -> None:
@@ -29,7 +29,7 @@ def test_every_link_is_valid() -> None:
     assert [link for link in links if not (DEPLOY / link).is_file()] == []
 
 
-def test_the_folders_pages_name_every_command() -> None:
+def test_the_package_readmes_name_every_command() -> None:
     for program, page in ((EDGE_SERVER, "edge_server"), (EDGE_CLIENT, "edge_client")):
         text = (DEPLOY.parent / page / "README.md").read_text()
         verbs = [verb.__name__.rpartition(".")[2].replace("_", "-") for verb in program.verbs]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edge_server.config.load import load_config
-from tests.deploy.files import DEPLOY, documents, strangers, verbs
+from tests.deploy.files import DEPLOY, documents, unknown_arguments, verbs
 
 DOCKER = DEPLOY / "docker"
 IMAGES = {"server": "edge-server", "client": "edge-client", "infer": "edge-client"}
@@ -32,7 +32,7 @@ def composed() -> dict[str, Any]:
 
 
 def command_of(service: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """Our command that a service runs, with its arguments, or None."""
+    """The service's command, if it is one of ours, with its arguments; otherwise None."""
     image = service["image"].partition(":")[0]
     if not image.startswith("edge-federation/"):
         return None
@@ -47,7 +47,7 @@ def test_an_image_runs_as_an_ordinary_user_with_a_health_check(name):
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_an_image_fits_every_architecture(name):
+def test_an_image_is_not_limited_to_one_architecture(name):
     assert "--platform=" not in (DOCKER / f"{name}.Dockerfile").read_text().replace("--platform linux", "")
 
 
@@ -55,10 +55,10 @@ def test_an_image_fits_every_architecture(name):
 def test_an_image_starts_an_existing_command(name):
     words = json.loads(last(name, "CMD"))
     assert words[0] in verbs(IMAGES[name])
-    assert strangers(IMAGES[name], words) == []
+    assert unknown_arguments(IMAGES[name], words) == []
 
 
-def test_a_device_that_only_infers_gets_no_torch():
+def test_the_inference_image_does_not_contain_torch():
     text = (DOCKER / "infer.Dockerfile").read_text()
     assert re.findall(r"'\.(\[.*?\])?'", text) == ["[trust]"]
 
@@ -68,10 +68,10 @@ def test_the_options_in_compose_exist():
     assert set(ours) == {"server", "serve", *DEVICES}
     for name, (command, words) in ours.items():
         if words[0] in verbs(command):
-            assert strangers(command, words) == [], name
+            assert unknown_arguments(command, words) == [], name
 
 
-def test_five_devices_share_the_data_and_are_of_five_tiers():
+def test_five_devices_share_the_data_and_have_different_tiers():
     devices = [composed()[name]["command"] for name in DEVICES]
 
     def value(words: list[str], option: str) -> str:

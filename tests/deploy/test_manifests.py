@@ -8,7 +8,7 @@ import pytest
 
 from edge_server.security.identity.mosquitto import mosquitto_files as broker_files
 from edge_server.security.identity.settings import AuthoritySettings
-from tests.deploy.files import DEPLOY, documents, strangers
+from tests.deploy.files import DEPLOY, documents, unknown_arguments
 
 FOLDER = DEPLOY / "kubernetes"
 
@@ -26,13 +26,13 @@ def workloads() -> dict[str, dict[str, Any]]:
 
 def test_every_named_resource_exists():
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
-    files = [name for made in kustomization["configMapGenerator"] for name in made["files"]]
+    files = [name for config_map in kustomization["configMapGenerator"] for name in config_map["files"]]
     assert files == ["acl.conf", "federation.toml"]
     assert all((FOLDER / name).is_file() for name in [*files, *kustomization["resources"]])
 
 
 @pytest.mark.parametrize("name", ["emqx", "server"])
-def test_a_workload_has_an_ordinary_user_limits_and_probes(name):
+def test_a_workload_has_an_unprivileged_user_limits_and_probes(name):
     spec = workloads()[name]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -60,12 +60,12 @@ def test_there_is_one_server_and_its_command_exists():
     server = sets["server"]
     assert server["spec"]["replicas"] == 1
     (container,) = server["spec"]["template"]["spec"]["containers"]
-    assert strangers("edge-server", container["args"]) == []
+    assert unknown_arguments("edge-server", container["args"]) == []
     assert container["image"].partition(":")[0] == "edge-federation/server"
     assert (DEPLOY / "docker" / "server.Dockerfile").is_file()
 
 
-def test_the_broker_is_the_last_whose_licence_allows_a_cluster():
+def test_the_broker_is_the_last_version_whose_licence_allows_a_cluster():
     image = workloads()["emqx"]["containers"][0]["image"]
     major, minor, _ = (int(part) for part in image.partition(":")[2].split("."))
     assert (major, minor) == (5, 8)
@@ -97,17 +97,17 @@ def test_traffic_is_denied_unless_allowed():
     assert "ingress" not in policies["server"]
 
 
-def mosquittos_rules() -> set[tuple[str, str, str]]:
-    """(user, access, topic) of the file that `edge-server enroll` writes for Mosquitto."""
+def mosquitto_rules() -> set[tuple[str, str, str]]:
+    """(user, access, topic) of each rule that `edge-server enroll` writes for Mosquitto."""
     settings = AuthoritySettings(federation="federation", hosts=("broker",))
-    rules, who = set(), ""
+    rules, user = set(), ""
     for line in broker_files(settings, Path("/etc"))["acl"].splitlines():
         word, *rest = line.split()[:3] if line.strip() else [""]
         if word == "user":
-            who = rest[0]
+            user = rest[0]
         elif word in ("topic", "pattern"):
             verbs = ("read", "write") if rest[0] == "readwrite" else (rest[0],)
-            name = who if word == "topic" else "all"
+            name = user if word == "topic" else "all"
             rules |= {(name, verb, rest[1].replace("%u", "${username}")) for verb in verbs}
     return rules
 
@@ -115,10 +115,10 @@ def mosquittos_rules() -> set[tuple[str, str, str]]:
 def test_the_rules_equal_those_for_mosquitto():
     found = set()
     for rule in re.findall(r"^\{allow, (.*?)\}\.$", (FOLDER / "acl.conf").read_text(), re.MULTILINE):
-        who = match[1] if (match := re.match(r'\{username, "([\w-]+)"\}', rule)) else "all"
+        user = match[1] if (match := re.match(r'\{username, "([\w-]+)"\}', rule)) else "all"
         verb = {"publish": "write", "subscribe": "read"}[re.search(r"publish|subscribe", rule)[0]]
         found |= {
-            (who, verb, topic) for topic in re.findall(r'"((?:fed|homeassistant|spBv1\.0)/[^"]+)"', rule)
+            (user, verb, topic) for topic in re.findall(r'"((?:fed|homeassistant|spBv1\.0)/[^"]+)"', rule)
         }
-    assert found == mosquittos_rules()
+    assert found == mosquitto_rules()
     assert (FOLDER / "acl.conf").read_text().rstrip().endswith("{deny, all}.")

@@ -11,8 +11,10 @@ from edge_server.transport.broker.launch import find_mosquitto
 from tests.deploy.pages import DOCS, ROOT, commands, matches, run_commands, write_files
 
 PAGES = sorted(page for page in [ROOT / "README.md", *DOCS.rglob("*.md")] if commands(page))
-NOT_OURS = {".venv", "runs", "_build"}
-EVERY_PAGE = sorted(page for page in ROOT.rglob("*.md") if not NOT_OURS & set(page.relative_to(ROOT).parts))
+NOT_DOCUMENTATION = {".venv", "runs", "_build"}
+EVERY_PAGE = sorted(
+    page for page in ROOT.rglob("*.md") if not NOT_DOCUMENTATION & set(page.relative_to(ROOT).parts)
+)
 QUICK = {"simulation.md"}
 ALL = os.environ.get("TRY_DOCS") == "all"
 
@@ -69,6 +71,6 @@ def test_every_link_is_valid(page: Path) -> None:
 def test_the_reference_pages_match_the_code() -> None:
     wanted = pages()
     found = {path for ending in ("*.md", "*.json") for path in REFERENCE.rglob(ending)} - BY_HAND
-    assert found == set(wanted), "make reference writes the pages anew"
+    assert found == set(wanted), "run `make reference` to update the pages"
     for path, text in wanted.items():
-        assert path.read_text(encoding="utf-8") == text, f"make reference writes {path.name} anew"
+        assert path.read_text(encoding="utf-8") == text, f"run `make reference` to update {path.name}"

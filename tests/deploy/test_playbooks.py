@@ -1,4 +1,4 @@
-"""The playbooks: options of our commands, files that they name, secrets that they do not log."""
+"""The playbooks use valid options of our commands, name existing files and do not log secrets."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.files import DEPLOY, documents, objects, strangers
+from tests.deploy.files import DEPLOY, documents, objects, unknown_arguments
 
 FOLDER = DEPLOY / "ansible"
 FILES = sorted(FOLDER.rglob("*.yaml"))
@@ -37,7 +37,7 @@ def test_our_commands_accept_the_options():
         for words in (item for item in lists if "enroll" in item):
             at = words.index("enroll")
             command = "edge-server" if "edge_server" in words[at - 1] else "edge-client"
-            assert strangers(command, [str(word) for word in words[at:]]) == [], path
+            assert unknown_arguments(command, [str(word) for word in words[at:]]) == [], path
             seen.append(command)
     assert sorted(set(seen)) == ["edge-client", "edge-server"]
 

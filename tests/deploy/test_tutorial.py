@@ -48,7 +48,7 @@ def test_the_users_own_code_is_as_short_as_the_page_claims() -> None:
 
 
 def test_the_files_of_the_page_form_a_federation(folder: Path) -> None:
-    """One round without ONNX files; `make try-docs` runs all of it."""
+    """One round without ONNX files; `make try-docs` runs the whole page."""
     subprocess.run([sys.executable, "make_data.py"], check=True, timeout=DEADLINE_S)
     config = load_config("federation.toml", ["rounds=1", "local-epochs=1", "simulation.workers=1"])
     summary = simulate(config, out=folder / "run", watcher=Unwatched(), export=False)
@@ -64,12 +64,12 @@ def free_port() -> int:
 
 
 @pytest.mark.timeout(2 * DEADLINE_S)
-@pytest.mark.skipif(os.environ.get("TRY_DOCS") != "all", reason="two minutes: make try-docs")
-@pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
+@pytest.mark.skipif(os.environ.get("TRY_DOCS") != "all", reason="takes two minutes; run by make try-docs")
+@pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
 def test_the_whole_page_runs_as_printed(folder: Path) -> None:
     port = str(free_port())
     script = "".join(text for language, text in blocks(PAGE) if language == "sh").replace("1883", port)
-    around = {
+    variables = {
         "ROOT": str(ROOT),
         "PYTHON": sys.executable,
         "MOSQUITTO": str(find_mosquitto()),
@@ -79,14 +79,14 @@ def test_the_whole_page_runs_as_printed(folder: Path) -> None:
     # All processes of the page belong to one process group, which is killed at the end.
     shell = subprocess.Popen(
         ["bash", "-c", SETUP + script],
-        env={**os.environ, **around, "PATH": path},
+        env={**os.environ, **variables, "PATH": path},
         # A file instead of a pipe, which a remaining broker would keep open.
-        stdout=(folder / "said").open("w"),
+        stdout=(folder / "output").open("w"),
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     try:
-        assert shell.wait(timeout=DEADLINE_S) == 0, (folder / "said").read_text()
+        assert shell.wait(timeout=DEADLINE_S) == 0, (folder / "output").read_text()
     finally:
         end_group(shell.pid)
     simulated, devices = (read_run_files(folder / "runs" / name) for name in ("simulated", "devices"))

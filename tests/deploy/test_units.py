@@ -1,4 +1,4 @@
-"""The systemd units: requirements of each, and systemd's own checks."""
+"""Requirements of the systemd units, and systemd's own checks."""
 
 import re
 import shlex
@@ -8,20 +8,22 @@ import subprocess
 import pytest
 
 from edge_client.security.identity.enrolment_bundle import UNIT, board_files
-from tests.deploy.files import DEPLOY, strangers, unit, verbs
+from tests.deploy.files import DEPLOY, unit, unknown_arguments, verbs
 
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
 WATCHED = ["edge-client.service", "edge-client-serve.service", "edge-server.service"]
-systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 LATER = ("RestartSteps", "RestartMaxDelaySec")
-"""Known to systemd 254 and later; earlier versions warn and ignore it."""
+"""Keys of systemd 254 and later; earlier versions ignore them with a warning."""
 
 
 def words(name: str) -> list[str]:
     """The unit's command with the options from its environment."""
     service = unit(name)["Service"]
-    stated = dict(word.split("=", 1) for line in service.get("Environment", []) for word in shlex.split(line))
-    line = re.sub(r"\$(\w+)", lambda found: stated[found[1]], service["ExecStart"][0])
+    environment = dict(
+        word.split("=", 1) for line in service.get("Environment", []) for word in shlex.split(line)
+    )
+    line = re.sub(r"\$(\w+)", lambda found: environment[found[1]], service["ExecStart"][0])
     return shlex.split(line)
 
 
@@ -54,7 +56,7 @@ def test_a_unit_has_its_own_user_and_limits(name):
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_restarts_with_growing_delays_but_not_after_a_wrong_configuration(name):
+def test_a_unit_restarts_with_growing_delays_but_not_after_a_configuration_error(name):
     service = unit(name)["Service"]
     assert service["Restart"][0] in ("always", "on-failure")
     assert service["RestartPreventExitStatus"] == ["2"]
@@ -67,7 +69,7 @@ def test_a_unit_starts_an_existing_command(name):
     program, *rest = words(name)
     command = program.rpartition("/")[2]
     assert rest[0] in verbs(command)
-    assert strangers(command, rest) == []
+    assert unknown_arguments(command, rest) == []
 
 
 @pytest.mark.parametrize("name", WATCHED)
@@ -77,11 +79,11 @@ def test_services_with_a_watchdog_are_notify_units(name):
     assert re.fullmatch(r"\d+min", service["WatchdogSec"][0])
 
 
-def test_the_server_is_not_restarted_after_a_requested_end():
+def test_the_server_is_not_restarted_after_a_requested_stop():
     assert unit("edge-server.service")["Service"]["SuccessExitStatus"] == ["130 143"]
 
 
-def test_a_board_gets_the_same_unit():
+def test_the_enrolment_bundle_contains_the_same_unit():
     text = board_files(broker="mqtts://b:8883", federation="home", device="pi")[UNIT]
     assert text == (DEPLOY / "systemd" / UNIT).read_text()
 
@@ -98,24 +100,24 @@ def test_key_folders_are_private():
 
 @systemd
 def test_systemd_accepts_the_units():
-    """Except for the missing programs and for keys of a newer systemd."""
+    """Warnings about missing programs and keys of a newer systemd are ignored."""
     paths = [str(DEPLOY / "systemd" / name) for name in UNITS]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], capture_output=True, text=True)
-    about = [line for line in (done.stdout + done.stderr).splitlines() if "edge-" in line]
-    assert about
-    meant = re.compile(
+    warnings = [line for line in (done.stdout + done.stderr).splitlines() if "edge-" in line]
+    assert warnings
+    expected = re.compile(
         rf"Unknown key.*'({'|'.join(LATER)})'|/opt/edge-(client|server)/bin/\S+ is not executable"
     )
-    assert [line for line in about if not meant.search(line)] == []
+    assert [line for line in warnings if not expected.search(line)] == []
 
 
 @systemd
 def test_systemd_rates_the_exposure_below_2():
-    """Below 2 of 10; network access, which the services need, accounts for the rest."""
+    """The scale ends at 10. Network access, which the services need, accounts for the remaining exposure."""
     for name in UNITS:
         words = ["systemd-analyze", "security", "--offline=true", str(DEPLOY / "systemd" / name)]
         done = subprocess.run(words, capture_output=True, text=True)
         if "offline" in done.stderr:
-            pytest.skip("this systemd-analyze rates no files: before 250")
+            pytest.skip("systemd-analyze before version 250 cannot rate files")
         (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
         assert float(exposure) < 2.0, name

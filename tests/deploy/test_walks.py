@@ -1,4 +1,4 @@
-"""The packages' READMEs name existing functions and list every room."""
+"""The packages' READMEs name existing functions and list every subpackage."""
 
 import re
 from importlib import import_module
@@ -19,16 +19,16 @@ NAMED = sorted(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_function_that_a_walk_names_exists(name: str) -> None:
+def test_a_function_named_in_a_readme_exists(name: str) -> None:
     module, _, attribute = name.partition(":")
     assert attrgetter(attribute)(import_module(module))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_every_room_has_a_page_and_is_listed(page: Path) -> None:
-    rooms = {folder.name for folder in page.parent.iterdir() if (folder / "__init__.py").exists()}
+def test_every_subpackage_has_a_readme_and_is_listed(page: Path) -> None:
+    subpackages = {folder.name for folder in page.parent.iterdir() if (folder / "__init__.py").exists()}
     listed = set(re.findall(r"^\| \[(\w+)\]\(\1/README\.md\)", page.read_text(), re.MULTILINE))
-    assert listed == rooms
-    assert len(rooms) <= 12
-    for room in rooms:
-        assert (page.parent / room / "README.md").exists(), room
+    assert listed == subpackages
+    assert len(subpackages) <= 12
+    for subpackage in subpackages:
+        assert (page.parent / subpackage / "README.md").exists(), subpackage

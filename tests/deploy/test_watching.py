@@ -25,7 +25,7 @@ GROUPING = r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)"
 
 
 def named(expression: str) -> set[str]:
-    """The metrics of a PromQL expression: names that are no function, label, keyword, string or duration."""
+    """The metrics in a PromQL expression, without its functions, labels, keywords, strings and durations."""
     bare = re.sub(r'"[^"]*"|\'[^\']*\'', "", expression)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     bare = re.sub(GROUPING, "", bare)
@@ -33,8 +33,8 @@ def named(expression: str) -> set[str]:
     return set(words) - KEYWORDS
 
 
-def there_are(out: Path) -> dict[str, set[str]]:
-    """Every exported sample, with the names of its labels."""
+def exported_samples(out: Path) -> dict[str, set[str]]:
+    """The label names of every exported sample."""
     collector = RunCollector(out)
     collector.show(busy())
     tally = RequestMetrics()
@@ -51,7 +51,7 @@ def there_are(out: Path) -> dict[str, set[str]]:
 
 
 def expressions(path: Path) -> Iterator[str]:
-    """The PromQL of a dashboard or a file of rules."""
+    """The PromQL expressions of a dashboard or a rule file."""
     document = json.loads(path.read_text()) if path.suffix == ".json" else documents(path)[0]
     for mapping in objects(document):
         if isinstance(mapping.get("expr"), str):
@@ -68,10 +68,10 @@ def test_the_names_of_an_expression_are_found() -> None:
 
 @pytest.mark.parametrize("path", [*DASHBOARDS, PROMETHEUS / "alerts.yml"], ids=lambda path: path.name)
 def test_dashboards_and_alerts_use_existing_metrics(path: Path, tmp_path: Path) -> None:
-    known = there_are(tmp_path)
-    asked = list(expressions(path))
-    assert asked
-    for expression in asked:
+    known = exported_samples(tmp_path)
+    used = list(expressions(path))
+    assert used
+    for expression in used:
         names = named(expression)
         assert names, expression
         assert names <= set(known), expression
@@ -79,7 +79,7 @@ def test_dashboards_and_alerts_use_existing_metrics(path: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("path", [*DASHBOARDS, PROMETHEUS / "alerts.yml"], ids=lambda path: path.name)
 def test_dashboards_and_alerts_use_existing_labels(path: Path, tmp_path: Path) -> None:
-    known = there_are(tmp_path)
+    known = exported_samples(tmp_path)
     for expression in expressions(path):
         for name, matchers in re.findall(r"([\w:]+)\{([^}]*)\}", expression):
             labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
@@ -126,10 +126,10 @@ def test_every_alert_has_a_remedy_and_is_tested_firing_and_silent() -> None:
         assert rule["labels"]["severity"] in ("warning", "critical")
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here: apt-get install prometheus")
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
 @pytest.mark.parametrize(
     "words", [("check", "config", "prometheus.yml"), ("test", "rules", "alerts.test.yml")], ids=" ".join
 )
 def test_promtool_accepts_the_rules_and_their_tests_pass(words: tuple[str, ...]) -> None:
-    said = subprocess.run([str(PROMTOOL), *words], capture_output=True, text=True, cwd=PROMETHEUS)
-    assert said.returncode == 0, said.stdout + said.stderr
+    completed = subprocess.run([str(PROMTOOL), *words], capture_output=True, text=True, cwd=PROMETHEUS)
+    assert completed.returncode == 0, completed.stdout + completed.stderr

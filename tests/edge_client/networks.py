@@ -1,4 +1,4 @@
-"""Small networks for the tests of cutting: one parametrised net that combines what real ones have."""
+"""Small networks for the pruning tests: one parametrised network that combines the features of real ones."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Recipe:
 
 
 class SmallNet(nn.Module):
-    """Stem, then the recipe's features one after the other, then a linear layer of 5 classes."""
+    """A stem, the recipe's features in sequence, and a linear layer with 5 classes."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
@@ -103,8 +103,8 @@ def _norm(kind: str, width: int) -> nn.Module:
 
 
 def conv1d(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """A network of signals [channels, moments]."""
-    channels, moments = input_shape
+    """A network for signals of shape [channels, time steps]."""
+    channels, steps = input_shape
     return nn.Sequential(
-        nn.Conv1d(channels, 6, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(6 * moments, num_classes)
+        nn.Conv1d(channels, 6, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(6 * steps, num_classes)
     )

@@ -1,4 +1,4 @@
-"""Keys that are the same in every test, and what they sign."""
+"""Fixed signing keys for the tests, and signed manifests, files and tasks."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from schemas.tensors.blobs import digest_of
 
 
 def signer(number: int = 1) -> Signer:
-    """A server's key; each number is another server."""
+    """The signing key of server `number`."""
     key = Ed25519PrivateKey.from_private_bytes(bytes([number] * 32))
     return Signer(key, fingerprint_of(key.public_key()))
 
@@ -29,10 +29,10 @@ def manifest_of(data: bytes, **more: Any) -> Manifest:
 
 
 def sign_file(path: Path, by: Signer = SERVER, **more: Any) -> Path:
-    """Put a signed manifest beside a file."""
-    beside = manifest_path(path)
-    beside.write_bytes(encode_manifest(by.sign(manifest_of(path.read_bytes(), **more))))
-    return beside
+    """Write a signed manifest next to a file and return its path."""
+    manifest_file = manifest_path(path)
+    manifest_file.write_bytes(encode_manifest(by.sign(manifest_of(path.read_bytes(), **more))))
+    return manifest_file
 
 
 def public_file(path: Path, of: Signer = SERVER) -> Path:
@@ -42,7 +42,7 @@ def public_file(path: Path, of: Signer = SERVER) -> Path:
 
 
 def signed_task(task: Task, device: str, *, by: Signer = SERVER, **more: Any) -> Task:
-    """A task with a manifest; `more` puts other values into it."""
+    """A task with a signed manifest; `more` overrides manifest fields."""
     fields = {
         "what": "task",
         "federation": task.federation,

@@ -1,4 +1,4 @@
-"""One example of everything that travels, with every optional field stated."""
+"""One example of every message and value, with all optional fields set."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Blobs and chunk frames: a round trip for what is sound, a `PeerError` for anything else."""
+"""Blobs and chunk frames: valid data survives a round trip, invalid data raises `PeerError`."""
 
 import contextlib
 import json
@@ -43,40 +43,40 @@ groups_of_arrays = st.dictionaries(
 )
 
 
-def same(one: object, two: object) -> bool:
+def same(left: object, right: object) -> bool:
     return (
-        one.keys() == two.keys()
-        and all(one[group].keys() == two[group].keys() for group in one)
+        left.keys() == right.keys()
+        and all(left[group].keys() == right[group].keys() for group in left)
         and all(
-            array.dtype == two[group][name].dtype
-            and array.shape == two[group][name].shape
-            and array.tobytes() == two[group][name].tobytes()
-            for group, inner in one.items()
+            array.dtype == right[group][name].dtype
+            and array.shape == right[group][name].shape
+            and array.tobytes() == right[group][name].tobytes()
+            for group, inner in left.items()
             for name, array in inner.items()
         )
     )
 
 
 def blob(header: object, data: bytes = b"") -> bytes:
-    """A safetensors file with a header of one's own."""
+    """A safetensors file with the given header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
 
 
 # --- groups ---
 @given(groups_of_arrays)
-def test_groups_come_back_as_they_went(groups):
+def test_groups_survive_a_round_trip(groups):
     assert same(decode_groups(encode_groups(groups)), groups)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (2, 3)])
-def test_every_shape_comes_back_the_scalar_too(shape):
+def test_every_shape_survives_a_round_trip(shape):
     array = np.full(shape, 1.5, np.float32)
     assert decode_groups(encode_groups({"model": {"w": array}}))["model"]["w"].shape == shape
 
 
 @given(groups_of_arrays, st.randoms(use_true_random=False))
-def test_equal_groups_give_equal_bytes_in_whatever_order_they_were_made(groups, random):
+def test_equal_groups_are_encoded_equally_in_any_order(groups, random):
     def shuffled(items):
         return dict(random.sample(sorted(items.items(), key=lambda item: item[0]), len(items)))
 
@@ -84,7 +84,7 @@ def test_equal_groups_give_equal_bytes_in_whatever_order_they_were_made(groups, 
     assert encode_groups(again) == encode_groups(groups)
 
 
-def test_memory_layout_does_not_show():
+def test_the_memory_layout_does_not_change_the_bytes():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     views = [array, np.asfortranarray(array), np.repeat(array, 2, axis=1)[:, ::2], array[::-1][::-1]]
     assert len({encode_groups({"model": {"w": view}}) for view in views}) == 1
@@ -96,7 +96,7 @@ def test_a_file_of_groups_is_read(tmp_path):
     assert same(read_groups(path), GROUPS)
 
 
-def test_a_file_that_is_none_is_named_in_the_error(tmp_path):
+def test_an_invalid_file_is_named_in_the_error(tmp_path):
     path = tmp_path / "odd-name"
     path.write_bytes(b"odd")
     with pytest.raises(PeerError, match="odd-name"):
@@ -108,7 +108,7 @@ def test_a_file_that_is_none_is_named_in_the_error(tmp_path):
     [
         b"",
         b"PK\x03\x04 not this",
-        # The first bytes of a pickle, which no reader of blobs may mistake for one: nothing unpickles them.
+        # The first bytes of a pickle, which must never be unpickled.
         b"\x80\x04\x95 nor a pickle",
         struct.pack("<Q", 2**63) + b"{}",
         blob(b"[]"),
@@ -128,19 +128,19 @@ def test_a_file_that_is_none_is_named_in_the_error(tmp_path):
         ENCODED + b"x",
     ],
 )
-def test_what_is_no_blob_is_refused(data):
+def test_an_invalid_blob_is_refused(data):
     with pytest.raises(PeerError) as refused:
         decode_groups(data)
     assert refused.value.reason == Reason.MALFORMED
 
 
 @given(st.integers(0, len(ENCODED) - 1))
-def test_a_blob_that_was_cut_short_is_refused(length):
+def test_a_truncated_blob_is_refused(length):
     with pytest.raises(PeerError):
         decode_groups(ENCODED[:length])
 
 
-def groups_or_refused(data: bytes) -> None:
+def assert_groups_or_refused(data: bytes) -> None:
     with contextlib.suppress(PeerError):
         assert all(
             isinstance(a, np.ndarray) for inner in decode_groups(data).values() for a in inner.values()
@@ -148,27 +148,27 @@ def groups_or_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_groups_or_refused(data):
-    groups_or_refused(data)
-    groups_or_refused(blob(data))
+def test_any_bytes_are_decoded_or_refused(data):
+    assert_groups_or_refused(data)
+    assert_groups_or_refused(blob(data))
 
 
 @given(st.lists(st.tuples(st.integers(0, len(ENCODED) - 1), st.integers(0, 255)), max_size=5))
-def test_any_damage_leaves_groups_or_is_refused(damage):
+def test_a_damaged_blob_is_decoded_or_refused(damage):
     data = bytearray(ENCODED)
     for place, byte in damage:
         data[place] = byte
-    groups_or_refused(bytes(data))
+    assert_groups_or_refused(bytes(data))
 
 
 # --- frames ---
 @given(digest=st.binary(max_size=9), index=st.integers(0, 2**32 - 1), data=st.binary(min_size=1, max_size=99))
-def test_a_frame_comes_back_as_it_went(digest, index, data):
+def test_a_frame_survives_a_round_trip(digest, index, data):
     name = digest_of(digest)
     assert decode_chunk(encode_chunk(name, index, data)) == Chunk(name[:16], index, data)
 
 
-def test_a_frame_is_its_data_behind_a_header_of_20_bytes():
+def test_a_frame_is_a_20_byte_header_followed_by_the_data():
     assert CHUNK_HEADER_BYTES == 20
     assert FRAME[:3] == b"EF\x01"
     assert FRAME[20:] == b"some bytes"
@@ -183,7 +183,7 @@ def test_one_damaged_byte_never_changes_the_data(place):
 
 
 @pytest.mark.parametrize("place", range(CHUNK_HEADER_BYTES, len(FRAME)))
-def test_damaged_data_is_refused_as_such(place):
+def test_damaged_data_is_refused_with_a_digest_mismatch(place):
     frame = bytearray(FRAME)
     frame[place] ^= 1
     with pytest.raises(PeerError) as refused:
@@ -192,19 +192,19 @@ def test_damaged_data_is_refused_as_such(place):
 
 
 @pytest.mark.parametrize("length", range(len(FRAME)))
-def test_a_frame_that_was_cut_short_is_refused(length):
+def test_a_truncated_frame_is_refused(length):
     with pytest.raises(PeerError):
         decode_chunk(FRAME[:length])
 
 
 @pytest.mark.parametrize("head", [b"EG\x01", b"EF\x02", b"EF\x00"])
-def test_a_frame_of_another_kind_is_refused(head):
+def test_a_frame_with_another_magic_or_version_is_refused(head):
     with pytest.raises(PeerError, match="version 1"):
         decode_chunk(head + FRAME[3:])
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_a_chunk_or_refused(data):
+def test_any_bytes_are_decoded_as_a_chunk_or_refused(data):
     for frame in (data, b"EF\x01" + data):
         with contextlib.suppress(PeerError):
             assert isinstance(decode_chunk(frame), Chunk)
@@ -215,7 +215,7 @@ def test_any_bytes_are_a_chunk_or_refused(data):
     ("size", "chunks", "last"),
     [(1, 1, 1), (1024, 1, 1024), (1025, 2, 1), (4096, 4, 1024), (4097, 5, 1)],
 )
-def test_a_reference_knows_its_chunks(size, chunks, last):
+def test_a_reference_computes_its_chunks(size, chunks, last):
     ref = BlobRef(digest=DIGEST, size=size, chunk_bytes=1024)
     assert (ref.chunks, ref.chunk_size(chunks - 1)) == (chunks, last)
     assert sum(ref.chunk_size(index) for index in range(chunks)) == size
@@ -227,10 +227,10 @@ def test_a_reference_knows_its_chunks(size, chunks, last):
         (INLINE_BYTES, 256 * 1024, True),
         (INLINE_BYTES + 1, 256 * 1024, False),
         (64 * 1024, 64 * 1024, True),
-        (64 * 1024 + 1, 64 * 1024, False),  # two chunks never ride along
+        (64 * 1024 + 1, 64 * 1024, False),  # two chunks are never sent inline
     ],
 )
-def test_small_blobs_ride_along(size, chunk_bytes, inline):
+def test_small_blobs_are_sent_inline(size, chunk_bytes, inline):
     assert BlobRef(digest=DIGEST, size=size, chunk_bytes=chunk_bytes).inline is inline
 
 
@@ -249,11 +249,11 @@ def test_small_blobs_ride_along(size, chunk_bytes, inline):
         {"digest": "../" + DIGEST[3:]},
     ],
 )
-def test_a_reference_that_cannot_be_is_refused(fields):
+def test_an_invalid_reference_is_refused(fields):
     with pytest.raises(ValidationError):
         BlobRef(**{"digest": DIGEST, "size": 10, **fields})
 
 
-def test_values_of_the_contract_as_blobs_have_stable_names():
+def test_values_encoded_as_json_have_stable_names():
     assert encode_json(SPEC) == b'{"kept":{"conv":[1,0],"hidden":3}}'
     assert StrategySpec.model_validate_json(encode_json(STRATEGY)) == STRATEGY

@@ -1,4 +1,4 @@
-"""Values of the contract are described to pydantic when they are needed, and their defaults are sound."""
+"""Pydantic models of the contract are built only when needed, and their defaults are valid."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from schemas.values import CapabilityProfile, Preprocessing
 
 
 def every_kind(base: type[Frozen] = Frozen) -> list[type[Frozen]]:
-    """All classes of values of the contract."""
+    """All value classes of the contract."""
     below = [kind for subclass in base.__subclasses__() for kind in every_kind(subclass)]
     return [base, *below] if base.__module__.startswith("schemas.") else below
 
@@ -25,25 +25,25 @@ DEFAULTS = {
 }
 
 
-def test_the_defaults_that_are_values_are_found():
+def test_defaults_that_are_models_are_found():
     assert DEFAULTS["Birth.profile"] == CapabilityProfile()
     assert DEFAULTS["TrainTask.preprocessing"] == Preprocessing()
     assert {"DeliverTask.spec", "Update.spec", "StrategySpec.combiner"} <= DEFAULTS.keys()
 
 
 @pytest.mark.parametrize("where", sorted(DEFAULTS))
-def test_a_default_is_the_same_as_one_that_was_checked(where):
+def test_a_default_equals_its_validated_copy(where):
     default = DEFAULTS[where]
     assert type(default).model_validate_json(default.model_dump_json()) == default
 
 
-def test_the_import_describes_nothing():
+def test_importing_the_contract_builds_no_model():
     script = """
 import schemas.messages, schemas.strategy
 from schemas.base import Frozen
 
 def below(base):
-    return [kind for one in base.__subclasses__() for kind in (one, *below(one))]
+    return [kind for child in base.__subclasses__() for kind in (child, *below(child))]
 
 print(sorted(kind.__name__ for kind in below(Frozen) if kind.__pydantic_complete__))
 """

@@ -1,4 +1,4 @@
-"""JSON Schemas: every message and value has one, and what is sent is what its schema says."""
+"""Every message and value has a JSON Schema, and the messages sent conform to theirs."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -40,37 +40,37 @@ def parts(schema: Any) -> Iterator[Mapping[str, Any]]:
             yield from parts(inner)
 
 
-def misfits(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any], where: str = "") -> list[str]:
-    """Where a value is not as its schema says, as far as names, types and constants go."""
+def violations(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any], where: str = "") -> list[str]:
+    """The places where a value violates its schema; checks only names, types and constants."""
     if "$ref" in schema:
-        return misfits(value, defs[schema["$ref"].removeprefix("#/$defs/")], defs, where)
+        return violations(value, defs[schema["$ref"].removeprefix("#/$defs/")], defs, where)
     if "anyOf" in schema:
-        found = [misfits(value, one, defs, where) for one in schema["anyOf"]]
+        found = [violations(value, option, defs, where) for option in schema["anyOf"]]
         return [] if [] in found else min(found, key=len)
     if "const" in schema and value != schema["const"]:
         return [f"{where} is not {schema['const']!r}"]
     if "enum" in schema and value not in schema["enum"]:
-        return [f"{where} is none of {schema['enum']}"]
+        return [f"{where} is not one of {schema['enum']}"]
     if "type" in schema and not isinstance(value, TYPES[schema["type"]]):
-        return [f"{where} is no {schema['type']}"]
+        return [f"{where} is not of type {schema['type']}"]
     if isinstance(value, list):
         items = schema.get("items", {})
-        return [bad for i, one in enumerate(value) for bad in misfits(one, items, defs, f"{where}[{i}]")]
+        return [bad for i, item in enumerate(value) for bad in violations(item, items, defs, f"{where}[{i}]")]
     if not isinstance(value, Mapping):
         return []
     known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
     found = [f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value]
-    for name, one in value.items():
+    for name, field in value.items():
         if name in known:
-            found += misfits(one, known[name], defs, f"{where}.{name}")
+            found += violations(field, known[name], defs, f"{where}.{name}")
         elif more is False:
             found.append(f"{where}.{name} is unknown")
         elif isinstance(more, Mapping):
-            found += misfits(one, more, defs, f"{where}.{name}")
+            found += violations(field, more, defs, f"{where}.{name}")
     return found
 
 
-def test_everything_that_travels_has_a_schema():
+def test_every_message_and_value_has_a_schema():
     assert SCHEMAS.keys() == MESSAGES.keys() | VALUES.keys() == EXAMPLES.keys()
 
 
@@ -95,19 +95,19 @@ def test_a_schema_names_its_kind(name):
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_what_is_sent_is_what_its_schema_says(name):
+def test_an_encoded_example_conforms_to_its_schema(name):
     schema, value = SCHEMAS[name], json.loads(EXAMPLES[name].model_dump_json())
-    assert misfits(value, schema, schema.get("$defs", {})) == []
+    assert violations(value, schema, schema.get("$defs", {})) == []
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_fields_are_named_as_on_the_wire(name):
-    # In TOML these are kebab-case; on the wire they never are.
+def test_field_names_are_identifiers(name):
+    # Field names are kebab-case in TOML, but never in messages.
     named = {key for part in parts(SCHEMAS[name]) for key in part.get("properties", {})}
     named |= {key for part in parts(SCHEMAS[name]) for key in part.get("required", ())}
     assert {key for key in named if not key.isidentifier()} == set()
 
 
-def test_the_schema_of_a_task_names_the_settings_of_training():
+def test_the_schema_of_a_task_names_the_training_settings():
     plan = SCHEMAS["task"]["$defs"]["TrainingPlan"]["properties"]
     assert {"learning_rate", "batch_size", "local_epochs", "weight_decay"} <= plan.keys()

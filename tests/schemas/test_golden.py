@@ -1,4 +1,4 @@
-"""The wire format holds still: what is stored here was sent by programs that are in the field."""
+"""The wire format does not change: the stored files were written by programs that are still deployed."""
 
 import json
 import os
@@ -30,7 +30,7 @@ UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
 TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
 EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
-OF_THE_OTHER_KIND = {
+FIELDS_OF_THE_OTHER_KIND = {
     "train-task": {"trial", "provenance"},
     "deliver-task": {"personal", "returned", "masking", "uplink", "training"},
 }
@@ -42,43 +42,43 @@ VALUES: dict[str, Frozen] = {
 }
 
 
-def hold_still(name: str, value: object) -> None:
-    """Compare `value`, as readable JSON, with what is stored under `name`."""
+def assert_unchanged(name: str, value: object) -> None:
+    """Compare `value`, as readable JSON, with the stored file `name`."""
     path, text = GOLDEN / f"{name}.json", json.dumps(value, indent=2) + "\n"
     if UPDATE:
         GOLDEN.mkdir(exist_ok=True)
         path.write_text(text)
-    stored = path.read_text() if path.exists() else "(there is no such file)\n"
+    stored = path.read_text() if path.exists() else "(the file does not exist)\n"
     assert text == stored, (
-        f"the wire format of '{name}' differs from {path}. Programs in the field speak the stored one. If the"
-        " change is meant (and PROTOCOL says so where it breaks them), write the files anew with"
+        f"the wire format of '{name}' differs from {path}. Deployed programs use the stored format. If the"
+        " change is intended (and PROTOCOL has been increased if it breaks them), update the files with"
         " UPDATE_GOLDEN=1 python -m pytest tests/schemas/test_golden.py and commit them."
     )
 
 
-def test_there_is_an_example_of_every_kind_and_of_no_other():
+def test_the_examples_cover_exactly_the_message_kinds():
     assert MESSAGES_BY_KIND.keys() == MESSAGES.keys()
     assert all(isinstance(message, MESSAGES[kind]) for kind, message in MESSAGES_BY_KIND.items())
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_states_every_field(name):
+def test_an_example_sets_every_field(name):
     message = EXAMPLES[name]
-    fields = type(message).model_fields.keys() - OF_THE_OTHER_KIND.get(name, set())
+    fields = type(message).model_fields.keys() - FIELDS_OF_THE_OTHER_KIND.get(name, set())
     assert all(getattr(message, field) not in (None, "", {}, ()) for field in fields)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_messages_keep_their_wire_format(name):
-    hold_still(name, json.loads(encode_message(EXAMPLES[name])))
+    assert_unchanged(name, json.loads(encode_message(EXAMPLES[name])))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_stored_messages_are_still_understood(name):
+def test_stored_messages_can_still_be_decoded(name):
     assert decode_message((GOLDEN / f"{name}.json").read_bytes()) == EXAMPLES[name]
 
 
-# The files of both tasks and these digests were written by a program with one class for both.
+# The files of both tasks and these digests were written by a version with one class for both tasks.
 DIGESTS = {
     "train-task": "aaab2fc2276ccceebfed9c075d63d8627708ece336756f6d307d492518f7a505",
     "deliver-task": "45c7a6074c8577c0f9173d589c1b779fb76d629f1163f872e96011c934c6794b",
@@ -86,27 +86,27 @@ DIGESTS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_has_the_digest_that_was_signed(name):
+def test_a_stored_task_has_the_digest_that_was_signed(name):
     assert content_digest(decode_task((GOLDEN / f"{name}.json").read_bytes())) == DIGESTS[name]
 
 
 def test_fields_of_the_other_kind_of_task_are_ignored():
-    # "task.json" was written by the same program: it trains, and has a trial and provenance.
+    # "task.json" was written by the same version: a training task that also has a trial and provenance.
     assert decode_message((GOLDEN / "task.json").read_bytes()) == TRAIN_TASK
-    given = {**json.loads(encode_message(DELIVER_TASK)), "training": {"local_epochs": 1}}
-    assert decode_message(json.dumps(given).encode()) == DELIVER_TASK
+    fields = {**json.loads(encode_message(DELIVER_TASK)), "training": {"local_epochs": 1}}
+    assert decode_message(json.dumps(fields).encode()) == DELIVER_TASK
 
 
 @pytest.mark.parametrize("decode", [decode_message, decode_task])
-def test_a_task_without_an_action_trains(decode):
-    given = json.loads(encode_message(TRAIN_TASK))
-    del given["action"]
-    assert decode(json.dumps(given).encode()) == TRAIN_TASK
+def test_a_task_without_an_action_is_a_training_task(decode):
+    fields = json.loads(encode_message(TRAIN_TASK))
+    del fields["action"]
+    assert decode(json.dumps(fields).encode()) == TRAIN_TASK
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_values_keep_their_wire_format(name):
-    hold_still(name, VALUES[name].model_dump(mode="json"))
+    assert_unchanged(name, VALUES[name].model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(
@@ -118,22 +118,22 @@ def test_values_keep_their_wire_format(name):
         ("signed-manifest", SignedManifest),
     ],
 )
-def test_stored_values_are_still_understood(name, model):
+def test_stored_values_can_still_be_decoded(name, model):
     assert model.model_validate_json((GOLDEN / f"{name}.json").read_bytes()) == VALUES[name]
 
 
 def test_blobs_and_frames_keep_their_bytes():
     frame = encode_chunk(digest_of(CHUNK_DATA), 3, CHUNK_DATA)
-    hold_still("bytes", {"chunk-frame": frame.hex(), "groups-sha256": digest_of(encode_groups(GROUPS))})
+    assert_unchanged("bytes", {"chunk-frame": frame.hex(), "groups-sha256": digest_of(encode_groups(GROUPS))})
 
 
-def test_stored_frames_are_still_understood():
+def test_stored_frames_can_still_be_decoded():
     stored = json.loads((GOLDEN / "bytes.json").read_text())
     prefix = digest_of(CHUNK_DATA)[:16]
     assert decode_chunk(bytes.fromhex(stored["chunk-frame"])) == Chunk(prefix, 3, CHUNK_DATA)
 
 
-def test_stored_blobs_are_still_understood():
+def test_stored_blobs_can_still_be_decoded():
     (GOLDEN / "groups.safetensors").write_bytes(encode_groups(GROUPS)) if UPDATE else None
     data = (GOLDEN / "groups.safetensors").read_bytes()
     assert digest_of(data) == json.loads((GOLDEN / "bytes.json").read_text())["groups-sha256"]
@@ -144,6 +144,6 @@ def test_stored_blobs_are_still_understood():
         assert all(np.array_equal(groups[group][name], array) for name, array in arrays.items())
 
 
-def test_every_stored_file_is_of_something_that_exists():
+def test_every_stored_file_belongs_to_a_known_kind():
     known = {*MESSAGES, *TASKS, *VALUES, "bytes", "groups"}
     assert {path.stem for path in GOLDEN.iterdir()} == known

@@ -1,4 +1,4 @@
-"""Which tasks an announcement leaves in force."""
+"""Which tasks remain valid after a round announcement."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from schemas.errors import PeerError
 from schemas.messages import RoundAnnouncement, decode_message, encode_message
 
-SAID = {
+FIELDS = {
     "kind": "round-announcement",
     "federation": "home",
     "run": "run-1",
@@ -19,22 +19,22 @@ SAID = {
 
 
 def decoded(**more: object) -> RoundAnnouncement:
-    message = decode_message(json.dumps({**SAID, **more}).encode())
+    message = decode_message(json.dumps({**FIELDS, **more}).encode())
     assert isinstance(message, RoundAnnouncement)
     return message
 
 
-def test_unless_stated_only_tasks_of_the_round_are_wanted():
+def test_by_default_only_tasks_of_the_announced_round_remain_valid():
     assert decoded().oldest == 3
 
 
-def test_tasks_of_earlier_rounds_may_be_wanted_too():
+def test_tasks_of_earlier_rounds_may_remain_valid():
     message = decoded(oldest=1)
     assert message.oldest == 1
     assert decode_message(encode_message(message)) == message
 
 
-@pytest.mark.parametrize("odd", [{"oldest": 4}, {"oldest": -1}, {"oldest": None}, {"round": "three"}])
-def test_an_announcement_that_contradicts_itself_is_refused(odd):
+@pytest.mark.parametrize("fields", [{"oldest": 4}, {"oldest": -1}, {"oldest": None}, {"round": "three"}])
+def test_an_inconsistent_announcement_is_refused(fields):
     with pytest.raises(PeerError, match="malformed round-announcement"):
-        decoded(**odd)
+        decoded(**fields)

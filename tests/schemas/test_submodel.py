@@ -1,4 +1,4 @@
-"""Which sub-models and channel maps can be, and what a spec says of its channels."""
+"""Valid and invalid sub-model specs and channel maps, and the channels that a spec selects."""
 
 import json
 
@@ -16,10 +16,10 @@ MAP = ChannelMap(groups={"a": A, "b": B}, parameters={})
 @pytest.mark.parametrize(
     ("kept", "indices"),
     [
-        ({}, (0, 1, 2, 3)),  # not named: whole
+        ({}, (0, 1, 2, 3)),  # a group that is not named is kept whole
         ({"b": 1}, (0, 1, 2, 3)),
-        ({"a": 2}, (0, 1)),  # a number: a prefix
-        ({"a": (3, 1)}, (3, 1)),  # a list: those, in that order
+        ({"a": 2}, (0, 1)),  # a number keeps a prefix
+        ({"a": (3, 1)}, (3, 1)),  # a list keeps these channels in this order
     ],
 )
 def test_the_kept_channels_of_a_group(kept, indices):
@@ -29,18 +29,18 @@ def test_the_kept_channels_of_a_group(kept, indices):
 
 
 @pytest.mark.parametrize("kept", [0, -1, (), (1, 1), (-1,), (0, -2), 1.5, "two", None, ((1,),)])
-def test_a_spec_that_cannot_be_is_refused(kept):
+def test_an_invalid_spec_is_refused(kept):
     with pytest.raises(ValidationError):
         SubModelSpec.model_validate_json(f'{{"kept": {{"a": {json.dumps(kept)}}}}}')
 
 
 @pytest.mark.parametrize("kept", [{}, {"a": 4}, {"a": 1, "b": 2}, {"a": (3, 0)}, {"b": (1, 0)}])
-def test_a_spec_fits_a_map_that_has_its_channels(kept):
+def test_a_spec_fits_a_map_that_contains_its_channels(kept):
     assert SubModelSpec(kept=kept).fits(MAP)
 
 
 @pytest.mark.parametrize("kept", [{"c": 1}, {"a": 5}, {"b": (2,)}, {"a": 1, "b": (0, 9)}])
-def test_a_spec_does_not_fit_a_map_that_lacks_them(kept):
+def test_a_spec_does_not_fit_a_map_that_lacks_its_channels(kept):
     assert not SubModelSpec(kept=kept).fits(MAP)
 
 
@@ -54,7 +54,7 @@ def test_prefixes_are_nested(small, large, channels):
 
 
 @pytest.mark.parametrize("kept", [{}, {"a": 3}, {"a": (2, 0, 1), "b": 1}])
-def test_a_spec_survives_the_wire(kept):
+def test_a_spec_survives_a_round_trip(kept):
     spec = SubModelSpec(kept=kept)
     assert SubModelSpec.model_validate_json(spec.model_dump_json()) == spec
 
@@ -76,8 +76,8 @@ def test_a_layout_that_does_not_fill_its_axes_is_refused(shape, axes, problem):
         ParameterLayout(shape=shape, axes=axes)
 
 
-def test_segments_side_by_side_fill_an_axis():
-    # Four channels of 3 positions, then two that are never cut: 4 * 3 + 2 = 14.
+def test_consecutive_segments_fill_an_axis():
+    # Four channels of 3 positions, then two channels that are never pruned: 4 * 3 + 2 = 14.
     segments = (Segment(channels=4, group="a", repeat=3), Segment(channels=2))
     layout = ParameterLayout(shape=(14,), axes={0: segments})
     assert sum(segment.positions for segment in layout.axes[0]) == 14
@@ -93,6 +93,6 @@ def test_a_map_whose_parameters_name_unknown_channels_is_refused(segment):
 
 
 @pytest.mark.parametrize("fields", [{"channels": 0}, {"channels": 1, "repeat": 0}, {"channels": 1, "x": 1}])
-def test_a_segment_that_cannot_be_is_refused(fields):
+def test_an_invalid_segment_is_refused(fields):
     with pytest.raises(ValidationError):
         Segment(**fields)

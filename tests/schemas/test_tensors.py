@@ -1,4 +1,4 @@
-"""Arrays a piece at a time: the files are the library's to the byte, and rows are the rows of the whole."""
+"""Arrays in pieces: files are byte-identical to the library's, and rows equal those of the whole array."""
 
 import hashlib
 import io
@@ -31,28 +31,28 @@ ARRAYS = st.dictionaries(
 
 
 @given(ARRAYS)
-def test_a_file_is_the_one_that_the_library_writes(arrays: dict[str, np.ndarray]) -> None:
+def test_a_file_is_identical_to_the_librarys(arrays: dict[str, np.ndarray]) -> None:
     file = io.BytesIO()
     digest = write_tensors(file, arrays)
     assert file.getvalue() == save(arrays)
     assert digest == hashlib.sha256(save(arrays)).hexdigest() == digest_of_tensors(arrays)
 
 
-def test_lazy_arrays_are_written_like_real_ones_and_made_a_piece_at_a_time() -> None:
+def test_lazy_arrays_are_written_like_real_ones_and_computed_in_pieces() -> None:
     whole = np.arange(600_000, dtype=np.float32).reshape(600, 1000)
-    asked = []
+    requested = []
 
     def make(name: str, start: int, stop: int) -> np.ndarray:
-        asked.append((start, stop))
+        requested.append((start, stop))
         return whole[start:stop]
 
     lazy = ComputedArrays({"w": (whole.dtype, whole.shape)}, make)
     assert digest_of_tensors(lazy) == digest_of_tensors({"w": whole})
-    assert asked == [(0, 262), (262, 524), (524, 600)]  # 262,144 numbers are 262 rows of a thousand
+    assert requested == [(0, 262), (262, 524), (524, 600)]  # 262,144 numbers are 262 rows of a thousand
     assert np.array_equal(lazy["w"], whole)
 
 
-def test_rows_of_a_file_are_the_rows_of_the_array(tmp_path: Path) -> None:
+def test_rows_of_a_file_equal_the_rows_of_the_array(tmp_path: Path) -> None:
     arrays = {"g/w": np.arange(24, dtype=np.float32).reshape(4, 3, 2), "g/s": np.array(7, np.int64)}
     (tmp_path / "a").write_bytes(save(arrays))
     file = TensorFile(tmp_path / "a")
@@ -73,13 +73,13 @@ def test_pieces_cover_an_array_once() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 7, 20, -1])
-def test_a_file_that_is_cut_off_is_the_senders_fault(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_file_raises_a_peer_error(tmp_path: Path, cut: int) -> None:
     (tmp_path / "a").write_bytes(save({"w": np.ones(9, np.float32)})[:cut])
     with pytest.raises(PeerError, match="not a safetensors blob"):
         TensorFile(tmp_path / "a")
 
 
-def test_a_file_that_shrinks_later_is_noticed(tmp_path: Path) -> None:
+def test_a_file_truncated_after_opening_raises_a_peer_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data := save({"w": np.ones(9, np.float32)}))
     file = TensorFile(tmp_path / "a")
     (tmp_path / "a").write_bytes(data[:-4])
@@ -87,44 +87,44 @@ def test_a_file_that_shrinks_later_is_noticed(tmp_path: Path) -> None:
         _ = file["w"]
 
 
-def test_files_with_the_same_header_share_what_it_says(tmp_path: Path) -> None:
+def test_files_with_the_same_header_share_its_parsed_contents(tmp_path: Path) -> None:
     for name, value in (("a", 1), ("b", 2)):
         (tmp_path / name).write_bytes(save({"w": np.full(9, value, np.float32)}))
     assert TensorFile(tmp_path / "a").kind("w") is TensorFile(tmp_path / "b").kind("w")
 
 
-def test_a_header_that_no_model_needs_is_not_kept(tmp_path: Path) -> None:
-    # Each tensor takes more than 50 bytes of it.
+def test_a_header_too_large_for_a_model_is_not_cached(tmp_path: Path) -> None:
+    # Each tensor occupies more than 50 bytes of the header.
     many = {f"{number}": np.ones(0, np.float32) for number in range(MAX_SHARED_HEADER_BYTES // 50)}
     (tmp_path / "a").write_bytes(save(many))
     assert TensorFile(tmp_path / "a").kind("7") is not TensorFile(tmp_path / "a").kind("7")
 
 
-def test_a_type_that_files_do_not_know_is_refused() -> None:
+def test_an_unsupported_dtype_is_refused() -> None:
     with pytest.raises(InvariantError, match="complex64"):
         digest_of_tensors({"w": np.ones(2, np.complex64)})
 
 
-def test_bytes_at_hand_are_read_as_the_file_is(tmp_path: Path) -> None:
+def test_data_in_memory_is_read_instead_of_the_file(tmp_path: Path) -> None:
     path, arrays = tmp_path / "file", {"a": np.arange(12, dtype=np.int8).reshape(4, 3), "b": np.float32(2)}
     path.write_bytes(save({name: np.asarray(array) for name, array in arrays.items()}))
-    at_hand = TensorFile(path, memoryview(path.read_bytes()))
+    in_memory = TensorFile(path, memoryview(path.read_bytes()))
     path.write_bytes(b"")
-    assert (at_hand.rows("a", 1, 3) == arrays["a"][1:3]).all()
-    assert at_hand["b"] == 2
-    assert at_hand["b"].shape == ()
+    assert (in_memory.rows("a", 1, 3) == arrays["a"][1:3]).all()
+    assert in_memory["b"] == 2
+    assert in_memory["b"].shape == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"1234567", (2**63).to_bytes(8, "little")])
-def test_bytes_too_short_for_a_header_are_the_senders_fault(tmp_path: Path, data: bytes) -> None:
+def test_data_too_short_for_its_header_raises_a_peer_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
-    for at_hand in (None, memoryview(data)):
+    for in_memory in (None, memoryview(data)):
         with pytest.raises(PeerError):
-            TensorFile(path, at_hand)
+            TensorFile(path, in_memory)
 
 
-def test_a_header_that_was_sound_is_not_for_a_file_of_another_size(tmp_path: Path) -> None:
+def test_a_cached_header_is_refused_for_a_file_of_another_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(save({"a": np.arange(12)}))
     TensorFile(path)

@@ -1,4 +1,4 @@
-"""Topics as values: what is written is read again, and nothing else is read."""
+"""Topics survive a round trip, and any other topic is refused."""
 
 import contextlib
 
@@ -26,40 +26,40 @@ names = st.from_regex(NAME_PATTERN.replace("$", r"\Z"), fullmatch=True)
 
 
 @given(federation=names, device=names, channel=st.sampled_from(Channel))
-def test_a_topic_is_read_as_it_was_written(federation, device, channel):
+def test_a_topic_survives_a_round_trip(federation, device, channel):
     for topic in (DeviceTopic(federation, device, channel), StateTopic(federation)):
         assert parse_topic(str(topic)) == topic
 
 
-@given(federation=names, who=names | st.from_regex(r"~[0-9a-f]{16}", fullmatch=True))
-def test_an_enrolment_topic_is_read_as_it_was_written(federation, who):
+@given(federation=names, sender=names | st.from_regex(r"~[0-9a-f]{16}", fullmatch=True))
+def test_an_enrolment_topic_survives_a_round_trip(federation, sender):
     for part in ("request", "answer"):
-        assert parse_topic(str(EnrolTopic(federation, who, part))) == EnrolTopic(federation, who, part)
+        assert parse_topic(str(EnrolTopic(federation, sender, part))) == EnrolTopic(federation, sender, part)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "pi", "~", "~0123456789abcde", "~0123456789abcdeF", "~0123456789abcdef\n", "0123456789abcdef~"],
 )
-def test_no_other_text_is_the_id_of_a_code(text):
+def test_other_text_is_not_a_code_id(text):
     assert not is_code_id(text)
 
 
-def test_the_id_of_a_code_is_no_devices_name():
+def test_a_code_id_is_not_a_valid_name():
     assert is_code_id("~0123456789abcdef")
     assert not is_name("~0123456789abcdef")
 
 
-def test_the_authority_hears_requests_and_nothing_else_and_nobody_else_does():
+def test_only_the_authority_receives_enrolment_requests():
     request, answer = (EnrolTopic("home", "pi", part) for part in ("request", "answer"))
-    assert [matches(one, str(request)) for one in authority_filters("home")] == [True]
-    assert [matches(one, str(answer)) for one in authority_filters("home")] == [False]
-    for heard in (*server_filters("home"), *device_filters("home", "pi")):
-        assert not matches(heard, str(request))
-        assert not matches(heard, str(answer))
+    assert [matches(filter_, str(request)) for filter_ in authority_filters("home")] == [True]
+    assert [matches(filter_, str(answer)) for filter_ in authority_filters("home")] == [False]
+    for filter_ in (*server_filters("home"), *device_filters("home", "pi")):
+        assert not matches(filter_, str(request))
+        assert not matches(filter_, str(answer))
 
 
-def test_topics_are_those_that_the_broker_rules_name():
+def test_topics_match_those_in_the_broker_rules():
     assert str(DeviceTopic("home", "pi", Channel.BIRTH)) == "fed/v1/home/devices/pi/up/birth"
     assert str(DeviceTopic("home", "pi", Channel.DOWN_BLOB)) == "fed/v1/home/devices/pi/down/blob"
     assert str(StateTopic("home")) == "fed/v1/home/all/state"
@@ -105,41 +105,43 @@ def test_any_other_topic_is_refused(topic):
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_a_topic_or_refused(text):
+def test_any_text_is_parsed_as_a_topic_or_refused(text):
     for topic in (text, f"fed/v1/{text}", f"fed/v1/home/devices/{text}"):
         with contextlib.suppress(PeerError):
             assert str(parse_topic(topic)) == topic
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "0", "x" * 64])
-def test_names_that_may_stand_in_a_topic(name):
+def test_a_name_that_is_valid_in_a_topic_is_accepted(name):
     assert is_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".a", "-a", "a b", "a/b", "a#", "a+", "é", "x" * 65, "a\n", "a\0"])
-def test_names_that_may_not(name):
+def test_a_name_that_is_invalid_in_a_topic_is_refused(name):
     assert not is_name(name)
 
 
 @pytest.mark.parametrize("channel", Channel)
-def test_each_side_hears_what_is_meant_for_it_and_once(channel):
+def test_each_side_receives_only_its_own_messages_and_only_once(channel):
     topic, down = str(DeviceTopic("home", "pi", channel)), channel.startswith("down/")
-    heard = [matches(one, topic) for one in device_filters("home", "pi")]
-    assert heard.count(True) == (1 if down else 0)
-    assert [matches(one, topic) for one in server_filters("home")] == [not down]
-    assert not any(matches(one, topic) for one in device_filters("home", "other"))
+    matched = [matches(filter_, topic) for filter_ in device_filters("home", "pi")]
+    assert matched.count(True) == (1 if down else 0)
+    assert [matches(filter_, topic) for filter_ in server_filters("home")] == [not down]
+    assert not any(matches(filter_, topic) for filter_ in device_filters("home", "other"))
 
 
-def test_every_device_hears_the_state_and_the_server_does_not():
+def test_every_device_receives_the_state_but_the_server_does_not():
     topic = str(StateTopic("home"))
-    assert sum(matches(one, topic) for one in device_filters("home", "pi")) == 1
-    assert not any(matches(one, topic) for one in server_filters("home"))
+    assert sum(matches(filter_, topic) for filter_ in device_filters("home", "pi")) == 1
+    assert not any(matches(filter_, topic) for filter_ in server_filters("home"))
 
 
-def test_a_rollout_hears_births_and_what_is_said_to_it_and_nothing_of_the_training():
-    heard = {
+def test_a_rollout_receives_only_births_and_rollout_messages():
+    received = {
         channel
         for channel in Channel
-        if any(matches(one, str(DeviceTopic("home", "pi", channel))) for one in rollout_filters("home"))
+        if any(
+            matches(filter_, str(DeviceTopic("home", "pi", channel))) for filter_ in rollout_filters("home")
+        )
     }
-    assert heard == {Channel.BIRTH, Channel.UP_ROLLOUT}
+    assert received == {Channel.BIRTH, Channel.UP_ROLLOUT}

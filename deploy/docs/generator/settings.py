@@ -92,7 +92,7 @@ def _resolved(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """What is said of each key: the text below the field."""
+    """The description of each key: the docstring below the field."""
     found: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if owner in (BaseModel, object) or not issubclass(owner, BaseModel):

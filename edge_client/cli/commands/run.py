@@ -161,10 +161,10 @@ def flower_work(args: argparse.Namespace) -> "LocalWork | None":
                 raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
         return None
     if args.checkpoint_s is not None:
-        raise ConfigError("--checkpoint-s: a Flower app trains in one go, nothing of it is kept in between")
+        raise ConfigError("--checkpoint-s: a Flower app trains in one step, so there is nothing to save before its end")
     from edge_client.training.flower.settings import FlowerSettings, read_words
 
-    # Settings first: what they say wrong is found without importing the app, which takes seconds.
+    # Settings first: an error in them is reported without importing the app, which takes seconds.
     share = re.fullmatch(r"(\d+)/(\d+)", args.share)
     node = {"partition-id": int(share[1]) - 1, "num-partitions": int(share[2])} if share else {}
     settings = FlowerSettings(

@@ -55,7 +55,7 @@ GROUPS = {"own-control": {"w": np.ones(3, np.float32)}}
 
 
 class StillLink:
-    """Stands for the link: notes what is published."""
+    """Fake link that records published messages and sent chunks."""
 
     def __init__(self, address: BrokerAddress, inbox: Any, **more: Any) -> None:
         self.first_session = more["first_session"]
@@ -80,7 +80,7 @@ class StillLink:
 
 
 class StillWorker:
-    """Stands for the worker: notes what it is asked to do."""
+    """Fake worker that records its calls."""
 
     def __init__(self, inbox: Any, **more: Any) -> None:
         self.started: list[Task] = []
@@ -97,7 +97,7 @@ class StillWorker:
 
 
 class Life:
-    """One process of the device, from its start until it is simply no longer there."""
+    """One process of the device, from its start until it is killed."""
 
     def __init__(self, state: Path, *, connected: bool = True) -> None:
         settings = AgentSettings(
@@ -142,7 +142,7 @@ class Life:
         pieces = {index: STATE_DATA[index * CHUNK : (index + 1) * CHUNK] for index in indices}
         self.hand(*(Arrived(topic, encode_chunk(STATE.digest, n, piece)) for n, piece in pieces.items()))
 
-    def said(self, kind: type) -> list[Any]:
+    def published(self, kind: type) -> list[Any]:
         return [message for message in self.link.published if isinstance(message, kind)]
 
 
@@ -153,7 +153,7 @@ def _still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def finish(life: Life, state: Path) -> None:
-    """The work of the device ends well."""
+    """Finish the device's work with an update and a proposed private state."""
     BlobStore(state / "blobs").put(RESULT_DATA, chunk_bytes=CHUNK)
     PrivateState(state / "private").propose(RUN, 1, 1, GROUPS)
     life.hand(WorkDone(update()))
@@ -163,74 +163,74 @@ def acknowledgement() -> Acknowledgement:
     return Acknowledgement(federation=FEDERATION, device=DEVICE, run=RUN, attempt=1, digest=RESULT.digest)
 
 
-def test_killed_while_it_fetches_it_asks_for_the_chunks_that_are_missing(tmp_path):
+def test_a_device_killed_while_fetching_requests_the_missing_chunks(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
     first.receive(1)
     second = Life(tmp_path)
     assert second.phase is SessionPhase.FETCHING
-    assert [(request.first, request.count) for request in second.said(BlobRequest)] == [(0, 1), (2, 1)]
+    assert [(request.first, request.count) for request in second.published(BlobRequest)] == [(0, 1), (2, 1)]
     second.hear(task(deadline_s=100.0))
-    assert len(second.said(BlobRequest)) == 2
+    assert len(second.published(BlobRequest)) == 2
     second.receive(0, 2)
     assert second.started == [task()]
 
 
-def test_killed_at_work_it_works_again(tmp_path):
+def test_a_device_killed_while_working_restarts_the_work(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
     first.receive(0, 1, 2)
     assert first.started == [task()]
     second = Life(tmp_path)
     assert second.started == [task()]
-    assert second.said(BlobRequest) == []
+    assert second.published(BlobRequest) == []
 
 
-def test_killed_while_it_uploads_it_gives_what_is_missing_and_keeps_its_private_state(tmp_path):
+def test_a_device_killed_while_uploading_sends_missing_chunks_and_keeps_its_private_state(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
     first.receive(0, 1, 2)
     finish(first, tmp_path)
     second = Life(tmp_path)
     assert second.started == []
-    assert second.said(Update) == [update()]
+    assert second.published(Update) == [update()]
     second.hear(
         task(), BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
     )
     assert second.link.chunks == [1, 2]
-    assert second.said(Birth)[0].session > first.said(Birth)[0].session
-    assert second.said(Birth)[0].device == DEVICE
+    assert second.published(Birth)[0].session > first.published(Birth)[0].session
+    assert second.published(Birth)[0].device == DEVICE
     second.hear(acknowledgement())
     assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
     third = Life(tmp_path)
-    assert (third.phase, third.said(Update), third.started) == (SessionPhase.IDLE, [], [])
+    assert (third.phase, third.published(Update), third.started) == (SessionPhase.IDLE, [], [])
 
 
-def test_what_a_power_cut_took_of_its_blobs_is_fetched_and_made_again(tmp_path):
+def test_blobs_lost_in_a_power_cut_are_fetched_or_computed_again(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
     first.receive(0, 1, 2)
     finish(first, tmp_path)
     BlobStore(tmp_path / "blobs").path(RESULT.digest).write_bytes(bytes(len(RESULT_DATA)))
     second = Life(tmp_path)
-    assert (second.started, second.said(Update)) == ([task()], [])
+    assert (second.started, second.published(Update)) == ([task()], [])
     BlobStore(tmp_path / "blobs").path(STATE.digest).write_bytes(b"")
     third = Life(tmp_path)
     assert third.phase is SessionPhase.FETCHING
-    assert [(request.first, request.count) for request in third.said(BlobRequest)] == [(0, 3)]
+    assert [(request.first, request.count) for request in third.published(BlobRequest)] == [(0, 3)]
 
 
-def test_killed_again_before_it_was_connected_it_has_forgotten_nothing(tmp_path):
+def test_a_device_killed_again_before_connecting_loses_nothing(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
     first.receive(0, 1, 2)
     finish(first, tmp_path)
     second = Life(tmp_path, connected=False)
     second.agent._runner.step(Tick())
-    assert Life(tmp_path).said(Update) == [update()]
+    assert Life(tmp_path).published(Update) == [update()]
 
 
-def test_what_belongs_to_older_tasks_goes_at_the_start_and_cached_blobs_stay(tmp_path):
+def test_files_of_older_tasks_are_removed_at_startup_and_cached_blobs_stay(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
     first.receive(0)
@@ -250,7 +250,7 @@ def test_what_belongs_to_older_tasks_goes_at_the_start_and_cached_blobs_stay(tmp
     assert not left.exists()
 
 
-def test_the_checkpoint_goes_with_its_task(tmp_path):
+def test_a_checkpoint_is_removed_with_its_task(tmp_path):
     life = Life(tmp_path)
     life.hear(task())
     life.receive(0, 1, 2)
@@ -260,7 +260,7 @@ def test_the_checkpoint_goes_with_its_task(tmp_path):
     assert list((tmp_path / "epochs").iterdir()) == []
 
 
-def test_an_answer_that_comes_late_takes_nothing_from_the_work_under_way(tmp_path):
+def test_a_late_answer_does_not_disturb_current_work(tmp_path):
     life = Life(tmp_path)
     life.hear(task())
     life.receive(0, 1, 2)
@@ -273,25 +273,25 @@ def test_an_answer_that_comes_late_takes_nothing_from_the_work_under_way(tmp_pat
     assert made.digest in life.blobs
 
 
-# --- a disk that takes no more ---
+# --- full and failing disks ---
 class FullDisk:
-    """Every write fails until there is room."""
+    """Every chunk write fails until `has_space` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.room, self._whole = False, BlobStore.write_chunk
+        self.has_space, self._whole = False, BlobStore.write_chunk
         monkeypatch.setattr(BlobStore, "write_chunk", self.write_chunk(self))
 
     @staticmethod
     def write_chunk(disk: FullDisk) -> Callable[..., None]:
         def write(store: BlobStore, *chunk: Any) -> None:
-            if not disk.room:
+            if not disk.has_space:
                 raise OSError(28, "No space left on device")
             disk._whole(store, *chunk)
 
         return write
 
 
-def test_fetching_waits_for_room_on_the_disk(tmp_path, monkeypatch, caplog):
+def test_fetching_waits_for_disk_space(tmp_path, monkeypatch, caplog):
     now = [1000.0]
     clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: 1e9)
     for edge in (module, session_runner):
@@ -305,16 +305,16 @@ def test_fetching_waits_for_room_on_the_disk(tmp_path, monkeypatch, caplog):
     assert life.phase is SessionPhase.FETCHING
     assert "No space left" in caplog.text
     assert cached.digest not in life.blobs
-    disk.room = True
-    asked = len(life.said(BlobRequest))
+    disk.has_space = True
+    before = len(life.published(BlobRequest))
     now[0] += MAX_PATIENCE_S + 1
     life.hand(object())
-    assert [(request.first, request.count) for request in life.said(BlobRequest)[asked:]] == [(1, 2)]
+    assert [(request.first, request.count) for request in life.published(BlobRequest)[before:]] == [(1, 2)]
     life.receive(1, 2)
     assert life.started == [task()]
 
 
-def test_a_disk_that_fails_at_the_check_of_a_blob_is_tried_again(tmp_path, monkeypatch):
+def test_a_blob_whose_verification_failed_on_disk_is_verified_again(tmp_path, monkeypatch):
     life = Life(tmp_path)
     life.hear(task())
     life.receive(0, 1)
@@ -330,7 +330,7 @@ def test_a_disk_that_fails_at_the_check_of_a_blob_is_tried_again(tmp_path, monke
     assert life.started == [task()]
 
 
-def test_nothing_that_the_disk_refuses_ends_the_agent(tmp_path, monkeypatch, caplog):
+def test_disk_errors_do_not_end_the_agent(tmp_path, monkeypatch, caplog):
     life = Life(tmp_path)
     life.hear(task())
     life.receive(0, 1, 2)
@@ -348,16 +348,16 @@ def test_nothing_that_the_disk_refuses_ends_the_agent(tmp_path, monkeypatch, cap
     assert caplog.text.count("Read-only file system") >= 4
 
 
-# --- killed at any instant ---
+# --- killed at any time ---
 class Killed(BaseException):
-    """The process is gone: nothing that follows is done."""
+    """The process was killed."""
 
 
 def play(state: Path, instants: list[int]) -> Life:
-    """A device, restarted as often as needed, and a server that answers all its messages.
+    """Run a device against a server that answers all its messages, and kill it once per entry of `instants`.
 
-    Each life ends before the command with its number in `instants`. Returns the last life, in which the
-    server has confirmed the update.
+    Each entry is the number of commands that a process executes before it is killed. Returns the last
+    process, in which the server has confirmed the update.
     """
     counted: list[Update] = []
     for instant in [*instants, None]:
@@ -380,20 +380,20 @@ def play(state: Path, instants: list[int]) -> Life:
 
 
 def serve(life: Life, state: Path, counted: list[Update]) -> None:
-    """The server offers its task until an update is `counted`, which it confirms each time it is sent."""
+    """Offer the task until an update is `counted`, and confirm that update each time it is sent."""
     life.hand(LinkUp(life.link.first_session, None))
     if not counted:
         life.hear(task())
         life.receive(0, 1, 2)
         if life.phase is SessionPhase.WORKING:
             finish(life, state)
-        counted += life.said(Update)
-    if life.said(Update):
+        counted += life.published(Update)
+    if life.published(Update):
         life.hear(acknowledgement())
 
 
 @pytest.mark.parametrize("first", range(12))
-def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, first):
+def test_a_round_is_counted_exactly_once_whenever_the_device_is_killed(tmp_path, first):
     for second in (0, 3, 5, 8):
         state = tmp_path / str(second)
         last = play(state, [first, second])
@@ -402,10 +402,10 @@ def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, f
         assert (private.load(RUN, 2)["own-control"]["w"] == 1).all()
         assert not list((state / "private" / RUN).glob("*.proposed"))
         after = Life(state)
-        assert (after.phase, after.said(Update), after.started) == (SessionPhase.IDLE, [], [])
+        assert (after.phase, after.published(Update), after.started) == (SessionPhase.IDLE, [], [])
 
 
-def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(tmp_path):
+def test_a_device_imports_torch_once_and_only_after_an_idle_period(tmp_path):
     life = Life(tmp_path)
     worker: Any = life.agent._runner._worker
     (chores,) = [service for service in life.agent._services if isinstance(service, Housekeeping)]
@@ -417,22 +417,22 @@ def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(
     assert worker.warmed_up == 1
 
 
-def test_the_birth_follows_the_data(tmp_path: Path) -> None:
+def test_the_birth_is_updated_when_the_data_changes(tmp_path: Path) -> None:
     life = Life(tmp_path)
-    assert [birth.data.examples for birth in life.said(Birth)] == [10]
+    assert [birth.data.examples for birth in life.published(Birth)] == [10]
     life.hand(DataChanged(LocalData(DIGITS.subset(range(7)), DIGITS)))
-    assert [birth.data.examples for birth in life.said(Birth)] == [10, 7]
-    assert len({birth.session for birth in life.said(Birth)}) == 1
+    assert [birth.data.examples for birth in life.published(Birth)] == [10, 7]
+    assert len({birth.session for birth in life.published(Birth)}) == 1
     assert len(life.agent._runner.context.data.train) == 7
 
 
-def test_data_that_is_less_than_a_batch_is_warned_of_once(
+def test_data_smaller_than_a_batch_causes_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     life = Life(tmp_path)
     life.hear(task())
     life.receive(*range(STATE.chunks))
     life.hear(task(2))
-    said = [line for line in caplog.messages if "fewer than a batch" in line]
-    assert said == ["10 examples are trained on, fewer than a batch of 32: a step takes them all"]
+    warnings = [line for line in caplog.messages if "fewer than a batch" in line]
+    assert warnings == ["10 examples are trained on, fewer than a batch of 32: a step takes them all"]
     assert len(life.started) == 2

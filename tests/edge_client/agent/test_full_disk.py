@@ -62,9 +62,9 @@ def task(place: TaskContext, action: str = "train") -> Task:
     return TrainTask(**fields, training=TrainingPlan(objectives=({"name": "scaffold"},)))
 
 
-def outcome(asked: Task, place: TaskContext) -> WorkFailed:
+def outcome(assigned: Task, place: TaskContext) -> WorkFailed:
     inbox: queue.SimpleQueue = queue.SimpleQueue()
-    Worker(inbox).start(asked, place)
+    Worker(inbox).start(assigned, place)
     event = inbox.get(timeout=60)
     while isinstance(event, Progress):
         event = inbox.get(timeout=60)
@@ -81,28 +81,28 @@ def fails(number: int) -> Any:
 
 @pytest.mark.parametrize("where", [(BlobStore, "put_groups"), (PrivateState, "propose")])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_an_update_that_finds_no_room_fails_its_task(place, monkeypatch, where, number):
-    asked = task(place)
+def test_an_update_that_does_not_fit_on_the_disk_fails_its_task(place, monkeypatch, where, number):
+    assigned = task(place)
     monkeypatch.setattr(*where, fails(number))
-    failed = outcome(asked, place)
+    failed = outcome(assigned, place)
     assert failed.reason is Reason.NO_SPACE
     assert "No space left" in failed.detail
 
 
-def test_another_failure_of_the_disk_is_told_as_itself(place, monkeypatch):
-    asked = task(place)
+def test_another_disk_error_is_not_reported_as_a_full_disk(place, monkeypatch):
+    assigned = task(place)
     monkeypatch.setattr(BlobStore, "put_groups", fails(errno.EIO))
-    assert outcome(asked, place).reason is Reason.TASK_FAILED
+    assert outcome(assigned, place).reason is Reason.TASK_FAILED
 
 
-def test_an_export_that_finds_no_room_leaves_the_model_that_serves(place, monkeypatch):
-    asked = task(place, "deliver")
+def test_an_export_that_does_not_fit_on_the_disk_keeps_the_served_model(place, monkeypatch):
+    assigned = task(place, "deliver")
     place.models.mkdir()
-    (place.models / "model.onnx").write_bytes(b"the one that serves")
+    (place.models / "model.onnx").write_bytes(b"the served model")
     monkeypatch.setattr(Path, "write_bytes", fails(errno.ENOSPC))
-    assert outcome(asked, place).reason is Reason.NO_SPACE
+    assert outcome(assigned, place).reason is Reason.NO_SPACE
     files = [(path.name, path.read_bytes()) for path in place.models.rglob("*") if path.is_file()]
-    assert files == [("model.onnx", b"the one that serves")]
+    assert files == [("model.onnx", b"the served model")]
 
 
 SCRIPT = """
@@ -159,7 +159,7 @@ for write in (
     except OSError as error:
         assert error.errno == errno.ENOSPC
     else:
-        raise AssertionError("there was room")
+        raise AssertionError("the disk was not full")
 assert (root / "model.onnx").read_bytes() == b"old" * 1000
 assert (private.load("run", 2)["own-control"]["w"] == 1).all()
 assert epochs.load() == {"epoch": 1}
@@ -168,16 +168,16 @@ assert not [path for path in root.rglob(".*")], list(root.rglob(".*"))
 filler.unlink()
 assert [keep_chunk(store, piece(n)) for n in (1, 2)] == [None, None]
 assert keep_blob(store, ref) == BlobChecked(ref.digest, True)
-print("whole")
+print("intact")
 """
 
 
-def test_a_disk_that_is_really_full_damages_nothing(tmp_path):
-    words = ["unshare", "--map-root-user", "--mount", sys.executable, "-c", SCRIPT, str(tmp_path)]
+def test_a_real_full_disk_damages_nothing(tmp_path):
+    command = ["unshare", "--map-root-user", "--mount", sys.executable, "-c", SCRIPT, str(tmp_path)]
     try:
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=Path.cwd())
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path.cwd())
     except FileNotFoundError:
-        pytest.skip("there is no unshare(1) here")
+        pytest.skip("unshare(1) is not available")
     if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
-        pytest.skip("a small disk may not be mounted here")
-    assert ended.stdout == "whole\n", ended.stderr
+        pytest.skip("mounting a small disk is not permitted")
+    assert ended.stdout == "intact\n", ended.stderr

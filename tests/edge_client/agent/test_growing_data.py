@@ -1,4 +1,4 @@
-"""Data that grows is read again before each task; held-out examples stay held out."""
+"""Changed data is read again before each task; held-out examples stay held out."""
 
 import logging
 import os
@@ -27,14 +27,14 @@ DIGITS = load_source("digits")
 TAKEN: dict[str, Any] = {"count": 10, "calls": 0}
 
 
-def takes_more() -> tuple[np.ndarray, np.ndarray]:
-    """A function whose data grow with `TAKEN`."""
+def growing_data() -> tuple[np.ndarray, np.ndarray]:
+    """Data source whose number of examples is `TAKEN["count"]`."""
     TAKEN["calls"] += 1
     return np.arange(TAKEN["count"], dtype=np.float32).reshape(-1, 1, 1, 1), np.arange(TAKEN["count"]) % 2
 
 
 def save(path: Path, count: int) -> None:
-    """An archive of this many examples, with its own time."""
+    """Save an archive of `count` examples with `count` as its modification time."""
     images = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
     np.savez(path, images=images, labels=np.arange(count) % 2)
     os.utime(path, ns=(count, count))
@@ -56,7 +56,7 @@ def photograph(root: Path, numbers: range) -> None:
         Image.fromarray(np.full((2, 2), number, np.uint8)).save(folder / f"{number}.png")
 
 
-def test_what_was_held_out_stays_so_and_the_new_fill_up_the_fraction(tmp_path: Path) -> None:
+def test_held_out_examples_stay_held_out_and_new_ones_complete_the_fraction(tmp_path: Path) -> None:
     save(tmp_path / "a.npz", 20)
     source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"))
     train, held = pixels(source.read())
@@ -73,7 +73,7 @@ def test_what_was_held_out_stays_so_and_the_new_fill_up_the_fraction(tmp_path: P
         assert source.reload_if_changed() is None
 
 
-def test_new_photographs_are_found_and_said_in_one_line(
+def test_new_photographs_are_found_and_logged_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     photograph(tmp_path, range(10))
@@ -83,24 +83,24 @@ def test_new_photographs_are_found_and_said_in_one_line(
     with caplog.at_level(logging.INFO, "edge_client"):
         found = source.reload_if_changed()
     assert found is not None
-    said = [line for line in caplog.messages if "changed" in line]
-    assert said == [f"folder:{tmp_path}: changed: 20 examples, 16 trained on, 4 held out"]
+    lines = [line for line in caplog.messages if "changed" in line]
+    assert lines == [f"folder:{tmp_path}: changed: 20 examples, 16 trained on, 4 held out"]
     (tmp_path / "cat" / "1.png").unlink()
     found = source.reload_if_changed()
     assert found is not None
     assert len(found.train) + len(found.held_out) == 19
 
 
-def test_a_function_is_asked_again_and_has_a_tenth_of_the_time() -> None:
+def test_a_slow_function_is_called_again_for_at_most_a_tenth_of_the_time() -> None:
     now, takes_s = [0.0], 3.0
 
     def clock() -> float:
-        # Each reading of the data lies between two looks at the clock.
+        # The clock is read before and after each reading of the data.
         now[0] += takes_s
         return now[0]
 
     TAKEN.update(count=10, calls=0)
-    source = LocalSource(DataChoice(f"python:{__name__}:takes_more"), clock=clock)
+    source = LocalSource(DataChoice(f"python:{__name__}:growing_data"), clock=clock)
     source.read()
     TAKEN["count"] = 20
     assert source.reload_if_changed() is None
@@ -114,13 +114,13 @@ def test_a_function_is_asked_again_and_has_a_tenth_of_the_time() -> None:
     assert TAKEN["calls"] == 3
 
 
-def test_a_file_that_cannot_be_read_leaves_what_there_was(
+def test_an_unreadable_file_leaves_the_earlier_data_in_use(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path / "a.npz", 10)
     source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"))
     source.read()
-    (tmp_path / "a.npz").write_bytes(b"half of it")
+    (tmp_path / "a.npz").write_bytes(b"half a file")
     assert [source.reload_if_changed(), source.reload_if_changed()] == [None, None]
     assert len(warnings(caplog)) == 1
     assert "cannot be used, the earlier data is kept" in warnings(caplog)[0]
@@ -136,20 +136,20 @@ def test_the_shipped_digits_are_read_once() -> None:
     assert source.reload_if_changed() is None
 
 
-def test_one_class_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_data_of_a_single_class_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((5, 1, 2, 2), np.uint8), labels=np.full(5, 3))
     LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}")).read()
     assert warnings(caplog) == [f"npz:{tmp_path / 'a.npz'}: all 5 examples are of one class, '3'"]
 
 
-def test_nothing_changes_sides_by_hand() -> None:
-    # Of ten examples of one class two are held out: the one that was, and the only new one.
+def test_no_example_changes_sides_in_a_small_case() -> None:
+    # Of ten examples of one class, two are held out: the one held out before, and the only new one.
     before = np.array([TRAINED] * 8 + [HELD, NEW])
     train, held = split_indices(np.arange(10), np.zeros(10, np.int64), fraction=0.2, seed=0, before=before)
     assert (train.tolist(), held.tolist()) == (list(range(8)), [8, 9])
 
 
-def test_a_task_begins_with_the_data_as_it_is_now_and_the_agent_hears_of_it(
+def test_a_task_uses_the_current_data_and_the_agent_is_notified_of_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox: Inbox = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What a device reports about its work and its board, and how often."""
+"""Content and frequency of a device's reports about its work and its board."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ class Reports:
 
 
 def telemetry(folder: Path, *, every_s: float = 30.0) -> Reports:
-    """Of a device that has just connected, at 100 seconds."""
+    """The telemetry of a device that connected at 100 seconds."""
     settings = AgentSettings(
         FEDERATION,
         DEVICE,
@@ -72,17 +72,17 @@ def telemetry(folder: Path, *, every_s: float = 30.0) -> Reports:
     return Reports(settings, tree(folder, PI))
 
 
-def test_an_idle_device_says_every_so_often_that_it_is_there_and_how_its_board_is(tmp_path):
+def test_an_idle_device_reports_itself_and_its_board_periodically(tmp_path):
     reports = telemetry(tmp_path)
     times = [now for now in range(100, 191) if reports.turn(IDLE, float(now))]
     assert times == [130, 160, 190]
-    said = reports.turn(IDLE, 220.0)
-    assert said is not None
-    assert (said.phase, said.round, said.epoch) == ("idle", None, None)
-    assert (said.board.celsius, said.board.battery) == (61.225, 0.42)
+    report = reports.turn(IDLE, 220.0)
+    assert report is not None
+    assert (report.phase, report.round, report.epoch) == ("idle", None, None)
+    assert (report.board.celsius, report.board.battery) == (61.225, 0.42)
 
 
-def test_it_never_does_where_it_is_told_so_but_speaks_of_its_work(tmp_path):
+def test_an_interval_of_zero_disables_periodic_reports_but_not_work_reports(tmp_path):
     reports = telemetry(tmp_path, every_s=0.0)
     assert [
         reports.turn(session, 1e9 + n) for n, session in enumerate((IDLE, FETCHING, FETCHING, FETCHING))
@@ -90,41 +90,41 @@ def test_it_never_does_where_it_is_told_so_but_speaks_of_its_work(tmp_path):
     assert reports.begun(task(), 2e9).board is not None
 
 
-def test_without_a_connection_nothing_is_said(tmp_path):
+def test_nothing_is_reported_without_a_connection(tmp_path):
     assert telemetry(tmp_path).turn(replace(IDLE, connected=False), 1e9) is None
 
 
-def test_a_fetching_or_an_upload_that_lasts_is_said_once_and_a_short_one_not_at_all(tmp_path):
+def test_a_long_fetch_or_upload_is_reported_once_and_a_short_one_not_at_all(tmp_path):
     reports = telemetry(tmp_path)
     assert reports.turn(FETCHING, 101.0) is None
     assert reports.turn(IDLE, 101.9) is None
     assert reports.turn(FETCHING, 103.0) is None
-    said = reports.turn(FETCHING, 104.0)
-    assert (said.phase, said.round) == ("fetching", 1)
+    report = reports.turn(FETCHING, 104.0)
+    assert (report.phase, report.round) == ("fetching", 1)
     assert reports.turn(FETCHING, 105.0) is None
     assert reports.begun(task(), 106.0).phase == "training"
     assert reports.turn(REPORTING, 107.0) is None
     assert reports.turn(REPORTING, 108.0).phase == "uploading"
 
 
-def test_a_model_in_place_is_no_upload(tmp_path):
+def test_a_delivered_model_is_not_reported_as_an_upload(tmp_path):
     reports = telemetry(tmp_path)
     delivered = replace(REPORTING, task=deliver(), result=delivery())
     assert [reports.turn(delivered, now) for now in (101.0, 110.0)] == [None, None]
     assert reports.turn(delivered, 130.0).phase == "exporting"
 
 
-def test_a_long_epoch_is_spoken_of_with_what_the_last_one_has_shown(tmp_path):
+def test_a_long_epoch_is_reported_with_the_loss_of_the_last_one(tmp_path):
     reports = telemetry(tmp_path)
     assert reports.progressed(Progress(task(), 2, 5, 0.25), 110.0).epoch == 2
     assert reports.progressed(Progress(task(), 3, 5, 0.125), 110.5) is None
-    said = reports.turn(WORKING, 140.0)
-    assert (said.phase, said.epoch, said.epochs, said.loss) == ("training", 3, 5, 0.125)
-    # Of the next task nothing is known yet.
+    report = reports.turn(WORKING, 140.0)
+    assert (report.phase, report.epoch, report.epochs, report.loss) == ("training", 3, 5, 0.125)
+    # Nothing is known about the next task yet.
     assert reports.turn(replace(WORKING, task=task(2)), 170.0).epoch is None
 
 
-def test_the_board_is_looked_at_once_a_second_at_most(tmp_path):
+def test_the_board_is_read_at_most_once_a_second(tmp_path):
     reports = telemetry(tmp_path)
     assert reports.begun(task(), 110.0).board.celsius == 61.225
     tree(tmp_path, {"sys/class/thermal/thermal_zone0/temp": "70000\n"})
@@ -132,7 +132,7 @@ def test_the_board_is_looked_at_once_a_second_at_most(tmp_path):
     assert reports.begun(task(3), 111.0).board.celsius == 70.0
 
 
-def test_the_file_says_how_often_and_nothing_below_never(tmp_path):
+def test_the_interval_is_read_from_the_file_and_may_not_be_negative(tmp_path):
     file = tmp_path / "client.toml"
     file.write_text("telemetry-every-s = 2.5\n")
     assert read_client_file(file) == {"telemetry_every_s": 2.5}

@@ -1,4 +1,4 @@
-"""Limit this process's address space, and train: `python -m tests.edge_client.agent.under_a_limit`."""
+"""Train with a limited address space: `python -m tests.edge_client.agent.under_a_limit`."""
 
 import json
 import queue
@@ -22,29 +22,29 @@ from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from tests.schemas.examples import MESSAGES_BY_KIND
 
-ROOM = 200 * 1024 * 1024
+HEADROOM = 200 * 1024 * 1024
 SHAPE = (1, 64, 64)
 
 
 def network() -> nn.Module:
-    """16 channels of 64x64 twice: half a megabyte and more of activations per example."""
+    """Two activations of 16x64x64 floats: more than half a megabyte per example."""
     return nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(65_536, 10))
 
 
 def main() -> None:
-    """Print what became of a task that fits in no way, of one that was not foreseen, and of one in parts."""
-    # As `edge-client run` does: else threads that meet each other reserve an arena more, 64 MB, by chance.
+    """Print the outcomes of a task that cannot fit, an unforeseen allocation, and a task in micro-batches."""
+    # As `edge-client run` does: otherwise concurrent threads may reserve an additional 64 MB arena.
     keep_freed_memory()
     torch.set_num_threads(1)
     module, plan = network(), TrainingPlan(learning_rate=0.01, batch_size=1024)
     data = labelled(np.zeros((256, *SHAPE), np.uint8), np.arange(256) % 10)
-    # Whatever libraries and threads reserve once is reserved before the limit.
+    # Libraries and threads make their one-time allocations before the limit applies.
     train(module, data.subset(range(4)), plan)
     found: dict[str, Any] = {}
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     worker = Worker(inbox)
     _ended(worker, inbox, lambda: None)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + ROOM, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + HEADROOM, resource.RLIM_INFINITY))
     found["free_mb"] = (memory().free or 0) / 2**20
     huge = plan.model_copy(update={"batch_size": 65_536})
     found["too_large"] = _ended(worker, inbox, lambda: _fit(_normalised(), huge, 20_000))
@@ -64,7 +64,7 @@ def _fit(module: nn.Module, plan: TrainingPlan, examples: int) -> int | None:
 
 
 def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str, str]:
-    """What the device would tell of a task that comes to this."""
+    """The failure that the device would report for a task that runs `job`, or an empty dictionary."""
     task = MESSAGES_BY_KIND["task"]
     assert isinstance(task, Task)
 
@@ -74,7 +74,7 @@ def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str,
 
     worker._begin(task, done)
     event = inbox.get(timeout=60)
-    # Its arena, 64 MB of address space, is the next one's only once it has ended.
+    # The next thread can reuse the 64 MB arena of this thread only after it has ended.
     assert worker._thread is not None
     worker._thread.join(60)
     return {"reason": str(event.reason), "detail": event.detail} if isinstance(event, WorkFailed) else {}

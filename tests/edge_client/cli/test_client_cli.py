@@ -41,7 +41,7 @@ def test_infer_reports_accuracy_and_resizing(
     assert captured.err == f"note: {tmp_path / 'a.png'}: resized from 6x2 to 3x1\n"
 
 
-def test_infer_takes_images_without_labels(
+def test_infer_accepts_images_without_labels(
     model_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "set.npz", images=np.eye(3, dtype=np.float32).reshape(3, 1, 1, 3))
@@ -57,7 +57,7 @@ def test_bench_prints_a_line_per_thread_count(model_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["infer", "--help"], ["bench", "--help"]])
-def test_help_teaches_by_example(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_examples(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     assert "examples:\n  edge-client " in capsys.readouterr().out
 
@@ -123,7 +123,7 @@ def test_failures_have_exit_codes(
     assert capsys.readouterr().err == message
 
 
-def test_the_command_starts_without_its_libraries() -> None:
+def test_the_command_starts_without_importing_its_libraries() -> None:
     program = (
         "import sys, edge_client.cli.main;"
         "print(sorted({'torch', 'numpy', 'onnxruntime', 'pydantic', 'PIL'} & set(sys.modules)))"
@@ -134,7 +134,7 @@ def test_the_command_starts_without_its_libraries() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_closed_pipe_is_no_failure(model_path: Path, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_a_failure(model_path: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "many.npy", np.zeros((5000, 1, 1, 3), np.uint8))
     command = (
         f"{sys.executable} -m edge_client.cli.main infer {model_path} {tmp_path / 'many.npy'} | head -n 1"

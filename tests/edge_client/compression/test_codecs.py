@@ -1,4 +1,4 @@
-"""Codecs: bounded errors, lossless packing, refused damage."""
+"""Codecs: bounded errors, lossless packing, and refusal of damaged data."""
 
 import hashlib
 import io
@@ -38,7 +38,7 @@ def chain(*named):
     return make_chain([Component.model_validate(component) for component in named])
 
 
-def there_and_back(codecs, update, seed=0, residual=None):
+def roundtrip(codecs, update, seed=0, residual=None):
     """The update as the server reads it."""
     encoded = codecs.encode(update, seed, residual)
     again = decoded(encoded.groups)["model"]
@@ -49,11 +49,11 @@ def same(first, second):
     return first.dtype == second.dtype and first.shape == second.shape and np.array_equal(first, second)
 
 
-def test_halves_are_those_of_ieee_754():
+def test_float16_rounding_follows_ieee_754():
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     wide = floats_of(halves)
     np.testing.assert_array_equal(wide, halves.astype(np.float32))
-    # Between two neighbours: the middle, which is rounded to even, and the numbers next to it.
+    # For each pair of neighbours: the middle, which is rounded to even, and the numbers next to it.
     finite = np.unique(wide[np.isfinite(wide)])
     middles = (finite[:-1] + finite[1:]) / 2
     ends = np.float32([65_519, 65_520, -65_520, 1e30, np.inf, 1e-9, -0.0])
@@ -70,18 +70,18 @@ def test_halves_are_those_of_ieee_754():
 # --- single numbers ---
 @quickly
 @given(UPDATES)
-def test_a_half_is_off_by_a_2048th_of_a_number_or_by_half_the_least_step(update):
-    again, _ = there_and_back(chain("fp16"), update)
+def test_a_float16_value_is_off_by_at_most_half_a_unit_in_the_last_place(update):
+    again, _ = roundtrip(chain("fp16"), update)
     for name, array in update.items():
-        # 11 significant bits: half a unit of the last is 2^-11; below 2^-14 halves are 2^-24 apart.
+        # 11 significant bits: half a unit in the last place is 2^-11; below 2^-14, values are 2^-24 apart.
         bound = np.maximum(np.abs(array.astype(np.float64)) * 2**-11, 2**-25)
         assert (np.abs(again[name].astype(np.float64) - array) <= bound).all()
 
 
 @quickly
 @given(UPDATES, SEEDS, LEVELS)
-def test_a_whole_number_is_off_by_at_most_a_step_of_its_row(update, seed, levels):
-    again, encoded = there_and_back(chain({"name": "int8", "levels": levels}), update, seed)
+def test_an_int8_value_is_off_by_at_most_one_step_of_its_row(update, seed, levels):
+    again, encoded = roundtrip(chain({"name": "int8", "levels": levels}), update, seed)
     for name, array in update.items():
         if not is_coded(array.shape):
             assert same(again[name], array)
@@ -90,18 +90,18 @@ def test_a_whole_number_is_off_by_at_most_a_step_of_its_row(update, seed, levels
         assert codes.dtype == np.int8
         assert np.abs(codes.astype(int)).max() <= levels
         largest = np.abs(array.astype(np.float64)).reshape(len(array), -1).max(axis=1)
-        # A step is no smaller than the least normal number of float32; 1e-6 is what its division rounds.
+        # A step is at least the smallest normal float32; 1e-6 bounds the rounding of its division.
         step = np.maximum(largest / levels * (1 + 1e-6), 1.2e-38).reshape(-1, *[1] * (array.ndim - 1))
         assert (np.abs(again[name].astype(np.float64) - array) <= step).all()
         assert not again[name][array == 0].any()
 
 
 def test_stochastic_rounding_is_unbiased():
-    # 7 levels of 0.1: 0.23 is rounded to 0.2 seven times of ten and to 0.3 three times: a deviation of
-    # sqrt(0.3 * 0.7) * 0.1 = 0.046 each, 0.00046 of the mean of 10,000. The row's largest number is exact.
+    # 7 levels of 0.1: 0.23 is rounded to 0.2 with probability 0.7 and to 0.3 with 0.3: a deviation of
+    # sqrt(0.3 * 0.7) * 0.1 = 0.046 each, 0.00046 for the mean of 10,000. The row's largest number is exact.
     row = np.full((1, 10_001), 0.23, np.float32)
     row[0, 0] = 0.7
-    again, _ = there_and_back(chain({"name": "int8", "levels": 7}), {"w": row}, seed=5)
+    again, _ = roundtrip(chain({"name": "int8", "levels": 7}), {"w": row}, seed=5)
     assert again["w"][0, 0] == np.float32(0.7)
     assert set(np.round(again["w"][0], 6)) == {0.2, 0.3, 0.7} or len(set(np.round(again["w"][0], 5))) == 3
     assert abs(again["w"][0, 1:].mean(dtype=np.float64) - 0.23) < 5 * 0.00046
@@ -118,7 +118,7 @@ def test_rows_do_not_depend_on_the_block_that_is_read(array, seed, data):
     assert same(rows_of(codes, "w", start, stop), codes["w"][start:stop])
 
 
-def test_equal_seeds_round_alike_and_others_do_not():
+def test_rounding_is_determined_by_the_seed():
     array = np.random.default_rng(0).normal(size=(20, 50)).astype(np.float32)
     first, again, other = (
         chain("int8").encode({"w": array}, seed).groups["model"]["w"] for seed in (1, 1, 2)
@@ -130,10 +130,10 @@ def test_equal_seeds_round_alike_and_others_do_not():
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("codec", ["fp16", "int8", "top-k"])
-def test_a_number_that_is_not_finite_stays_so(codec, odd):
+def test_a_number_that_is_not_finite_stays_non_finite(codec, odd):
     array = np.ones((3, 4), np.float32)
     array[1, 2] = odd
-    again, _ = there_and_back(chain(codec), {"w": array})
+    again, _ = roundtrip(chain(codec), {"w": array})
     assert not np.isfinite(again["w"]).all()
 
 
@@ -147,7 +147,7 @@ def test_as_many_codes_share_a_byte_as_fit(levels, codes):
 
 @quickly
 @given(st.data(), st.integers(1, 7), st.integers(0, 5), st.integers(1, 23))
-def test_codes_that_share_bytes_come_back_to_the_bit(data, levels, rows, width):
+def test_packed_codes_are_unpacked_exactly(data, levels, rows, width):
     codes = data.draw(arrays(np.int8, (rows, width), elements=st.integers(-levels, levels)))
     held = pack_codes(codes, levels)
     assert held.shape == (rows, row_bytes(width, levels))
@@ -156,23 +156,23 @@ def test_codes_that_share_bytes_come_back_to_the_bit(data, levels, rows, width):
 
 
 def test_the_highest_digit_is_the_first_code_and_missing_codes_are_zero():
-    # Base 3, five parts of one code, of which the last is missing: 1, 0, -1, 1 and 0.
+    # Base 3, five codes to a byte, the last of them missing: 1, 0, -1, 1 and 0.
     assert pack_codes(np.array([[1, 0, -1, 1]], np.int8), 1).tolist() == [[2 * 81 + 27 + 0 + 2 * 3 + 1]]
-    # Base 15, two parts of two codes: 7 and -7, -7 and a missing one.
+    # Base 15, two codes to a byte: 7 and -7, then -7 and a missing code.
     assert pack_codes(np.array([[7, -7, -7]], np.int8), 7).tolist() == [[14 * 15 + 0, 0 * 15 + 7]]
 
 
 @quickly
 @given(UPDATES, SEEDS, st.integers(1, 7))
-def test_codes_that_share_bytes_are_those_that_have_their_own(update, seed, levels):
+def test_packed_codes_equal_unpacked_codes(update, seed, levels):
     named = {"name": "int8", "levels": levels}
-    again, _ = there_and_back(chain(named), update, seed)
+    again, _ = roundtrip(chain(named), update, seed)
     alone = decoded(in_codes(Int8(levels), update, seed))["model"]
     for name in update:
         assert same(again[name], alone[name])
 
 
-def test_a_large_array_in_shared_bytes_is_made_in_blocks_and_the_same():
+def test_a_large_array_packed_in_blocks_has_the_same_codes():
     array = np.random.default_rng(0).normal(size=(3, 300_000)).astype(np.float32)
     groups = chain({"name": "int8", "levels": 1}).encode({"w": array}, 4).groups
     held, codes = groups["model"]["w"], in_codes(Int8(1), {"w": array}, 4)["model"]["w"]
@@ -180,11 +180,11 @@ def test_a_large_array_in_shared_bytes_is_made_in_blocks_and_the_same():
     assert same(unpack_codes(held, 1, 300_000), codes)
 
 
-# --- the largest numbers ---
+# --- top-k ---
 @quickly
 @given(UPDATES, st.floats(0.01, 1))
 def test_sent_values_and_residual_add_up_to_the_update(update, share):
-    again, encoded = there_and_back(chain({"name": "top-k", "share": share}), update)
+    again, encoded = roundtrip(chain({"name": "top-k", "share": share}), update)
     for name, array in update.items():
         if not is_coded(array.shape):
             assert same(again[name], array)
@@ -203,7 +203,7 @@ def test_over_rounds_error_feedback_loses_nothing(rounds):
     # Sums of integers in float32 are exact, so sent values and residual add up to the input.
     codecs, left, sent = chain({"name": "top-k", "share": 0.2}), {}, np.zeros((3, 5), np.float32)
     for array in rounds:
-        again, encoded = there_and_back(codecs, {"w": array}, residual=left)
+        again, encoded = roundtrip(codecs, {"w": array}, residual=left)
         left, sent = encoded.residual, sent + again["w"]
     assert same(sent + left["w"], np.sum(rounds, axis=0, dtype=np.float32))
 
@@ -211,7 +211,7 @@ def test_over_rounds_error_feedback_loses_nothing(rounds):
 @quickly
 @given(UPDATES, SEEDS, st.sampled_from([("top-k", "int8", "zstd"), ("top-k", "fp16"), ("delta", "top-k")]))
 def test_the_residual_of_a_chain_is_the_update_minus_the_decoded_one(update, seed, named):
-    again, encoded = there_and_back(chain(*named), update, seed)
+    again, encoded = roundtrip(chain(*named), update, seed)
     for name, array in update.items():
         if is_coded(array.shape):
             assert same(encoded.residual[name], array - again[name])
@@ -225,7 +225,7 @@ def test_the_residual_of_a_chain_is_the_update_minus_the_decoded_one(update, see
         elements=st.sampled_from([0, 0, 0, 1, -2.5]),
     )
 )
-def test_a_sparse_parameter_comes_back_to_the_bit(array):
+def test_a_sparse_parameter_is_restored_exactly(array):
     assert same(to_dense(to_sparse(array), array.shape), array)
 
 
@@ -246,7 +246,7 @@ def test_any_rows_of_a_file_can_be_read(tmp_path_factory, update, seed, data):
         assert same(rows_of(file, name, start, stop), expected)
 
 
-# --- packed ---
+# --- compressed files ---
 @quickly
 @given(UPDATES, st.integers(1, 19))
 def test_packing_is_lossless(tmp_path_factory, update, level):
@@ -262,7 +262,7 @@ def test_packing_is_lossless(tmp_path_factory, update, level):
 
 
 def packed(path: Path, data: bytes) -> Path:
-    """A file of one frame."""
+    """Write a file with one Zstandard frame."""
     import zstandard
 
     path.write_bytes(zstandard.ZstdCompressor().compress(data))
@@ -278,13 +278,13 @@ def test_a_file_that_unpacks_beyond_its_limit_is_refused(tmp_path):
     assert len(out.getvalue()) <= 3_000_000
 
 
-@pytest.mark.parametrize("damage", ["flipped", "followed", "not one"])
+@pytest.mark.parametrize("damage", ["flipped", "followed", "no frame"])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     data = packed(tmp_path / "blob", np.random.default_rng(0).bytes(10_000)).read_bytes()
     wrong = {
         "flipped": data[:4] + bytes([data[4] ^ 0xFF]) + data[5:],
         "followed": data + b"more",
-        "not one": MAGIC + b"nothing of the sort",
+        "no frame": MAGIC + b"not a frame",
     }[damage]
     (tmp_path / "blob").write_bytes(wrong)
     with pytest.raises(PeerError):
@@ -318,7 +318,7 @@ def test_a_store_names_a_packed_blob_by_its_packed_bytes(tmp_path):
     assert ref.size < update["w"].nbytes / 4
 
 
-# --- how codecs are named ---
+# --- codec names and options ---
 def test_codecs_may_be_named_in_their_order_only():
     assert list(CODECS) == ["delta", "top-k", "fp16", "int8", "zstd"]
     assert chain("delta", {"name": "top-k", "share": 0.1}, "int8", "zstd").sparsifier == TopK(0.1)
@@ -359,7 +359,7 @@ def test_no_update_is_larger_than_its_codecs_may_make_it():
         assert {group for group in groups if group != "model"} == set(codecs.parts)
 
 
-def test_steps_are_those_of_rows():
-    # Largest 2 and 0.5 of 4 levels: steps 0.5 and 0.125; a row of zeros has none.
+def test_each_row_has_its_own_step():
+    # Largest values 2 and 0.5 with 4 levels give steps 0.5 and 0.125; a row of zeros has step 0.
     rows = np.array([[2, -1], [0.25, -0.5], [0, 0]], np.float32)
     assert Int8(4).scales(rows).tolist() == [0.5, 0.125, 0]

@@ -1,4 +1,4 @@
-"""A model as frames: both sides have equal numbers, whose error is that of the last frame alone."""
+"""A model as frames: both sides hold equal values, and only the last frame contributes an error."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SHAPES = {"conv.weight": (6, 3, 2), "linear.weight": (5, 7), "bias": (5,), "scal
 
 
 def models(seed: int, count: int, step: float) -> list[dict[str, np.ndarray]]:
-    """Versions of a model: every number moves a little."""
+    """Versions of a model, each with small changes to every number."""
     rng = np.random.default_rng(seed)
     moved = [{name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}]
     for _ in range(count - 1):
@@ -27,7 +27,7 @@ def models(seed: int, count: int, step: float) -> list[dict[str, np.ndarray]]:
 
 
 def frames_of(made, number):
-    """After each model: the model, the frames so far, and their sum."""
+    """Yield after each model: the model, the frames so far, and their sum."""
     frames = [{**in_codes(number, made[0], None), "extra": {"n": np.array([0])}}]
     yield made[0], frames, added_up(frames)["model"]
     for model in made[1:]:
@@ -47,7 +47,7 @@ def test_without_a_number_codec_frames_are_lossless(seed, step):
         assert {name: bits(came[name]) for name in came} == {name: bits(model[name]) for name in model}
 
 
-def test_numbers_that_are_not_finite_are_exact():
+def test_numbers_that_are_not_finite_are_restored_exactly():
     odd = np.array([[0.0, -0.0, np.nan], [np.inf, -np.inf, 1e-45]], np.float32)
     for before, after in ((odd, odd[::-1].copy()), (odd, np.ones_like(odd)), (np.ones_like(odd), odd)):
         frame = changes({"w": after}, {"w": before}, None)
@@ -57,7 +57,7 @@ def test_numbers_that_are_not_finite_are_exact():
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.floats(1e-6, 1.0), st.sampled_from([Fp16(), Int8(), Int8(7), Int8(1)]))
 def test_the_error_is_that_of_the_last_frame_alone(seed, step, number):
-    """Half a step of each row's largest change, or half a unit of a half's last place."""
+    """At most half a step of each row's largest change, or half a unit in the last place of a float16."""
     before = None
     for model, _, came in frames_of(models(seed, 5, step), number):
         for name, array in model.items():
@@ -71,7 +71,7 @@ def test_the_error_is_that_of_the_last_frame_alone(seed, step, number):
                 most = (largest / number.levels / 2).reshape(-1, *[1] * (array.ndim - 1))
             else:
                 most = np.maximum(change * 2**-11, 2**-25)
-            # Float32 has 24 bits: of the difference, of the sum, of step times code.
+            # The difference, the sum and the product of step and code each round to 24 bits of float32.
             assert (off <= most * (1 + 1e-4) + 2**-22 * (np.abs(array) + change)).all()
         before = {name: came[name] for name in came}
 

@@ -23,7 +23,7 @@ from tests.integration.conftest import broker as broker
 
 SHAPE = (1, 28, 28)
 PARAMETERS = 1_663_370
-"""Of `two-nn` on pictures of 28 x 28."""
+"""Parameters of `two-nn` for 28 x 28 pictures."""
 HALVES, FLOATS = 2 * PARAMETERS, 4 * PARAMETERS
 """Bytes of a model with the default down-link codec, and in float32.
 
@@ -94,7 +94,7 @@ def egress(link: Relay, broker: RunningBroker, folder: Path, settings: Config) -
 
 
 @pytest.mark.parametrize(("words", "model"), [({}, HALVES), ({"strategy.downlink": "[]"}, FLOATS)])
-def test_a_round_of_mixed_tiers_costs_one_model(
+def test_a_round_of_mixed_tiers_sends_one_model(
     link: Relay, broker: RunningBroker, tmp_path: Path, words: dict[str, str], model: int
 ) -> None:
     sent, run = egress(link, broker, tmp_path, config(**words))

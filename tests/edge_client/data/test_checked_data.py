@@ -1,4 +1,4 @@
-"""Data that nothing can be learnt from is refused with file, array, value and remedy, exit code 2."""
+"""Invalid data is refused with file, array, value and remedy, and exit code 2."""
 
 from pathlib import Path
 from typing import Any
@@ -49,28 +49,30 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"), WRONG, ids=lambda value: value[:24] if isinstance(value, str) else ""
+    ("arrays", "message"), WRONG, ids=lambda value: value[:24] if isinstance(value, str) else ""
 )
-def test_an_archive_of_them_is_refused_by_name(tmp_path: Path, arrays: dict[str, Any], said: str) -> None:
+def test_an_archive_with_invalid_data_is_refused_by_name(
+    tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
     path = tmp_path / "co2.npz"
     np.savez(path, **{"images": IMAGES, "labels": np.array([0, 1, 0, 1]), **arrays})
-    with pytest.raises(ConfigError, match=rf"co2\.npz: array {said}"):
+    with pytest.raises(ConfigError, match=rf"co2\.npz: array {message}"):
         load_source(f"npz:{path}")
 
 
-def gives_text() -> tuple[np.ndarray, list[str]]:
+def text_labels() -> tuple[np.ndarray, list[str]]:
     return IMAGES, ["cat", "dog", "cat", "dog"]
 
 
-def gives_measurements() -> tuple[np.ndarray, list[float]]:
+def measurement_labels() -> tuple[np.ndarray, list[float]]:
     return IMAGES, [401.5, 399.0, 400.0, 1200.0]
 
 
-def test_a_function_that_gives_them_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"python:.*gives_text: labels\[0\] is 'cat'"):
-        load_source(f"python:{__name__}:gives_text")
-    with pytest.raises(ConfigError, match=r"python:.*gives_measurements: labels\[0\] is 401.5"):
-        load_source(f"python:{__name__}:gives_measurements")
+def test_a_function_that_returns_invalid_labels_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"python:.*text_labels: labels\[0\] is 'cat'"):
+        load_source(f"python:{__name__}:text_labels")
+    with pytest.raises(ConfigError, match=r"python:.*measurement_labels: labels\[0\] is 401.5"):
+        load_source(f"python:{__name__}:measurement_labels")
 
 
 def test_whole_numbers_of_any_type_are_labels() -> None:
@@ -80,7 +82,7 @@ def test_whole_numbers_of_any_type_are_labels() -> None:
     assert checked_labels(np.array([MOST_CLASSES - 1]), "labels", images=1).tolist() == [MOST_CLASSES - 1]
 
 
-def test_the_command_ends_with_code_2_and_one_line(
+def test_the_command_exits_with_2_and_prints_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "co2.npz", images=IMAGES, labels=np.array([400.5, 1.0, 2.0, 3.0]))
@@ -93,6 +95,6 @@ def test_the_command_ends_with_code_2_and_one_line(
         "--quiet",
     ]
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "co2.npz: array 'labels'[0] is 400.5" in said
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "co2.npz: array 'labels'[0] is 400.5" in error

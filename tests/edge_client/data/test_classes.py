@@ -1,4 +1,4 @@
-"""A source's own classes brought into the federation's list."""
+"""Mapping a source's own classes to the federation's class list."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,13 +33,13 @@ def picture_folder(root: Path, names: tuple[str, ...], count: int = 1) -> Path:
     return root
 
 
-def test_folders_are_found_by_their_names_whichever_of_them_there_are(tmp_path: Path) -> None:
+def test_class_folders_are_matched_by_name_even_if_some_are_missing(tmp_path: Path) -> None:
     data = in_classes(load_source(f"folder:{picture_folder(tmp_path, ('3', '7', '9'), 5)}"), TEN)
     assert data.labels.tolist() == [3] * 5 + [7] * 5 + [9] * 5
     assert data.class_names == TEN == data.preprocessing.class_names
 
 
-def test_folders_that_are_numbers_are_numbered_in_their_order(tmp_path: Path) -> None:
+def test_numeric_folder_names_are_sorted_as_numbers(tmp_path: Path) -> None:
     for number in range(5):
         for name in ("10", "9", "2"):
             picture = Image.fromarray(np.full((4, 4), int(name), np.uint8))
@@ -60,7 +60,7 @@ def test_a_folder_in_two_parts_has_the_classes_of_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["class_names", "label_names"])
-def test_an_npz_with_names_is_matched_by_them(tmp_path: Path, key: str) -> None:
+def test_an_npz_with_class_names_is_matched_by_name(tmp_path: Path, key: str) -> None:
     images, labels = np.zeros((10, 4, 4), np.uint8), np.arange(10) % 2
     np.savez(tmp_path / "a.npz", images=images, labels=labels, **{key: np.array(["dog", "ant"])})
     data = load_source(f"npz:{tmp_path / 'a.npz'}")
@@ -74,7 +74,7 @@ def test_a_function_may_return_named_data() -> None:
     assert set(in_classes(data, ("ant", "bee", "cow", "dog")).labels) == {3, 0}
 
 
-def test_labels_without_names_are_places_in_the_list() -> None:
+def test_labels_without_names_are_indices_into_the_list() -> None:
     data = in_classes(given([0, 2]), ("ant", "bee", "cow"))
     assert data.labels.tolist() == [0, 2]
     assert data.class_names == ("ant", "bee", "cow")
@@ -86,15 +86,15 @@ def test_shipped_digits_have_numbers_and_no_names() -> None:
     assert not load_source("digits").named
 
 
-def test_data_made_by_hand_has_names() -> None:
+def test_directly_constructed_data_has_names() -> None:
     data = LabelledData(np.zeros((1, 1, 2, 2)), np.array([0]), ("bee",), Preprocessing())
     assert in_classes(data, ("ant", "bee")).labels.tolist() == [1]
 
 
-def test_bringing_it_twice_changes_nothing() -> None:
+def test_mapping_twice_changes_nothing() -> None:
     once = in_classes(given([0, 1], ("dog", "ant")), ("ant", "dog"))
     assert in_classes(once, ("ant", "dog")).labels.tolist() == once.labels.tolist() == [1, 0]
-    # A list that a part of the data was lifted out of is still the list of names.
+    # A subset of the data still has the full list of names.
     assert in_classes(once.subset([1]), ("dog", "cow", "ant")).labels.tolist() == [2]
 
 
@@ -107,7 +107,7 @@ def test_an_unknown_name_is_refused_with_both_lists() -> None:
     )
 
 
-def test_a_refusal_stays_short_however_many_and_long_the_names() -> None:
+def test_a_refusal_stays_short_for_many_and_long_names() -> None:
     known = [f"species number {number}" for number in range(900)]
     own = ["x" * 200, *(f"sub-species {number}" for number in range(700))]
     why = misfit(own, known, named=True)
@@ -116,19 +116,19 @@ def test_a_refusal_stays_short_however_many_and_long_the_names() -> None:
     assert "(701)" in why
 
 
-def test_two_classes_of_one_name_are_refused() -> None:
+def test_duplicate_class_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="two classes are called 'ant'"):
         given([0, 1], ("ant", "ant"))
 
 
-def test_the_order_is_by_number_where_all_are_numbers() -> None:
+def test_names_are_sorted_by_number_if_all_are_numbers() -> None:
     assert in_order(["10", "9", "2", "9"]) == ("2", "9", "10")
     assert in_order(["10", "9", "b", "a"]) == ("10", "9", "a", "b")
 
 
-def test_a_list_is_completed_with_names_that_say_so() -> None:
+def test_a_list_is_completed_with_generated_names() -> None:
     assert completed(("ant", "bee"), 4) == ("ant", "bee", "class 2", "class 3")
-    # '3' is class 3 of ten, not the first of them.
+    # '3' is class 3 of ten, not the first class.
     assert completed(("3", "7"), 10) == TEN
     assert completed(("3", "12"), 4) == ("3", "12", "class 2", "class 3")
     assert completed(("1", "0"), 2) == ("1", "0")
@@ -140,7 +140,7 @@ def test_a_list_is_cut_after_a_whole_name() -> None:
     assert shortened(()) == "none"
 
 
-def test_mapping_does_not_touch_the_data_it_is_given() -> None:
+def test_mapping_does_not_change_its_input() -> None:
     data = given([0, 1], ("b", "a"))
     before = replace(data)
     in_classes(data, ("a", "b"))

@@ -28,7 +28,7 @@ def given_data() -> LabelledData:
     return labelled(np.zeros((5, 1, 2, 2), np.uint8), np.arange(5))
 
 
-def given_as_asked(split: str) -> tuple[np.ndarray, list[int]]:
+def given_by_split(split: str) -> tuple[np.ndarray, list[int]]:
     return np.zeros((7 if split == "train" else 3, 4, 4), np.uint8), [0] * (7 if split == "train" else 3)
 
 
@@ -40,7 +40,7 @@ def fails() -> None:
     raise RuntimeError("sensor unplugged")
 
 
-def test_digits_come_in_two_parts_that_are_all_of_them() -> None:
+def test_digits_have_a_training_and_a_test_part() -> None:
     train, test = load_source("digits"), load_source("digits", split="test")
     assert (len(train), len(test)) == (1438, 359)
     assert train.input_shape == (1, 8, 8)
@@ -67,7 +67,7 @@ def test_preprocess_by_hand() -> None:
         preprocess(images, Preprocessing(mean=(0.5, 0.5, 0.5)))
 
 
-def test_preprocess_leaves_the_images_alone() -> None:
+def test_preprocess_does_not_change_its_input() -> None:
     images = np.full((1, 1, 2, 2), 4.0, np.float32)
     preprocess(images, Preprocessing(scale=2.0))
     assert (images == 4).all()
@@ -88,7 +88,7 @@ def test_labels_must_fit_their_classes() -> None:
         labelled(np.zeros((3, 1, 2, 2)), np.arange(4))
 
 
-def test_no_examples_are_fine() -> None:
+def test_empty_data_is_accepted() -> None:
     empty = load_source("digits").subset([])
     assert len(empty) == 0
     assert empty.inputs().shape == (0, 1, 8, 8)
@@ -112,12 +112,12 @@ def test_no_examples_are_fine() -> None:
         ("MNIST", "needs data-root"),
     ],
 )
-def test_wrong_sources_say_what_is_wrong(source: str, message: str) -> None:
+def test_wrong_sources_are_refused_with_the_reason(source: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_source(source)
 
 
-def test_a_missing_set_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_data_set_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no MNIST below .* download=True"):
         load_source("mnist", data_root=tmp_path)
     with pytest.raises(ConfigError, match=r"EMNIST\('.*', split='letters', download=True\)"):
@@ -128,22 +128,22 @@ def test_every_kind_of_source_is_lower_case() -> None:
     assert all(kind == kind.lower() for kind in SOURCES)
 
 
-def test_python_functions_give_arrays_or_data() -> None:
+def test_python_functions_may_return_arrays_or_data() -> None:
     arrays = load_source(f"python:{__name__}:given_examples")
     assert (len(arrays), arrays.input_shape, arrays.class_names) == (10, (1, 4, 4), ("0", "1"))
     assert load_source(f"python:{__name__}:given_data").num_classes == 5
 
 
-def test_a_source_without_official_parts_is_whole_for_its_owner_and_apart_where_a_part_is_named() -> None:
+def test_a_source_without_official_parts_is_whole_unless_a_part_is_named() -> None:
     source = f"python:{__name__}:given_examples"
     assert [len(load_source(source, split=split)) for split in ("train", "test")] == [10, 10]
-    # Ten examples of two classes in label order: the fifth of each is for testing.
+    # Ten examples, five of each class: one of each is for testing.
     assert [len(load_source(part_of(source, split))) for split in ("train", "test")] == [8, 2]
     assert sorted(load_source(f"{source}#test", split="train").labels) == [0, 1]
 
 
-def test_a_python_function_that_takes_split_is_asked_for_its_own_parts() -> None:
-    source = f"python:{__name__}:given_as_asked"
+def test_a_python_function_with_a_split_parameter_returns_its_own_parts() -> None:
+    source = f"python:{__name__}:given_by_split"
     assert [len(load_source(source, split=split)) for split in ("train", "test")] == [7, 3]
     assert [len(load_source(part_of(source, split))) for split in ("train", "test")] == [7, 3]
 
@@ -157,11 +157,11 @@ def test_a_python_function_that_takes_split_is_asked_for_its_own_parts() -> None
         (" folder:p#train", "folder:p#train", "folder:p#test"),
     ],
 )
-def test_the_readers_of_a_common_source_name_their_parts(source: str, train: str, test: str) -> None:
+def test_part_of_names_the_parts_of_a_shared_source(source: str, train: str, test: str) -> None:
     assert (part_of(source, "train"), part_of(source, "test")) == (train, test)
 
 
-def test_the_parts_of_a_common_source_have_no_example_in_common(tmp_path: Path) -> None:
+def test_the_parts_of_a_shared_source_are_disjoint(tmp_path: Path) -> None:
     images = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1)
     np.savez(tmp_path / "one.npz", images=images, labels=np.arange(60) % 3)
     parts = [load_source(part_of(f"npz:{tmp_path / 'one.npz'}", split)) for split in ("train", "test")]
@@ -171,8 +171,8 @@ def test_the_parts_of_a_common_source_have_no_example_in_common(tmp_path: Path) 
 def test_npz_with_and_without_a_test_part(tmp_path: Path) -> None:
     images, labels = np.zeros((10, 5, 6, 3), np.uint8), np.arange(10) % 2
     np.savez(tmp_path / "one.npz", images=images, labels=labels, class_names=np.array(["cat", "dog"]))
-    one = load_source("npz:one.npz", data_root=tmp_path)
-    assert (len(one), one.input_shape, one.class_names) == (10, (3, 5, 6), ("cat", "dog"))
+    data = load_source("npz:one.npz", data_root=tmp_path)
+    assert (len(data), data.input_shape, data.class_names) == (10, (3, 5, 6), ("cat", "dog"))
     np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
     assert len(load_source(f"npz:{tmp_path / 'two.npz'}")) == 10
     assert len(load_source(f"npz:{tmp_path / 'two.npz'}", split="test")) == 4
@@ -206,7 +206,7 @@ def test_folder_has_a_class_per_sub_folder(tmp_path: Path) -> None:
     }
 
 
-def test_folder_with_parts_of_its_own_and_colour(tmp_path: Path) -> None:
+def test_folder_with_its_own_parts_and_colour(tmp_path: Path) -> None:
     save_picture(tmp_path / "train" / "cat" / "a.png", mode="RGB")
     save_picture(tmp_path / "train" / "cat" / "b.png")
     save_picture(tmp_path / "test" / "cat" / "c.png")
@@ -215,7 +215,7 @@ def test_folder_with_parts_of_its_own_and_colour(tmp_path: Path) -> None:
     assert load_source("folder:.", data_root=tmp_path, split="test").input_shape == (1, 3, 4)
 
 
-def test_pictures_of_unlike_sizes_are_resized_to_that_of_most_and_it_is_said_once(
+def test_pictures_of_different_sizes_are_resized_to_the_most_common_size_with_one_log_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, size in (("a", (5, 5)), ("b", (4, 3)), ("c", (4, 3)), ("d", (9, 2))):
@@ -227,8 +227,8 @@ def test_pictures_of_unlike_sizes_are_resized_to_that_of_most_and_it_is_said_onc
     assert caplog.messages == [f"{tmp_path}: 2 of 4 pictures are not 4x3 like most: they are resized to it"]
 
 
-def test_pictures_stand_as_they_were_taken(tmp_path: Path) -> None:
-    """A camera that was held upright saves a picture that lies, and says so; `infer` heeds it."""
+def test_picture_orientation_is_applied(tmp_path: Path) -> None:
+    """The EXIF orientation of a picture is applied, as `infer` does."""
     (tmp_path / "cat").mkdir()
     turned = Image.Exif()
     turned[0x0112] = 6
@@ -236,7 +236,7 @@ def test_pictures_stand_as_they_were_taken(tmp_path: Path) -> None:
     assert load_source(f"folder:{tmp_path}").input_shape == (1, 4, 3)
 
 
-def test_a_picture_that_is_none_and_a_folder_without_any_are_named(tmp_path: Path) -> None:
+def test_an_unreadable_picture_and_an_empty_folder_are_named(tmp_path: Path) -> None:
     save_picture(tmp_path / "cat" / "a.png")
     (tmp_path / "dog").mkdir()
     with pytest.raises(ConfigError, match=r"no images in .*dog"):
@@ -287,7 +287,7 @@ def test_named_sets_in_idx_files_are_mapped_without_torchvision(tmp_path: Path) 
         (b"\0\0\x08\1\0\0\0\3ab", "cut off"),
     ],
 )
-def test_a_damaged_idx_file_is_told(tmp_path: Path, data: bytes, why: str) -> None:
+def test_a_damaged_idx_file_is_refused_with_the_reason(tmp_path: Path, data: bytes, why: str) -> None:
     for name in ("images-idx3", "labels-idx1"):
         (path := tmp_path / f"MNIST/raw/train-{name}-ubyte").parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -304,7 +304,7 @@ def test_torchvision_sets(source: str) -> None:
 
 
 @needs_data
-def test_packed_emnist_says_what_to_do() -> None:
+def test_packed_emnist_is_refused_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match="unpacked"):
         load_source("EMNIST", data_root=DATA_ROOT)
 
@@ -327,7 +327,7 @@ def test_emnist_letters_start_at_zero_and_stand_upright(tmp_path: Path) -> None:
         "z",
     )
     assert (test.labels.min(), test.labels.max()) == (0, 25)
-    # A mean T has its bar on top and its stem in the middle: ink at the upper left, none at the lower left.
+    # A mean T has its bar at the top and its stem in the middle: ink at the upper, not the lower left.
     mean_t = test.images[test.labels == 19].mean(axis=0)[0]
     assert mean_t[6:10, :8].mean() > 1.5 * mean_t[18:22, :8].mean()
 

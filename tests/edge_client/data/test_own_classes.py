@@ -1,4 +1,4 @@
-"""A device's own classes in its birth, in its tasks, and where it measures models."""
+"""A device's own classes in its birth message, in its tasks, and in accuracy measurements."""
 
 import json
 import logging
@@ -30,12 +30,12 @@ def given(labels: list[int], names: tuple[str, ...] = ()) -> LabelledData:
 
 
 def of_classes(*names: str, outputs: int = 10) -> dict[str, object]:
-    """What a task says of a model with these classes."""
+    """The task fields for a model with these classes."""
     model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=outputs)
     return {"model": model, "preprocessing": Preprocessing(class_names=names)}
 
 
-def test_a_device_with_some_of_the_classes_trains_their_numbers() -> None:
+def test_a_device_with_some_classes_trains_with_the_federations_numbers() -> None:
     data = LocalData(given([0, 1, 2], ("3", "7", "9")), given([2], ("3", "7", "9")))
     mapped = data.as_the_server_says(task(**of_classes(*TEN)))
     assert mapped.train.labels.tolist() == [3, 7, 9]
@@ -50,7 +50,7 @@ def test_a_device_with_some_of_the_classes_trains_their_numbers() -> None:
         (given([0, 1], ("ant", "bee")), (), "unknown class 'ant', 'bee': the federation knows none"),
     ],
 )
-def test_what_the_task_does_not_know_is_declined(
+def test_classes_unknown_to_the_task_are_declined(
     data: LabelledData, names: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(PeerError, match=why) as declined:
@@ -71,14 +71,14 @@ def test_a_device_declines_before_it_fetches_anything(
     life.agent._runner.context = replace(life.agent._runner.context, data=LocalData(own, own))
     with caplog.at_level(logging.WARNING):
         life.hear(task(**of_classes(*TEN)))
-    (reply,) = life.said(TaskReply)
+    (reply,) = life.published(TaskReply)
     assert (reply.accepted, reply.reason) == (False, Reason.INCOMPATIBLE)
     assert "unknown class 'ant'" in reply.detail
     assert "the federation knows '0', '1'" in caplog.text
     assert not life.started
 
 
-def test_a_birth_states_the_names_and_how_many_there_are_of_each_never() -> None:
+def test_a_birth_contains_class_names_but_no_counts_per_class() -> None:
     card = card_of(given([0, 0, 0, 1], ("wasp", "ant")), source="folder:photos")
     assert (card.named, card.class_names, card.num_classes, card.examples) == (True, ("wasp", "ant"), 2, 4)
     assert set(card.model_dump()) == {
@@ -89,7 +89,7 @@ def test_a_birth_states_the_names_and_how_many_there_are_of_each_never() -> None
 
 
 @pytest.mark.parametrize("names", [[f"c{n}" for n in range(201)], ["x" * 90] * 30, ["x" * 101], [""]])
-def test_names_that_do_not_fit_are_left_out_and_that_is_said(
+def test_names_that_do_not_fit_are_omitted_with_a_warning(
     names: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     own = tuple(name if len(names) == 1 else f"{number}{name}" for number, name in enumerate(names))
@@ -99,7 +99,7 @@ def test_names_that_do_not_fit_are_left_out_and_that_is_said(
     assert "[data] classes" in caplog.text
 
 
-def test_a_birth_that_would_be_too_large_leaves_the_names_out(tmp_path: Path) -> None:
+def test_a_birth_that_would_be_too_large_omits_the_names(tmp_path: Path) -> None:
     software = {f"library {number}": "x" * 400 for number in range(6)}
     settings = AgentSettings(
         *(FEDERATION, DEVICE, BrokerAddress("nowhere", 1), tmp_path, "folder:photos"),
@@ -111,8 +111,10 @@ def test_a_birth_that_would_be_too_large_leaves_the_names_out(tmp_path: Path) ->
     assert len(encode_message(birth)) <= Birth.max_bytes
 
 
-def test_infer_counts_by_the_names_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = write_model(tmp_path / "model.onnx")  # of ant, bee and cat, and answers with its inputs
+def test_infer_measures_accuracy_by_the_class_names_of_an_archive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_model(tmp_path / "model.onnx")  # classes ant, bee and cat; the logits are its inputs
     images = np.eye(3, dtype=np.float32).reshape(3, 1, 1, 3)
     names = np.array(["cat", "bee", "ant"])
     np.savez(tmp_path / "set.npz", images=images, labels=[2, 1, 0], class_names=names)

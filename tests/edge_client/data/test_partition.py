@@ -1,4 +1,4 @@
-"""Sharing data out: every index once, repeatable, and as uneven as asked."""
+"""Partitions of data: every index once, repeatable, and as uneven as configured."""
 
 import numpy as np
 import pytest
@@ -40,16 +40,16 @@ def test_every_index_once_and_repeatable(labels: list[int], spec: str, count: in
     assert len(shares) == count
     assert sorted(np.concatenate(shares)) == list(range(len(labels)))
     again = partition_indices(array, partition, count=count, seed=seed)
-    assert all((one == two).all() for one, two in zip(shares, again, strict=True))
+    assert all((first == second).all() for first, second in zip(shares, again, strict=True))
 
 
 def test_seeds_matter() -> None:
     labels = np.arange(100) % 10
-    one, two = (partition_indices(labels, Partition("iid"), count=2, seed=seed)[0] for seed in (1, 2))
-    assert (one != two).any()
+    first, second = (partition_indices(labels, Partition("iid"), count=2, seed=seed)[0] for seed in (1, 2))
+    assert (first != second).any()
 
 
-def test_the_global_generator_is_not_touched() -> None:
+def test_the_global_random_generator_is_not_changed() -> None:
     before = np.random.get_state()[1].copy()  # type: ignore[index]
     for spec in SPECS:
         partition_indices(np.arange(100) % 10, parse_partition(spec), count=5, seed=1)
@@ -79,7 +79,7 @@ def test_two_shards_are_two_classes_at_most() -> None:
 
 
 def test_paired_clients_hold_the_same_labels_and_no_other_pair_does() -> None:
-    # 5 clients are 3 pairs, 6 labels of 4 examples: labels 0 1, 2 3 and 4 5; the fifth client has no partner.
+    # 5 clients form 3 pairs with labels 0 1, 2 3 and 4 5, 4 examples each; the fifth client has no partner.
     labels = np.repeat(np.arange(6), 4)
     shares = partition_indices(labels, Partition("paired"), count=5, seed=2)
     assert [len(part) for part in shares] == [4, 4, 4, 4, 8]
@@ -140,7 +140,7 @@ def test_partitions_are_read(text: str, expected: Partition) -> None:
         ("", "is not of the form"),
     ],
 )
-def test_wrong_partitions_say_what_is_wrong(text: str, message: str) -> None:
+def test_wrong_partitions_are_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_partition(text)
 
@@ -194,12 +194,12 @@ def test_every_class_of_two_or_more_has_an_example_on_each_side(
     assert (again[1] == held).all()
 
 
-def test_the_hold_out_of_uneven_classes_by_hand() -> None:
-    # 12, 6 and 2 examples: a fifth of 20 is 4, shares 2.4, 1.2 and 0.4, of which each class has one at least.
+def test_the_hold_out_of_uneven_classes() -> None:
+    # 12, 6 and 2 examples: a fifth of 20 is 4, with shares 2.4, 1.2 and 0.4; each class gets at least one.
     labels = np.repeat(np.arange(3), (12, 6, 2))
     _, held = split_indices(np.arange(20), labels, fraction=0.2, seed=0)
     assert np.bincount(labels[held]).tolist() == [2, 1, 1]
-    # A class of one is trained on, where others have enough to hold out.
+    # The only example of a class is trained on if other classes have enough examples to hold out.
     _, held = split_indices(np.arange(11), np.array([0] * 10 + [1]), fraction=0.2, seed=0)
     assert 10 not in held
 

@@ -1,4 +1,4 @@
-"""Data keeps its shape until a network is known, which it is then brought to or refused with both shapes."""
+"""Data keeps its shape until the network is known, and is then converted or refused with both shapes."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from tests.edge_server.simulation.small import Quiet
 
 
 def signals() -> tuple[np.ndarray, np.ndarray]:
-    """Two channels of eight moments: rising ones are class 1."""
+    """Two channels with eight time steps; rising signals are class 1."""
     labels = np.arange(60) % 2
     return (np.linspace(-1, 1, 8) * (2 * labels - 1)[:, None, None] * np.ones((1, 2, 1))).astype(
         np.float32
@@ -41,28 +41,28 @@ def signals() -> tuple[np.ndarray, np.ndarray]:
         (np.float32, (6, 1, 8, 8), (1, 8, 8)),
     ],
 )
-def test_arrays_are_kept_as_they_are_but_for_grey_pictures_and_channels_that_come_last(
+def test_arrays_keep_their_shape_except_grey_pictures_and_trailing_channels(
     tmp_path: Path, dtype: type, given: tuple[int, ...], kept: tuple[int, ...]
 ) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros(given, dtype), labels=np.arange(6) % 2)
     assert load_source(f"npz:{tmp_path / 'a.npz'}").input_shape == kept
 
 
-def test_only_a_channel_axis_of_one_is_added_or_taken_away(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_channel_axis_of_one_is_added_or_removed(caplog: pytest.LogCaptureFixture) -> None:
     grey = labelled(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([0, 1]))
     with caplog.at_level(logging.INFO, "edge_client"):
         fits = [fit(grey, (1, 2, 3)), fit(grey, (1, 2, 3)), fit(fit(grey, (1, 2, 3)), (2, 3))]
     assert [data.input_shape for data in fits] == [(1, 2, 3), (1, 2, 3), (2, 3)]
     assert (fits[2].images == grey.images).all()
-    said = [line for line in caplog.messages if "is taken as 1x2x3" in line]
-    assert said == ["the data, 2x3, is taken as 1x2x3, which the model takes"]
+    lines = [line for line in caplog.messages if "is taken as 1x2x3" in line]
+    assert lines == ["the data, 2x3, is taken as 1x2x3, which the model takes"]
     for shape in ((3, 2), (2, 3, 1), (1, 1, 2, 3), (6,)):
         with pytest.raises(ConfigError, match=r"the model takes .*, the data is 2x3"):
             fit(grey, shape)
     assert fit(grey.subset([]), (9, 9)).input_shape == (2, 3)
 
 
-def test_photographs_are_brought_to_the_networks_size_and_colours_as_infer_does(tmp_path: Path) -> None:
+def test_photographs_are_converted_to_the_networks_size_and_colours_as_infer_does(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for number in range(3):
         (tmp_path / "cat").mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def test_photographs_are_brought_to_the_networks_size_and_colours_as_infer_does(
     assert "the model takes 2x8x8, the data is 3x20x30" in shape_misfit(data, (2, 8, 8))
 
 
-def test_floats_without_a_channel_axis_are_grey_pictures_to_a_network_of_pictures(tmp_path: Path) -> None:
+def test_floats_without_a_channel_axis_are_grey_pictures_for_an_image_network(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((6, 8, 9), np.float32), labels=np.arange(6) % 2)
     for name, shape in (("two-nn", (1, 8, 9)), ("mlp", (8, 9))):
         config = load_config("fedavg", [f"data.source=npz:{tmp_path / 'a.npz'}", f"model.name={name}"])
@@ -86,12 +86,12 @@ def test_floats_without_a_channel_axis_are_grey_pictures_to_a_network_of_picture
 
 
 @pytest.mark.parametrize("given", [(2, 8), (5, 2, 8), (1, 2, 8)])
-def test_signals_are_one_or_many(given: tuple[int, ...]) -> None:
+def test_signals_may_be_single_or_batched(given: tuple[int, ...]) -> None:
     assert as_batch(np.zeros(given, np.float32), (2, 8)).shape == (given[0] if len(given) == 3 else 1, 2, 8)
     assert as_batch(np.zeros(given, np.uint8), (2, 8)).shape == (given[0] if len(given) == 3 else 1, 2, 8)
 
 
-def test_a_network_of_signals_is_trained_and_asked_through_npz(
+def test_a_signal_network_is_trained_and_used_through_npz(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, labels = signals()
@@ -110,16 +110,16 @@ def test_a_network_of_signals_is_trained_and_asked_through_npz(
     assert len(json.loads(capsys.readouterr().out)["results"]) == 1
 
 
-# --- what `infer` is asked about ---
+# --- inputs of `infer` ---
 def picture(path: Path, place: int, *, size: tuple[int, int] = (3, 1)) -> None:
-    """A picture whose brightest pixel is the class that `write_model` answers."""
+    """Save a picture whose brightest pixel is the class that the model of `write_model` predicts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.zeros((1, 3), np.uint8)
     pixels[0, place] = 200
     Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST).save(path)
 
 
-def test_infer_takes_a_folder_of_classes_and_says_how_many_are_right(
+def test_infer_accepts_a_folder_of_classes_and_reports_accuracy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write_model(tmp_path / "model.onnx")
@@ -127,27 +127,27 @@ def test_infer_takes_a_folder_of_classes_and_says_how_many_are_right(
     picture(tmp_path / "seen" / "cat" / "b.png", 2)
     picture(tmp_path / "seen" / "cat" / "c.png", 1)
     assert main(["infer", str(model), str(tmp_path / "seen")]) == 0
-    said = capsys.readouterr()
-    assert said.out.splitlines()[-1] == "accuracy 66.67% on 3 labelled images"
-    assert said.err == f"note: {tmp_path / 'seen'}: 1 of 3 pictures resized from 9x3 to 3x1\n"
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == "accuracy 66.67% on 3 labelled images"
+    assert captured.err == f"note: {tmp_path / 'seen'}: 1 of 3 pictures resized from 9x3 to 3x1\n"
 
 
-def test_infer_takes_a_folder_of_pictures_without_classes(
+def test_infer_accepts_a_folder_of_pictures_without_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write_model(tmp_path / "model.onnx")
     picture(tmp_path / "seen" / "a.png", 1)
     picture(tmp_path / "seen" / "of today" / "b.png", 2)
     assert main(["infer", str(model), str(tmp_path / "seen"), "--format", "json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [answer["top"][0]["name"] for answer in said["results"]] == ["bee", "cat"]
-    assert said["accuracy"] is None
+    document = json.loads(capsys.readouterr().out)
+    assert [answer["top"][0]["name"] for answer in document["results"]] == ["bee", "cat"]
+    assert document["accuracy"] is None
     (tmp_path / "none").mkdir()
     assert main(["infer", str(model), str(tmp_path / "none")]) == 2
     assert "there are no images in" in capsys.readouterr().err
 
 
-def test_infer_takes_the_shipped_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infer_accepts_the_shipped_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = write_model(tmp_path / "model.onnx", shape=(1, 8, 8), metadata={})
     assert main(["infer", str(model), "digits"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("on 359 labelled images")

@@ -1,4 +1,4 @@
-"""Graphs: a network without weights, drawn once and filled in anywhere."""
+"""Graphs: a network without weights, exported once and filled with weights anywhere."""
 
 import subprocess
 import sys
@@ -87,7 +87,7 @@ def test_a_graph_holds_no_weights(graph: bytes) -> None:
     # The one constant is the shape [0, -1] that flattens any input.
     assert [onnx.numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer] == [[0, -1]]
     weights = [value for value in model.graph.input if value.name != "input"]
-    # Two convolutions, four parts of the norm, weight and bias of the layer; of any shape.
+    # Two convolutions, four tensors of the norm, weight and bias of the linear layer; of any shape.
     assert len(weights) == 8
     assert not any(axis.dim_value for weight in weights for axis in weight.type.tensor_type.shape.dim)
     assert len(graph) < 4000
@@ -107,7 +107,7 @@ def test_one_graph_serves_any_weights_and_any_width(
     np.testing.assert_allclose(session.run(["logits"], {"input": inputs})[0], expected, atol=1e-5)
 
 
-def test_what_weights_make_constant_is_folded(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
+def test_constant_operations_are_folded(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
     model = onnx.load(export(network(), tmp_path / "model.onnx", graph).path)
     assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Relu", "Reshape", "Gemm"]
     assert [value.name for value in model.graph.input] == ["input"]
@@ -129,7 +129,7 @@ def _put_outside(model: ModelProto) -> None:
 
 
 def _hide_a_stranger(model: ModelProto) -> None:
-    """A custom operator within a branch."""
+    """Add a custom operator within a branch."""
     inner = onnx.helper.make_graph([onnx.helper.make_node("Own", [], ["y"], domain="x.y")], "inner", [], [])
     model.graph.node.append(onnx.helper.make_node("If", ["input"], ["y"], then_branch=inner))
 
@@ -138,8 +138,8 @@ def _rename_a_weight(model: ModelProto) -> None:
     model.graph.input[1].name = model.graph.node[0].input[1] = "other"
 
 
-def _turn_a_layer_round(model: ModelProto) -> None:
-    """The layer with its weight transposed, which fits no network."""
+def _transpose_a_layer(model: ModelProto) -> None:
+    """Transpose the layer's weight, which fits no network."""
     (layer,) = [node for node in model.graph.node if node.op_type == "Gemm"]
     (turned,) = [attribute for attribute in layer.attribute if attribute.name == "transB"]
     turned.i = 0
@@ -154,14 +154,12 @@ HOSTILE = {
     "which is no weight": changed(_rename_a_weight),
     "of another type": changed(lambda m: setattr(m.graph.input[1].type.tensor_type, "elem_type", 11)),
     "opset 18 alone": changed(lambda m: m.opset_import.append(onnx.helper.make_opsetid("x.y", 1))),
-    "onnxruntime cannot run": changed(_turn_a_layer_round),
+    "onnxruntime cannot run": changed(_transpose_a_layer),
 }
 
 
 @pytest.mark.parametrize("why", HOSTILE)
-def test_a_graph_that_is_not_as_it_should_be_is_not_used(
-    graph: bytes, drawn: list[str], tmp_path: Path, why: str
-) -> None:
+def test_an_invalid_graph_is_not_used(graph: bytes, drawn: list[str], tmp_path: Path, why: str) -> None:
     bad = HOSTILE[why](graph)
     with pytest.raises(ExportRefused, match=why):
         fill(bad, network(), SHAPE)
@@ -177,12 +175,12 @@ def test_a_graph_of_another_network_is_not_used(graph: bytes, drawn: list[str], 
     relu.op_type = "Tanh"
     export(network(), tmp_path / "model.onnx", model.SerializeToString())
     assert drawn == ["Net"]
-    # Nor if all outputs are too small to differ much.
+    # The graph is not used either if all outputs are too small to differ much.
     small = network()
     nn.init.constant_(small.linear.weight, 1e-8)
     nn.init.zeros_(small.linear.bias)
     export(small, tmp_path / "model.onnx", model.SerializeToString())
-    assert [path.name for path in tmp_path.iterdir()] != []
+    assert list(tmp_path.iterdir())
     assert list(known_graphs(small, SHAPE)) == [graph]
 
 
@@ -191,13 +189,13 @@ def test_a_graph_that_is_too_large_is_not_read(graph: bytes, drawn: list[str], t
     assert drawn == ["Net"]
 
 
-def test_a_network_is_drawn_once_on_a_machine(drawn: list[str], tmp_path: Path, graph: bytes) -> None:
+def test_a_network_is_exported_once_per_machine(drawn: list[str], tmp_path: Path, graph: bytes) -> None:
     assert find_graph(network(), SHAPE) == graph
     assert find_graph(narrow(network(1)), SHAPE) == graph
     assert drawn == ["Net"]
 
 
-def test_without_a_place_for_graphs_they_are_drawn_again(
+def test_without_a_cache_graphs_are_exported_each_time(
     drawn: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -207,7 +205,7 @@ def test_without_a_place_for_graphs_they_are_drawn_again(
     assert drawn == ["Net", "Net"]
 
 
-def test_the_newest_graphs_come_first(drawn: list[str]) -> None:
+def test_known_graphs_are_those_of_the_same_network(drawn: list[str]) -> None:
     keep_graph(network(), SHAPE, b"one")
     keep_graph(network(), SHAPE, b"two")
     assert set(known_graphs(network(), SHAPE)) == {b"one", b"two"}

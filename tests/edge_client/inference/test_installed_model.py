@@ -1,4 +1,4 @@
-"""The model in use is one file with its own manifest, after any crash."""
+"""After any crash, the model in use is one file with its own manifest."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of
 OLD, NEW = b"the model of run one", b"the model of run two"
 
 
-def word(data: bytes, **more: str) -> SignedManifest:
+def signed_manifest(data: bytes, **more: str) -> SignedManifest:
     return SERVER.sign(manifest_of(data, **{"what": "device-export", "device": "pi", **more}))
 
 
@@ -37,7 +37,7 @@ def models(tmp_path: Path) -> Path:
 
 def deliver(models: Path, data: bytes) -> None:
     export(models, data)
-    assert installed_model.take_signature(models, word(data))
+    assert installed_model.take_signature(models, signed_manifest(data))
 
 
 def serves(models: Path) -> bytes:
@@ -47,37 +47,37 @@ def serves(models: Path) -> bytes:
     return data
 
 
-def test_a_waiting_model_is_served_once_the_server_has_signed(models: Path):
+def test_a_waiting_model_is_served_once_the_server_has_signed_it(models: Path):
     deliver(models, OLD)
     export(models, NEW)
     assert serves(models) == OLD
-    assert installed_model.take_signature(models, word(NEW))
+    assert installed_model.take_signature(models, signed_manifest(NEW))
     assert serves(models) == NEW
     assert list(installed_model.waiting(models).parent.iterdir()) == []
 
 
 def test_a_manifest_of_another_model_changes_nothing(models: Path):
-    assert not installed_model.take_signature(models, word(NEW))
+    assert not installed_model.take_signature(models, signed_manifest(NEW))
     deliver(models, OLD)
-    assert not installed_model.take_signature(models, word(NEW))
+    assert not installed_model.take_signature(models, signed_manifest(NEW))
     assert serves(models) == OLD
 
 
 def test_a_repeated_manifest_changes_nothing(models: Path):
     deliver(models, OLD)
-    assert installed_model.take_signature(models, word(OLD))
+    assert installed_model.take_signature(models, signed_manifest(OLD))
     assert serves(models) == OLD
 
 
 # --- power cuts ---
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize("signed", [True, False])
-def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_after_the_next_start(
+def test_after_any_power_cut_the_file_is_a_complete_model_and_the_served_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool, linked: bool
 ):
     def put_in_use(models: Path) -> None:
         if signed:
-            installed_model.take_signature(models, word(NEW))
+            installed_model.take_signature(models, signed_manifest(NEW))
         else:
             installed_model.put_in_use(models)
 
@@ -100,7 +100,7 @@ def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_af
         assert installed_model.served(models).read_bytes() == seen[-1], steps
         if signed:
             serves(models)
-        # Repeated, or sent again by the server, it ends.
+        # Repeating the step, or the server sending the manifest again, completes it.
         if seen[-1] != NEW:
             put_in_use(models)
         assert (installed_model.served(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
@@ -111,7 +111,7 @@ def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_af
 
 
 @pytest.mark.parametrize("content", [b"", b"no manifest", b"{}"])
-def test_a_waiting_manifest_that_is_none_is_thrown_away(models: Path, content: bytes):
+def test_an_invalid_waiting_manifest_is_removed(models: Path, content: bytes):
     deliver(models, OLD)
     export(models, NEW)
     manifest_path(installed_model.waiting(models)).write_bytes(content)
@@ -120,14 +120,14 @@ def test_a_waiting_manifest_that_is_none_is_thrown_away(models: Path, content: b
     assert not manifest_path(installed_model.waiting(models)).exists()
 
 
-def test_an_unsigned_model_never_lies_beside_the_manifest_of_the_last_one(models: Path):
+def test_an_unsigned_model_is_never_stored_with_the_manifest_of_the_previous_one(models: Path):
     deliver(models, OLD)
     export(models, NEW)
     installed_model.put_in_use(models)
     assert installed_model.served(models).read_bytes() == NEW
     with pytest.raises(ConfigError, match="no signed manifest"):
         serves(models)
-    assert installed_model.take_signature(models, word(NEW))
+    assert installed_model.take_signature(models, signed_manifest(NEW))
     assert serves(models) == NEW
 
 
@@ -146,7 +146,7 @@ def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "symlink_to", refuse)
 
 
-def test_the_file_in_models_is_the_very_file_in_the_slot(models: Path):
+def test_the_file_in_models_is_the_same_file_as_in_the_slot(models: Path):
     for data in (OLD, NEW):
         export(models, data)
         installed_model.put_in_use(models)
@@ -159,13 +159,13 @@ def test_the_file_in_models_is_the_very_file_in_the_slot(models: Path):
     assert installed_model.slots(models).folder == models.parent / "serving"
 
 
-def test_the_links_still_lead_there_when_the_state_folder_is_moved(models: Path, tmp_path: Path):
+def test_links_stay_valid_when_the_state_folder_is_moved(models: Path, tmp_path: Path):
     deliver(models, OLD)
     models.parent.rename(tmp_path.parent / f"{tmp_path.name}-moved")
     assert serves(tmp_path.parent / f"{tmp_path.name}-moved" / "models") == OLD
 
 
-def test_where_there_are_no_links_the_file_is_a_copy_that_follows_every_switch(
+def test_without_links_the_file_is_a_copy_that_is_updated_on_every_switch(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ):
     without_links(monkeypatch)
@@ -175,7 +175,7 @@ def test_where_there_are_no_links_the_file_is_a_copy_that_follows_every_switch(
         assert not installed_model.served(models).is_symlink()
     installed_model.slots(models).back()
     assert serves(models) == OLD
-    # An unsigned one leaves no manifest behind.
+    # An unsigned model leaves no manifest behind.
     export(models, NEW)
     installed_model.put_in_use(models)
     assert installed_model.served(models).read_bytes() == NEW
@@ -194,7 +194,7 @@ def test_copies_become_links_where_links_are_possible_again(models: Path, monkey
 def test_a_file_of_an_earlier_version_is_moved_into_a_slot(models: Path):
     models.mkdir()
     installed_model.served(models).write_bytes(OLD)
-    manifest_path(installed_model.served(models)).write_bytes(encode_manifest(word(OLD)))
+    manifest_path(installed_model.served(models)).write_bytes(encode_manifest(signed_manifest(OLD)))
     installed_model.repair(models)
     assert serves(models) == in_slot(models) == OLD
     assert installed_model.served(models).is_symlink()
@@ -203,7 +203,7 @@ def test_a_file_of_an_earlier_version_is_moved_into_a_slot(models: Path):
     assert installed_model.slots(models).back().read() == OLD
 
 
-def test_a_file_of_an_earlier_version_beside_a_slot_gives_way_to_the_served_one(models: Path):
+def test_a_file_of_an_earlier_version_is_replaced_by_the_slot_in_use(models: Path):
     deliver(models, NEW)
     for name in ("model.onnx", "model.json", "model.onnx.manifest.json"):
         (models / name).unlink()
@@ -213,7 +213,7 @@ def test_a_file_of_an_earlier_version_beside_a_slot_gives_way_to_the_served_one(
 
 
 @pytest.mark.parametrize("what", ["damaged", "of another model"])
-def test_a_note_that_does_not_fit_leaves_the_model_before_in_use(models: Path, what: str):
+def test_a_mismatched_note_leaves_the_previous_model_in_use(models: Path, what: str):
     deliver(models, OLD)
     export(models, NEW)
     if what == "damaged":
@@ -225,7 +225,7 @@ def test_a_note_that_does_not_fit_leaves_the_model_before_in_use(models: Path, w
     assert serves(models) == in_slot(models) == OLD
 
 
-def test_a_disk_that_takes_no_signed_model_leaves_it_waiting_for_the_next_start(
+def test_a_signed_model_that_cannot_be_written_waits_for_the_next_start(
     models: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def full(path: Path, data: bytes) -> None:
@@ -235,7 +235,7 @@ def test_a_disk_that_takes_no_signed_model_leaves_it_waiting_for_the_next_start(
     export(models, NEW)
     with monkeypatch.context() as patched:
         patched.setattr("edge_client.inference.model_slots.write_synced", full)
-        installed_model.take_signature(models, word(NEW))
+        installed_model.take_signature(models, signed_manifest(NEW))
     assert serves(models) == OLD
     assert "the new model is not served" in caplog.text
     installed_model.repair(models)
@@ -252,16 +252,16 @@ def test_a_device_with_a_key_accepts_only_the_servers_manifest(tmp_path: Path):
     models = tmp_path / "models"
     export(models, NEW)
     for strange in (
-        STRANGER.sign(word(NEW).manifest),
-        word(NEW, device="other"),
-        word(NEW, federation="work"),
-        word(NEW, what="task"),
+        STRANGER.sign(signed_manifest(NEW).manifest),
+        signed_manifest(NEW, device="other"),
+        signed_manifest(NEW, federation="work"),
+        signed_manifest(NEW, what="task"),
     ):
         with pytest.raises(PeerError) as caught:
             device.check(acknowledged(strange))
         assert caught.value.reason == Reason.UNTRUSTED
         assert not installed_model.served(models).exists()
-    device.check(acknowledged(word(NEW)))
+    device.check(acknowledged(signed_manifest(NEW)))
     assert serves(models) == NEW
 
 
@@ -269,14 +269,14 @@ def test_a_device_without_a_key_keeps_the_manifest(tmp_path: Path):
     device = SignaturePolicy("home", "pi", tmp_path, None)
     export(tmp_path / "models", NEW)
     installed_model.put_in_use(tmp_path / "models")
-    device.check(acknowledged(word(NEW)))
+    device.check(acknowledged(signed_manifest(NEW)))
     assert serves(tmp_path / "models") == NEW
 
 
-def test_what_was_cut_off_is_finished_when_the_device_starts(tmp_path: Path):
+def test_an_interrupted_switch_is_completed_when_the_device_starts(tmp_path: Path):
     models = tmp_path / "models"
     deliver(models, OLD)
     export(models, NEW)
-    manifest_path(installed_model.waiting(models)).write_bytes(encode_manifest(word(NEW)))
+    manifest_path(installed_model.waiting(models)).write_bytes(encode_manifest(signed_manifest(NEW)))
     SignaturePolicy("home", "pi", tmp_path, TRUSTED)
     assert serves(models) == NEW

@@ -44,7 +44,7 @@ def test_nothing_is_served_at_first(slots: Slots) -> None:
     assert slots.spare() == slots.folder / "a"
 
 
-def test_what_is_filled_in_serves_only_after_the_switch(slots: Slots) -> None:
+def test_a_filled_slot_is_served_only_after_the_switch(slots: Slots) -> None:
     take(slots, OLD)
     slots.fill(NEW, note(NEW, variant="int8", parent=digest_of(OLD), accuracy=0.5, why="fastest"))
     assert serves(slots) == OLD
@@ -54,7 +54,7 @@ def test_what_is_filled_in_serves_only_after_the_switch(slots: Slots) -> None:
     assert slots.current().model.why == "fastest"
 
 
-def test_a_switch_done_again_changes_nothing(slots: Slots) -> None:
+def test_a_repeated_switch_changes_nothing(slots: Slots) -> None:
     take(slots, OLD)
     take(slots, NEW)
     slots.switch(digest_of(NEW))
@@ -62,7 +62,7 @@ def test_a_switch_done_again_changes_nothing(slots: Slots) -> None:
     assert slots.back().read() == OLD
 
 
-def test_back_leads_to_the_one_before_and_no_further(slots: Slots) -> None:
+def test_back_returns_to_the_previous_model_only_once(slots: Slots) -> None:
     take(slots, OLD)
     take(slots, NEW)
     assert slots.back().read() == OLD
@@ -70,7 +70,7 @@ def test_back_leads_to_the_one_before_and_no_further(slots: Slots) -> None:
     assert serves(slots) == OLD
 
 
-def test_back_never_leads_to_a_model_that_has_not_served(slots: Slots) -> None:
+def test_back_never_returns_to_a_model_that_has_not_been_served(slots: Slots) -> None:
     take(slots, OLD)
     take(slots, NEW)
     slots.fill(NEWER, note(NEWER))
@@ -78,7 +78,7 @@ def test_back_never_leads_to_a_model_that_has_not_served(slots: Slots) -> None:
     assert serves(slots) == NEW
 
 
-def test_nothing_else_than_what_is_asked_for_is_switched_to(slots: Slots) -> None:
+def test_only_the_requested_model_is_switched_to(slots: Slots) -> None:
     take(slots, OLD)
     slots.fill(NEW, note(NEW))
     with pytest.raises(SlotIsEmpty, match="holds no whole model"):
@@ -86,7 +86,7 @@ def test_nothing_else_than_what_is_asked_for_is_switched_to(slots: Slots) -> Non
     assert serves(slots) == OLD
 
 
-def test_bytes_that_are_not_the_notes_leave_the_slot_as_it_was(slots: Slots) -> None:
+def test_bytes_that_do_not_match_the_note_leave_the_slot_unchanged(slots: Slots) -> None:
     take(slots, OLD)
     slots.fill(NEW, note(NEW))
     with pytest.raises(SlotIsEmpty, match="are not those of"):
@@ -96,7 +96,7 @@ def test_bytes_that_are_not_the_notes_leave_the_slot_as_it_was(slots: Slots) -> 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.json"])
 @pytest.mark.parametrize("damage", [None, b"", b"{}"])
-def test_a_damaged_slot_is_as_if_empty_and_the_one_before_serves(
+def test_a_damaged_slot_counts_as_empty_and_the_previous_model_is_served(
     slots: Slots, name: str, damage: bytes | None
 ) -> None:
     take(slots, OLD)
@@ -105,7 +105,7 @@ def test_a_damaged_slot_is_as_if_empty_and_the_one_before_serves(
     victim.unlink() if damage is None else victim.write_bytes(damage)
     assert serves(slots) == OLD
     assert slots.spare() == victim.parent
-    # And it may be filled again.
+    # The damaged slot can be filled again.
     take(slots, NEWER)
     assert serves(slots) == NEWER
 
@@ -119,9 +119,7 @@ def test_a_damaged_current_file_serves_nothing_until_the_next_switch(slots: Slot
     assert serves(slots) == NEW
 
 
-def test_a_reader_that_meets_a_switch_half_way_looks_again(
-    slots: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_retries_during_a_switch(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
     take(slots, OLD)
     other, whole = Slots(slots.folder), slots._whole
 
@@ -180,7 +178,7 @@ def failing_power(folder: Path, patch: pytest.MonkeyPatch, at: int) -> Iterator[
         return replaced(path, target)
 
     def unlink(path: Path, missing_ok: bool = False) -> None:
-        # A dead process removes nothing, and what is removed of a write's own is not there.
+        # A dead process removes nothing; removing a temporary file of a write is not counted as a step.
         if len(steps) <= at and not path.name.endswith(".part"):
             step(f"unlink {path.name}")
         if len(steps) <= at:
@@ -209,7 +207,7 @@ def change(slots: Slots) -> None:
     slots.switch(digest_of(NEW))
 
 
-def test_wherever_the_power_goes_one_whole_model_serves(
+def test_after_any_power_cut_one_complete_model_is_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_at, served_after = 0, []
@@ -221,7 +219,7 @@ def test_wherever_the_power_goes_one_whole_model_serves(
         if len(steps) <= cut_at:
             break
         served_after.append(serves(slots))
-        # The next start repairs and finishes it.
+        # The next start repairs and completes the switch.
         sweep(slots.folder.parent)
         slots.show()
         shown = slots.folder.parent / "models" / "model.onnx"
@@ -237,7 +235,7 @@ def test_wherever_the_power_goes_one_whole_model_serves(
     assert served_after == [OLD] * (cut_at - 5) + [NEW] * 5
 
 
-def test_wherever_the_power_goes_on_the_way_back_one_whole_model_serves(
+def test_after_a_power_cut_during_back_one_complete_model_is_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Written, synced, renamed, the folder synced; then the link renamed, the folder synced.

@@ -63,7 +63,7 @@ def run_bare(*arguments: object, without: str = "") -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
-def test_metadata_says_how_to_use_the_model(model_path: Path) -> None:
+def test_metadata_describes_how_to_use_the_model(model_path: Path) -> None:
     model = load_model(model_path, threads=1)
     assert model.input_shape == (1, 1, 3)
     assert model.preprocessing.scale == 1.0
@@ -107,7 +107,7 @@ def test_wrong_shapes_are_refused(model_path: Path) -> None:
         load_model(model_path).predict(np.zeros((1, 3, 1, 1), np.uint8))
 
 
-def test_models_of_others_work_without_metadata(tmp_path: Path) -> None:
+def test_foreign_models_work_without_metadata(tmp_path: Path) -> None:
     model = load_model(write_model(tmp_path / "foreign.onnx", metadata={}))
     assert model.input_shape == (1, 1, 3)
     assert model.preprocessing.scale == 255.0
@@ -124,19 +124,21 @@ def test_models_of_others_work_without_metadata(tmp_path: Path) -> None:
         ({"class_names": "3"}, "does not say how to use it"),
     ],
 )
-def test_broken_metadata_is_one_line(tmp_path: Path, metadata: dict[str, str], message: str) -> None:
+def test_broken_metadata_gives_a_one_line_error(
+    tmp_path: Path, metadata: dict[str, str], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         load_model(write_model(tmp_path / "model.onnx", metadata=metadata))
     assert "\n" not in str(caught.value)
 
 
-def test_models_of_any_size_are_refused(tmp_path: Path) -> None:
+def test_models_without_a_fixed_input_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not fixed"):
         load_model(write_model(tmp_path / "any.onnx", shape=(1, "height", "width"), metadata={}))
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x08", b"no model at all", None])
-def test_damaged_files_are_one_line(model_path: Path, damage: bytes | None) -> None:
+def test_damaged_files_give_a_one_line_error(model_path: Path, damage: bytes | None) -> None:
     data = model_path.read_bytes()
     model_path.write_bytes(data[: len(data) // 2] if damage is None else damage)
     with pytest.raises(ConfigError, match="is not an ONNX model") as caught:
@@ -144,14 +146,14 @@ def test_damaged_files_are_one_line(model_path: Path, damage: bytes | None) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_missing_files_are_one_line(tmp_path: Path) -> None:
+def test_missing_files_give_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*No such file"):
         load_model(tmp_path / "no.onnx")
     with pytest.raises(ConfigError, match=r"cannot read .*Is a directory"):
         load_model(tmp_path)
 
 
-def test_images_become_what_the_model_wants(tmp_path: Path) -> None:
+def test_images_are_converted_for_the_model(tmp_path: Path) -> None:
     Image.new("RGBA", (4, 2), (255, 255, 255, 255)).save(tmp_path / "a.png")
     read = read_image(tmp_path / "a.png", (1, 2, 4))
     assert (read.pixels.shape, read.pixels.dtype, read.note) == ((1, 2, 4), np.uint8, "")
@@ -163,7 +165,7 @@ def test_images_become_what_the_model_wants(tmp_path: Path) -> None:
     np.testing.assert_allclose(read.pixels, 3.2, rtol=1e-6)
 
 
-def test_what_is_no_image_is_one_line(tmp_path: Path) -> None:
+def test_unreadable_images_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
     for path, shape in (
         (tmp_path / "a.png", (1, 2, 4)),
@@ -219,7 +221,7 @@ def test_bench_needs_no_torch_and_no_onnx(model_path: Path) -> None:
     assert result["median_ms"] > 0
 
 
-def test_a_bare_board_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
+def test_a_bare_board_reports_an_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no model at all")
     done = run_bare("infer", tmp_path / "bad.onnx", "x.png")
     assert done.returncode == 2

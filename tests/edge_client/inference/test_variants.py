@@ -29,7 +29,7 @@ def other(variant: Variant, accuracy: float | None, latency_ms: float, size: int
 
 
 # --- the choice ---
-def test_the_fastest_that_loses_less_than_the_bound_stays() -> None:
+def test_the_fastest_variant_with_a_loss_below_the_bound_is_kept() -> None:
     # 0.90 - 0.895 is half a point, 0.90 - 0.88 two points.
     choice = choose(FP32, [other("fp16", 0.895, 1.5), other("int8", 0.88, 0.5)], max_loss=1.0)
     assert choice.kept.variant == "fp16"
@@ -45,20 +45,20 @@ def test_a_loss_as_large_as_the_bound_is_too_large() -> None:
     assert choose(FP32, [other("int8", 0.8901, 0.5)], max_loss=1.0).kept.variant == "int8"
 
 
-def test_a_bound_of_nothing_allows_only_what_is_better() -> None:
+def test_a_bound_of_zero_allows_only_better_variants() -> None:
     assert choose(FP32, [other("int8", 0.90, 0.5)], max_loss=0.0).kept is FP32
     assert choose(FP32, [other("int8", 0.91, 0.5)], max_loss=0.0).kept.variant == "int8"
 
 
-def test_a_slower_variant_does_not_stay() -> None:
+def test_a_slower_variant_is_not_kept() -> None:
     assert choose(FP32, [other("int8", 0.90, 3.0)]).kept is FP32
 
 
-def test_of_equally_fast_ones_the_smaller_file_stays() -> None:
+def test_the_smaller_of_equally_fast_variants_is_kept() -> None:
     assert choose(FP32, [other("fp16", 0.90, 2.0), other("int8", 0.90, 2.0, 900)]).kept.variant == "int8"
 
 
-def test_without_an_accuracy_the_export_stays() -> None:
+def test_without_an_accuracy_the_export_is_kept() -> None:
     blind = replace(FP32, accuracy=None)
     choice = choose(blind, [other("int8", None, 0.5)])
     assert choice.kept is blind
@@ -74,7 +74,9 @@ def test_without_an_accuracy_the_export_stays() -> None:
         (VariantSettings(()), ()),
     ],
 )
-def test_the_export_itself_need_not_be_made(variants: VariantSettings, others: tuple[str, ...]) -> None:
+def test_the_export_itself_is_not_listed_among_the_variants_to_make(
+    variants: VariantSettings, others: tuple[str, ...]
+) -> None:
     assert variants.others == others
 
 
@@ -128,7 +130,7 @@ def model_path(exported: bytes, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("variant", "types"), [("fp16", {10}), ("int8", {3, 2})])
-def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
+def test_a_variant_is_small_names_its_parent_and_is_about_as_accurate(
     model_path: Path,
     exported: bytes,
     train: LabelledData,
@@ -156,7 +158,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
     assert tried.exported.accuracy == before.accuracy(held_out.images, held_out.labels)
     assert tried.choice.kept.accuracy == served.accuracy(held_out.images, held_out.labels)
     assert tried.choice.kept.accuracy > tried.exported.accuracy - 0.02 > 0.8
-    # The computation still differs.
+    # The outputs still differ slightly.
     assert np.abs(served.predict(held_out.images) - before.predict(held_out.images)).max() > 0
 
 
@@ -175,7 +177,7 @@ def test_weights_have_a_scale_per_channel(
     assert sorted(matrices) == [((10,), (10, 64)), ((64,), (64, 64))]
 
 
-def test_an_export_that_stays_is_not_touched(
+def test_a_kept_export_is_not_changed(
     model_path: Path,
     exported: bytes,
     train: LabelledData,
@@ -188,7 +190,7 @@ def test_an_export_that_stays_is_not_touched(
         tried = keep_best(model_path, ALL, calibration=train, held_out=held_out)
     assert model_path.read_bytes() == exported
     assert (tried.choice.kept.variant, tried.parent) == ("fp32", None)
-    # The log has the reason, and nothing of the quantiser.
+    # The log contains the reason and nothing from the quantiser.
     assert [record.getMessage() for record in caplog.records] == [f"fp32 is kept: {tried.choice.why}"]
 
 
@@ -200,7 +202,7 @@ def test_without_examples_to_calibrate_on_int8_is_not_tried(
     assert model_path.read_bytes() == exported
 
 
-def test_what_the_quantiser_cannot_do_costs_the_variant_alone(
+def test_a_quantiser_failure_skips_only_that_variant(
     model_path: Path,
     train: LabelledData,
     held_out: LabelledData,
@@ -216,7 +218,7 @@ def test_what_the_quantiser_cannot_do_costs_the_variant_alone(
     assert "int8 is not tried: RuntimeError: an operator that nobody knows" in caplog.text
 
 
-def test_a_slots_note_says_what_was_measured(
+def test_a_slot_note_contains_the_measurements(
     model_path: Path, train: LabelledData, held_out: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])

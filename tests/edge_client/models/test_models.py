@@ -14,8 +14,8 @@ from edge_client.system.torchvision_compat import torchvision_ready
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
-# Weights and biases by hand for the small ones: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
-# mlp 157,000 + 40,200 + 2,010 = 199,210; resnet56 is the paper's table 4.
+# Weights and biases by hand for the small networks: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
+# mlp 157,000 + 40,200 + 2,010 = 199,210; resnet56 is from the paper's table 4.
 SIZES = [
     ("two-nn", (1, 28, 28), 1_663_370),
     ("mlp", (1, 28, 28), 199_210),
@@ -31,26 +31,26 @@ def spec(name: str, shape: tuple[int, ...] = (1, 28, 28), classes: int = 10) -> 
 
 
 @pytest.mark.parametrize(("name", "shape", "parameters"), SIZES)
-def test_a_network_has_its_published_size_and_gives_class_scores(name, shape, parameters):
+def test_a_network_has_its_published_size_and_returns_class_scores(name, shape, parameters):
     module = build_model(spec(name, shape)).eval()
     assert parameter_count(module) == parameters
     assert module(torch.zeros(2, *shape)).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", ["two-nn", "mlp", "cnn", "mobilenet-v2"])
-def test_a_network_takes_other_images_and_classes(name):
+def test_a_network_supports_other_image_sizes_and_class_counts(name):
     module = build_model(spec(name, (2, 9, 13), 3)).eval()
     assert module(torch.zeros(2, 2, 9, 13)).shape == (2, 3)
 
 
-def test_equal_seeds_give_equal_weights_and_others_do_not():
-    one, same, other = (build_model(spec("mlp"), seed=seed).state_dict() for seed in (1, 1, 2))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["linear1.weight"], other["linear1.weight"])
+def test_weights_are_determined_by_the_seed():
+    first, same, other = (build_model(spec("mlp"), seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not torch.equal(first["linear1.weight"], other["linear1.weight"])
 
 
 @pytest.mark.parametrize(("name", "shape", "parameters"), SIZES)
-def test_a_blank_network_is_the_same_one_but_for_the_numbers_that_are_drawn(name, shape, parameters):
+def test_a_blank_network_differs_only_in_its_random_parameters(name, shape, parameters):
     drawn, blank = build_model(spec(name, shape)), build_blank(spec(name, shape))
     assert parameter_count(blank) == parameters
     assert [n for n, _ in blank.named_modules()] == [n for n, _ in drawn.named_modules()]
@@ -62,19 +62,19 @@ def test_a_blank_network_is_the_same_one_but_for_the_numbers_that_are_drawn(name
     assert torch.equal(blank.eval()(images), drawn.eval()(images))
 
 
-def test_what_a_network_draws_for_other_things_than_parameters_is_drawn_for_a_blank_one(monkeypatch):
+def test_random_buffers_are_initialised_in_a_blank_network(monkeypatch):
     class Projected(nn.Linear):
         def __init__(self, shape, classes):
             super().__init__(shape[-1], classes)
             self.register_buffer("seen", torch.empty(3).uniform_(), persistent=False)
 
     monkeypatch.setattr("edge_client.models.build.users_function", lambda *_, **__: Projected)
-    one, other = build_model(spec("mlp")), build_blank(spec("mlp"))
-    assert other.seen.min() > 0
-    assert one.seen.shape == other.seen.shape
+    drawn, blank = build_model(spec("mlp")), build_blank(spec("mlp"))
+    assert blank.seen.min() > 0
+    assert drawn.seen.shape == blank.seen.shape
 
 
-def test_building_leaves_the_global_random_state_alone():
+def test_building_does_not_change_the_global_random_state():
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -87,7 +87,7 @@ def test_the_registry_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_users_own_factory_is_found_and_may_be_cut_everywhere():
+def test_a_users_own_factory_is_found_and_may_be_pruned_everywhere():
     assert entry("torch.nn:Linear").targets == ("*",)
     assert isinstance(build_model(spec("tests.edge_client.models.test_models:own")), nn.Flatten)
 
@@ -107,7 +107,7 @@ def own(input_shape, num_classes):
         (":", "package.module:factory"),
     ],
 )
-def test_a_name_that_cannot_be_built_says_what_to_do(name, complaint):
+def test_a_name_that_cannot_be_built_is_refused_with_a_remedy(name, complaint):
     with pytest.raises(ConfigError, match=complaint):
         build_model(spec(name))
 

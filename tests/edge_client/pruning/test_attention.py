@@ -1,4 +1,4 @@
-"""The attention module on numbers computed by hand, its insertion and removal."""
+"""The attention module on hand-computed numbers, and its insertion and removal."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def close(actual, expected):
     torch.testing.assert_close(actual, torch.tensor(expected), rtol=0, atol=2e-4)
 
 
-def test_attention_of_a_small_map_is_the_one_computed_by_hand():
+def test_attention_of_a_small_map_matches_hand_computation():
     # Two channels of two positions, one group. Eq. 1: average of the first 2, maximum of the second 4.
     # Eq. 2: S = 2*1 + 4*2, 2*3 + 4*4 = 10, 22. Eq. 3: mean 16, deviation 6, so -1, 1.
     # Eq. 4: A_S = 0.26894, 0.73106. X*A_S = (0.26894, 2.19318), (0.53788, 2.92423).

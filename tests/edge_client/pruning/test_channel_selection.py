@@ -51,12 +51,12 @@ def resnet_map():
 @pytest.mark.parametrize(
     ("channels", "ratio", "multiple", "kept"),
     [
-        (64, 0.7, 1, 19),  # ceil(44.8) = 45 go
+        (64, 0.7, 1, 19),  # ceil(44.8) = 45 are removed
         (10, 0.7, 1, 3),  # 0.7 * 10 is 7, not 8
         (10, 0.3, 1, 7),
         (5, 0.0, 1, 5),
-        (5, 0.99, 1, 1),  # never none
-        (12, 0.5, 4, 4),  # 3 blocks: ceil(1.5) = 2 go
+        (5, 0.99, 1, 1),  # at least one
+        (12, 0.5, 4, 4),  # 3 blocks: ceil(1.5) = 2 are removed
         (12, 0.99, 12, 12),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_level_of_the_paper_has_a_ratio_per_stage():
     assert ratios["layer3.0.conv3"] == ratios["layer3.5.conv2"] == 0.6
 
 
-def test_any_other_ratio_holds_for_every_target():
+def test_any_other_ratio_applies_to_every_target():
     ratios = group_ratios(entry("resnet56"), 0.4, resnet_map())
     assert set(ratios.values()) == {0.4}
     assert len(ratios) == 39
@@ -89,15 +89,15 @@ def test_any_other_ratio_holds_for_every_target():
 @pytest.mark.parametrize(
     ("multiple", "kept"),
     [
-        # Of 5 and 7 channels 0.4 leaves 3 and 4: ceil(2.0) = 2 and ceil(2.8) = 3 go.
+        # Of 5 and 7 channels, ratio 0.4 removes ceil(2.0) = 2 and ceil(2.8) = 3, which leaves 3 and 4.
         (1, {"a": 3, "b": 4}),
         (2, {"a": 4, "b": 4}),
         (4, {"a": 4, "b": 4}),
-        # There are no 8: all stay.
+        # Neither group has 8 channels, so all stay.
         (8, {"a": 5, "b": 7}),
     ],
 )
-def test_what_stays_is_rounded_up_to_a_multiple(multiple, kept):
+def test_kept_channels_are_rounded_up_to_a_multiple(multiple, kept):
     channel_map = ChannelMap(
         groups={"a": ChannelGroup(channels=5, layers=("a",)), "b": ChannelGroup(channels=7, layers=("b",))},
         parameters={},
@@ -117,9 +117,9 @@ def test_rounding_keeps_whole_blocks_and_no_fewer_channels(blocks, block, multip
     assert kept == group.channels or kept % step == 0
 
 
-def test_the_papers_counts_are_exact_unless_a_multiple_is_asked_for():
+def test_the_papers_counts_are_exact_unless_a_multiple_is_set():
     ratios = group_ratios(replace(entry("resnet56"), multiple=8), 0.7, resnet_map())
-    # 0.2 of 16 and of 64 leaves 12 and 51 channels, which are rounded up to 16, all of them, and 56.
+    # Ratio 0.2 leaves 12 of 16 and 51 of 64 channels, which are rounded up to 16 (all of them) and 56.
     assert ratios["layer1.0.conv1"] == 0.0
     assert ratios["layer1.0.conv3"] == pytest.approx(8 / 64)
     assert group_ratios(entry("resnet56"), 0.7, resnet_map())["layer1.0.conv1"] == 0.2
@@ -139,14 +139,14 @@ def test_a_glob_matches_a_group_by_any_of_its_layers_and_the_first_counts():
 @pytest.mark.parametrize(
     ("ratio", "complaint"), [({"aa": 0.5}, "did you mean 'a'"), (1.0, r"\[0, 1\)"), (-0.1, "not in")]
 )
-def test_a_ratio_that_makes_no_sense_is_refused(ratio, complaint):
+def test_an_invalid_ratio_is_refused(ratio, complaint):
     with pytest.raises(ConfigError, match=complaint):
         group_ratios(ALL, ratio, MAP)
 
 
 def test_a_group_is_scored_by_the_mean_of_its_layers():
     scores = group_scores({"a": np.array([1.0, 2, 3, 4]), "d": np.array([3.0, 2, 1, 0, 7, 9])}, MAP)
-    # c has no scores and does not count; d covers a and b one after the other.
+    # c has no scores and does not count; d covers a and then b.
     assert scores["a"].tolist() == [2, 2, 2, 2]
     assert scores["b"].tolist() == [7, 9]
     assert scores["a"].dtype == np.float32
@@ -164,7 +164,7 @@ def test_channels_rank_by_descending_score_and_then_by_index():
 
 def test_a_client_keeps_its_most_attended_channels_first_in_whole_blocks():
     scores = {"a": np.array([0.1, 0.2, 0.9, 0.0]), "b": np.array([0.1, 0.3])}
-    # Blocks of a score 0.15 and 0.45: the second one stays, its channels in their own order.
+    # The blocks of a score 0.15 and 0.45: the second block stays, with its channels in their original order.
     assert personal_spec(scores, {"a": 0.5, "b": 0.5}, MAP) == SubModelSpec(kept={"a": (2, 3), "b": (1,)})
     assert personal_spec(scores, {"a": 0.0, "b": 0.0}, MAP).kept == {"a": (2, 3, 0, 1), "b": (1, 0)}
 

@@ -1,4 +1,4 @@
-"""A device's work in little memory: received and sent arrays are never complete in addition to the module."""
+"""Memory use of a device: received and sent arrays are processed in blocks, never held in full."""
 
 from pathlib import Path
 
@@ -30,12 +30,12 @@ class Watched(ComputedArrays):
 
     def __init__(self, arrays: dict[str, AnyArray]) -> None:
         super().__init__({name: (array.dtype, array.shape) for name, array in arrays.items()}, self._rows)
-        self._arrays, self.largest, self.given = arrays, 0, 0
+        self._arrays, self.largest, self.bytes_read = arrays, 0, 0
 
     def _rows(self, name: str, start: int, stop: int) -> AnyArray:
         array = self._arrays[name]
         rows = array[start:stop] if array.ndim else array
-        self.largest, self.given = max(self.largest, rows.nbytes), self.given + rows.nbytes
+        self.largest, self.bytes_read = max(self.largest, rows.nbytes), self.bytes_read + rows.nbytes
         return rows
 
 
@@ -50,10 +50,10 @@ def test_received_arrays_are_loaded_in_blocks(module):
     load_arrays(module, received)
     assert all(np.array_equal(array, wanted[name]) for name, array in arrays_of(module).items())
     assert received.largest <= 4 * BLOCK_NUMBERS < LARGEST
-    assert received.given == sum(array.nbytes for array in wanted.values())
+    assert received.bytes_read == sum(array.nbytes for array in wanted.values())
 
 
-def test_an_answer_made_in_blocks_equals_one_made_at_once(module):
+def test_an_answer_computed_in_blocks_equals_one_computed_at_once(module):
     started = arrays_of(build_model(MODEL, seed=2))
     received, trained = Watched(started), arrays_of(module)
     made = digest_of_tensors(FlatGroups({"model": trained_since(module, received)}))

@@ -1,4 +1,4 @@
-"""Slicing arrays, putting them back, and reordering channels."""
+"""Slicing arrays, expanding them again, and reordering channels."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment,
 from tests.edge_client.networks import INPUT, Recipe, random_spec, small_net
 
 A, B = Segment(channels=3, group="a"), Segment(channels=2, group="b")
-# A layer that makes a's 3 channels of one colour, and one that reads a and b flattened from maps of 2.
+# A layer that outputs the 3 channels of a from one input channel, and a layer that reads a and b flattened
+# from maps of 2 positions.
 MAP = ChannelMap(
     groups={"a": ChannelGroup(channels=3, layers=("a",)), "b": ChannelGroup(channels=2, layers=("b",))},
     parameters={
@@ -39,12 +40,12 @@ specs = st.integers(0, 10_000).map(lambda seed: random_spec(NET_MAP, seed))
 def test_extract_takes_the_kept_channels_in_the_order_of_the_spec():
     cut = extract(ARRAYS, SubModelSpec(kept={"a": (2, 0), "b": 1}), MAP)
     assert cut["a.weight"].ravel().tolist() == [12, 10]
-    # Channel 2 of a is at 4, 5; channel 0 at 0, 1; b starts at 6 and keeps its first channel.
+    # Channel 2 of a is at 4, 5 and channel 0 at 0, 1; b starts at 6, and its first channel is kept.
     assert cut["out.weight"].ravel().tolist() == [4, 5, 0, 1, 6, 7]
     assert cut["out.bias"] is ARRAYS["out.bias"]
 
 
-def test_expand_puts_them_back_with_zeros_and_coverage_elsewhere():
+def test_expand_restores_kept_channels_and_marks_their_coverage():
     cut = {"out.weight": np.array([[4.0, 5, 0.5, 1, 6, 7]])}
     full, coverage = expand(cut, SubModelSpec(kept={"a": (2, 0), "b": 1}), MAP)
     assert full["out.weight"].ravel().tolist() == [0.5, 1, 0, 0, 4, 5, 6, 7, 0, 0]
@@ -63,7 +64,7 @@ def test_permute_needs_every_channel_once():
 
 
 @pytest.mark.parametrize("spec", [SubModelSpec(), SubModelSpec(kept={"a": 3, "b": (0, 1)})])
-def test_the_full_model_is_returned_itself(spec):
+def test_the_full_model_is_returned_without_copying(spec):
     cut = extract(ARRAYS, spec, MAP)
     full, coverage = expand(cut, spec, MAP)
     assert all(cut[name] is ARRAYS[name] and full[name] is ARRAYS[name] for name in ARRAYS)

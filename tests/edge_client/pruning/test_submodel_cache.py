@@ -21,7 +21,7 @@ def borrow(models: SubModelCache, spec: SubModelSpec, seed: int = 0) -> nn.Modul
     return models.get(MODEL, spec, channel_map, extract(arrays_of(module), spec, channel_map))
 
 
-def test_the_same_sub_model_is_the_same_network_with_the_rounds_weights():
+def test_a_cached_network_is_reused_with_the_new_weights():
     models = SubModelCache(limit=2)
     first = borrow(models, WHOLE)
     first(torch.ones(1, 1, 4, 4)).sum().backward()
@@ -43,7 +43,7 @@ def test_the_cache_is_limited():
     assert borrow(models, WHOLE) is not first
 
 
-def test_counters_of_a_normalisation_begin_anew():
+def test_normalisation_counters_are_reset():
     spec = ModelSpec(
         name="tests.edge_client.pruning.test_submodel_cache:counting", input_shape=(1, 4, 4), num_classes=3
     )

@@ -1,4 +1,4 @@
-"""Compact networks: the sizes of the paper's table 4, and the same function as the cut full network."""
+"""Compact networks: the sizes of the paper's table 4, and equality with the full network without channels."""
 
 import numpy as np
 import pytest
@@ -53,12 +53,12 @@ def test_compact_networks_have_the_sizes_of_table_4(name):
 
 @settings(max_examples=40, deadline=None)
 @given(recipes, seeds)
-def test_a_compact_network_computes_the_full_one_without_the_cut_channels(recipe, seed):
+def test_a_compact_network_equals_the_full_one_with_channels_zeroed(recipe, seed):
     module = small_net(recipe, seed)
     channel_map = trace_channels(module, INPUT)
     spec = random_spec(channel_map, seed)
     smaller = compact(module, spec, channel_map)
-    # What reads a channel has it on axis 1: with those weights zero, the channel contributes nothing.
+    # A layer that reads a channel has it on axis 1: with those weights zero, the channel contributes nothing.
     with torch.no_grad():
         for name, tensor in module.named_parameters():
             kept = cut_axes(channel_map.parameters[name], spec).get(1)
@@ -84,7 +84,7 @@ def test_reordering_channels_leaves_the_function_unchanged(recipe, seed):
 
 @settings(max_examples=25, deadline=None)
 @given(recipes, seeds, st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)))
-def test_of_two_prefixes_the_smaller_lies_within_the_larger(recipe, seed, ratios):
+def test_a_smaller_prefix_is_contained_in_a_larger_one(recipe, seed, ratios):
     module = small_net(recipe, seed)
     channel_map = trace_channels(module, INPUT)
     arrays = arrays_of(module)
@@ -95,7 +95,7 @@ def test_of_two_prefixes_the_smaller_lies_within_the_larger(recipe, seed, ratios
     assert all((held[1][name] <= held[0][name]).all() for name in arrays)
 
 
-def test_arrays_cut_for_a_compact_network_are_those_that_it_holds():
+def test_extracted_arrays_equal_those_of_the_compact_network():
     module = small_net(Recipe(norm="group", residual=True, concat=True), 1)
     channel_map = trace_channels(module, INPUT)
     spec = random_spec(channel_map, 4)
@@ -166,7 +166,7 @@ def test_arrays_are_float32_copies_and_load_back():
     assert (module.stem.bias == 9).all()
 
 
-def test_arrays_of_other_shapes_or_names_are_refused_before_any_is_written():
+def test_arrays_with_wrong_shapes_or_names_are_refused_before_any_is_written():
     module = small_net(Recipe(), 3)
     arrays = arrays_of(module)
     with pytest.raises(InvariantError, match="expected shape"):
@@ -176,7 +176,7 @@ def test_arrays_of_other_shapes_or_names_are_refused_before_any_is_written():
         load_arrays(module, {name: array for name, array in arrays.items() if name != "stem.bias"})
 
 
-def test_multiply_accumulates_are_those_of_convolutions_and_linear_layers():
+def test_macs_of_convolutions_and_linear_layers_are_counted():
     module = nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, groups=4), nn.Flatten(), nn.Linear(144, 5)
     ).train()

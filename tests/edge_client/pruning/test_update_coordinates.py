@@ -1,4 +1,4 @@
-"""The coordinates of what a device sends and keeps: five channels, sliced and ranked by hand."""
+"""The channel coordinates of sent and stored arrays, with five channels sliced and ranked by hand."""
 
 import numpy as np
 
@@ -35,9 +35,11 @@ def test_a_plain_answer_is_the_delta_and_the_groups_unchanged():
 
 
 def test_a_personal_answer_holds_the_best_channels_of_every_group_of_arrays():
-    # Ranked by score: 1, 3, 2, 4, 0. At ratio 0.6 ceil(3) of 5 go, so 1 and 3 stay, in that order.
-    asked = task(personal=PersonalPruning(ratios={"hidden": 0.6}))
-    answer = Answer(asked, MAP, {"attention": SCORES, "control": full(), "counts": {"counts": np.ones(7)}})
+    # Ranked by score: 1, 3, 2, 4, 0. Ratio 0.6 removes ceil(3) of 5, so 1 and 3 stay, in that order.
+    requested = task(personal=PersonalPruning(ratios={"hidden": 0.6}))
+    answer = Answer(
+        requested, MAP, {"attention": SCORES, "control": full(), "counts": {"counts": np.ones(7)}}
+    )
     sent = answer.groups(full(10))
     assert answer.spec.kept == {"hidden": (1, 3)}
     assert sent["model"]["hidden.bias"].tolist() == [11, 13]

@@ -1,4 +1,4 @@
-"""Which tasks a device with a trusted key takes."""
+"""Tasks that a device with a trusted key accepts or refuses."""
 
 import json
 from pathlib import Path
@@ -25,36 +25,36 @@ EXAMPLE = MESSAGES_BY_KIND["task"]
 assert isinstance(EXAMPLE, Task)
 
 
-def check(one: Task, *, device: str = DEVICE, federation: str = FEDERATION) -> None:
-    check_task(one, TRUSTED, federation=federation, device=device)
+def check(offered: Task, *, device: str = DEVICE, federation: str = FEDERATION) -> None:
+    check_task(offered, TRUSTED, federation=federation, device=device)
 
 
-def refusal(one: Task, **more: str) -> PeerError:
+def refusal(offered: Task, **more: str) -> PeerError:
     with pytest.raises(PeerError) as caught:
-        check(one, **more)
+        check(offered, **more)
     assert caught.value.reason == Reason.UNTRUSTED
     return caught.value
 
 
-def test_a_signed_task_is_taken_whatever_time_is_left_for_it():
-    one = signed_task(task(), DEVICE)
-    check(one)
-    check(one.model_copy(update={"deadline_s": 3.0}))
+def test_a_signed_task_is_accepted_whatever_its_remaining_time():
+    signed = signed_task(task(), DEVICE)
+    check(signed)
+    check(signed.model_copy(update={"deadline_s": 3.0}))
 
 
-def test_a_signed_task_is_taken_after_its_journey():
-    one = signed_task(EXAMPLE, "pi-3")
-    arrived = decode_message(encode_message(one))
+def test_a_signed_task_is_accepted_after_encoding_and_decoding():
+    signed = signed_task(EXAMPLE, "pi-3")
+    arrived = decode_message(encode_message(signed))
     assert isinstance(arrived, Task)
     check(arrived, device="pi-3", federation=EXAMPLE.federation)
 
 
-def test_an_unsigned_task_and_one_of_another_key_are_refused():
+def test_an_unsigned_task_and_one_signed_with_another_key_are_refused():
     assert "is not signed" in str(refusal(task()))
     assert "signed with key" in str(refusal(signed_task(task(), DEVICE, by=STRANGER)))
 
 
-def test_another_devices_task_and_another_federations_are_refused():
+def test_tasks_of_another_device_or_federation_are_refused():
     assert "not of this device's task" in str(refusal(signed_task(task(), "other")))
     assert "not of this device's task" in str(refusal(signed_task(task(), DEVICE), federation="work"))
     assert "not of this device's task" in str(refusal(signed_task(task(), DEVICE, what="device-export")))
@@ -91,8 +91,8 @@ def test_a_manifest_that_contradicts_its_task_is_refused():
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_no_value_of_a_task_on_the_wire_may_be_another(data: Any):
-    """Any one letter or digit within the task's JSON, but for what nobody signs."""
+def test_a_task_with_any_changed_character_is_refused(data: Any):
+    """Change any one letter or digit within the signed part of the task's JSON."""
     wire = encode_message(signed_task(EXAMPLE.model_copy(update={"addresses": {}}), "pi-3"))
     free = wire.index(b'"deadline_s":')
     signed = [*range(free), *range(free + 20, len(wire))]
@@ -100,78 +100,78 @@ def test_no_value_of_a_task_on_the_wire_may_be_another(data: Any):
     other = data.draw(st.sampled_from([c for c in b"0123456789abcdefxyz" if c != wire[position]]))
     altered = wire[:position] + bytes([other]) + wire[position + 1 :]
     try:
-        heard = decode_message(altered)
+        received = decode_message(altered)
     except PeerError:
         return
-    if isinstance(heard, Task) and heard != decode_message(wire):
-        refusal(heard, device="pi-3", federation=EXAMPLE.federation)
+    if isinstance(received, Task) and received != decode_message(wire):
+        refusal(received, device="pi-3", federation=EXAMPLE.federation)
 
 
 # --- order ---
-def gate(folder: Path) -> TaskVerifier:
+def verifier_in(folder: Path) -> TaskVerifier:
     return TaskVerifier(TRUSTED, FEDERATION, DEVICE, folder / "newest-task.json")
 
 
-def stale(one: TaskVerifier, old: Task) -> str:
+def stale(verifier: TaskVerifier, old: Task) -> str:
     with pytest.raises(PeerError) as caught:
-        one.admit(old)
+        verifier.admit(old)
     assert caught.value.reason == Reason.STALE_ROUND
     return str(caught.value)
 
 
-def test_an_older_task_is_refused_also_after_a_restart(tmp_path: Path):
+def test_an_older_task_is_refused_even_after_a_restart(tmp_path: Path):
     first, second = (signed_task(task(number), DEVICE) for number in (1, 2))
-    gate(tmp_path).admit(first)
-    gate(tmp_path).admit(second)
-    gate(tmp_path).admit(second)
-    assert "attempt 1 of run run-1, this device has done 2" in stale(gate(tmp_path), first)
+    verifier_in(tmp_path).admit(first)
+    verifier_in(tmp_path).admit(second)
+    verifier_in(tmp_path).admit(second)
+    assert "attempt 1 of run run-1, this device has done 2" in stale(verifier_in(tmp_path), first)
 
 
 def test_within_a_run_the_servers_clock_may_be_set_back(tmp_path: Path):
-    gate(tmp_path).admit(signed_task(task(1), DEVICE, issued_at=1000))
-    gate(tmp_path).admit(signed_task(task(2), DEVICE, issued_at=10))
+    verifier_in(tmp_path).admit(signed_task(task(1), DEVICE, issued_at=1000))
+    verifier_in(tmp_path).admit(signed_task(task(2), DEVICE, issued_at=10))
 
 
 def test_a_task_of_an_older_run_is_refused(tmp_path: Path):
-    gate(tmp_path).admit(signed_task(task(9, run="run-1"), DEVICE, issued_at=1000))
-    gate(tmp_path).admit(signed_task(task(1, run="run-2"), DEVICE, issued_at=1000))
-    gate(tmp_path).admit(signed_task(task(2, run="run-2"), DEVICE, issued_at=1005))
+    verifier_in(tmp_path).admit(signed_task(task(9, run="run-1"), DEVICE, issued_at=1000))
+    verifier_in(tmp_path).admit(signed_task(task(1, run="run-2"), DEVICE, issued_at=1000))
+    verifier_in(tmp_path).admit(signed_task(task(2, run="run-2"), DEVICE, issued_at=1005))
     old = signed_task(task(10, run="run-1"), DEVICE, issued_at=1004)
-    assert "an old task sent again" in stale(gate(tmp_path), old)
+    assert "an old task sent again" in stale(verifier_in(tmp_path), old)
 
 
 def test_a_task_that_was_refused_is_not_remembered(tmp_path: Path):
     with pytest.raises(PeerError):
-        gate(tmp_path).admit(signed_task(task(5), DEVICE, by=STRANGER))
-    gate(tmp_path).admit(signed_task(task(1), DEVICE))
+        verifier_in(tmp_path).admit(signed_task(task(5), DEVICE, by=STRANGER))
+    verifier_in(tmp_path).admit(signed_task(task(1), DEVICE))
     assert json.loads((tmp_path / "newest-task.json").read_text())["attempt"] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"{}", b"\xff"])
-def test_a_memory_that_cannot_be_read_stops_nothing(tmp_path: Path, content: bytes):
+def test_an_unreadable_record_of_the_newest_task_is_ignored(tmp_path: Path, content: bytes):
     (tmp_path / "newest-task.json").write_bytes(content)
-    gate(tmp_path).admit(signed_task(task(1), DEVICE))
+    verifier_in(tmp_path).admit(signed_task(task(1), DEVICE))
     assert json.loads((tmp_path / "newest-task.json").read_text())["attempt"] == 1
 
 
-# --- the answer ---
-def test_a_task_that_is_not_trusted_is_declined_and_nothing_else_happens():
+# --- replies ---
+def test_an_untrusted_task_is_declined_without_other_effects():
     session = Session(FEDERATION, DEVICE, connected=True)
-    after, (said,) = step(session, Declined(task(), Reason.UNTRUSTED, "it was altered"), 0.0)
+    after, (command,) = step(session, Declined(task(), Reason.UNTRUSTED, "it was altered"), 0.0)
     assert after == session
-    assert isinstance(said, SendMessage)
-    assert isinstance(said.message, TaskReply)
-    reply = said.message
+    assert isinstance(command, SendMessage)
+    assert isinstance(command.message, TaskReply)
+    reply = command.message
     assert (reply.accepted, reply.attempt, reply.reason) == (False, 1, Reason.UNTRUSTED)
     assert reply.detail == "it was altered"
 
 
-def test_a_forgery_of_the_task_at_hand_does_not_make_the_device_decline_it():
-    """Otherwise whoever can send it anything could take it out of every round."""
+def test_a_forgery_of_the_current_task_does_not_make_the_device_decline_it():
+    """Otherwise anyone who can send messages to the device could exclude it from every round."""
     session, _ = step(Session(FEDERATION, DEVICE, connected=True), Received(signed_task(task(), DEVICE)), 0.0)
     assert session.phase is SessionPhase.FETCHING
-    after, said = step(session, Declined(task(tier=2), Reason.UNTRUSTED, "it was altered"), 1.0)
-    assert (after, said) == (session, [])
+    after, commands = step(session, Declined(task(tier=2), Reason.UNTRUSTED, "it was altered"), 1.0)
+    assert (after, commands) == (session, [])
     _, (declined,) = step(session, Declined(task(attempt=2), Reason.UNTRUSTED, "it was altered"), 1.0)
     assert isinstance(declined, SendMessage)
 

@@ -1,4 +1,4 @@
-"""A model is believed only as it was signed: by the trusted key, to the last byte."""
+"""A model is accepted only if every byte is as signed by the trusted key."""
 
 import json
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def is_believed(signed: bytes) -> bool:
-    """Whether the trusted key vouches for what a manifest file says."""
+def is_trusted(signed: bytes) -> bool:
+    """Whether the trusted key accepts a manifest file."""
     try:
         TRUSTED.check(decode_manifest(signed))
     except PeerError:
@@ -40,31 +40,31 @@ def is_believed(signed: bytes) -> bool:
     return True
 
 
-def test_what_was_signed_is_believed():
+def test_a_signed_manifest_is_trusted():
     assert TRUSTED.check(decode_manifest(SIGNED)) == manifest_of(MODEL)
 
 
-def test_no_single_byte_of_manifest_or_signature_may_be_another():
-    """Every byte of the file, the key's and the signature's too, each with three others in its place."""
+def test_any_changed_byte_of_manifest_or_signature_is_refused():
+    """Replace every byte of the file, including the key and the signature, with three other values."""
     for position in range(len(SIGNED)):
         for change in (0x01, 0x20, 0x80):
             altered = bytearray(SIGNED)
             altered[position] ^= change
-            assert not is_believed(bytes(altered)), bytes(altered)
+            assert not is_trusted(bytes(altered)), bytes(altered)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(SIGNED) - 1), st.integers(1, 255))
-def test_no_single_byte_may_be_any_other(position: int, change: int):
+def test_any_change_of_a_byte_is_refused(position: int, change: int):
     altered = bytearray(SIGNED)
     altered[position] ^= change
-    assert not is_believed(bytes(altered))
+    assert not is_trusted(bytes(altered))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(SIGNED) - 1))
-def test_no_cut_manifest_is_believed(length: int):
-    assert not is_believed(SIGNED[:length])
+def test_no_truncated_manifest_is_trusted(length: int):
+    assert not is_trusted(SIGNED[:length])
 
 
 @settings(max_examples=100, deadline=None)
@@ -72,13 +72,13 @@ def test_no_cut_manifest_is_believed(length: int):
     st.binary(max_size=400)
     | st.recursive(st.none() | st.integers(), st.lists).map(lambda x: json.dumps(x).encode())
 )
-def test_whatever_is_no_manifest_is_a_peers_error(data: bytes):
+def test_arbitrary_bytes_raise_a_peer_error(data: bytes):
     with pytest.raises(PeerError):
         decode_manifest(data)
 
 
 @pytest.mark.parametrize("odd", [b"[" * 4000, b"\xff\xfe", b"{}", b"null", b" " * 5000], ids=repr)
-def test_odd_files_are_a_peers_error(odd: bytes):
+def test_malformed_manifests_raise_a_peer_error(odd: bytes):
     with pytest.raises(PeerError):
         decode_manifest(odd)
 
@@ -87,19 +87,19 @@ def test_odd_files_are_a_peers_error(odd: bytes):
 @given(st.randoms(use_true_random=False), st.sampled_from([None, 1, "\t"]))
 def test_neither_key_order_nor_spaces_matter(random: Any, indent: Any):
     text = json.dumps(shuffled(json.loads(SIGNED), random), indent=indent)
-    assert is_believed(text.encode())
+    assert is_trusted(text.encode())
 
 
 def shuffled(value: Any, random: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    pairs = [(key, shuffled(one, random)) for key, one in value.items()]
+    pairs = [(key, shuffled(item, random)) for key, item in value.items()]
     random.shuffle(pairs)
     return dict(pairs)
 
 
-def test_canonical_bytes_by_hand():
-    # Sorted keys, no spaces, what is not stated as null, no fractions; these bytes are signed in the field.
+def test_the_signed_bytes_are_canonical():
+    # Sorted keys, no spaces, missing values as null, no fractions; deployed servers sign exactly these bytes.
     text = (
         'edge-federation manifest 1\n{"attempt":null,"device":null,"federation":"home","issued_at":1000,'
         f'"parent_sha256":null,"ratio":"0.5","round":3,"run":"run-1","sha256":"{"a" * 64}",'
@@ -109,7 +109,7 @@ def test_canonical_bytes_by_hand():
     assert b"." not in canonical(manifest_of(b"", ratio=None))
 
 
-def test_the_key_of_another_server_is_not_believed_even_under_the_name_of_this_one():
+def test_the_key_of_another_server_is_refused_even_with_the_trusted_fingerprint():
     strange = STRANGER.sign(manifest_of(MODEL))
     for signed in (strange, strange.model_copy(update={"key": SERVER.fingerprint})):
         with pytest.raises(PeerError) as caught:
@@ -117,25 +117,25 @@ def test_the_key_of_another_server_is_not_believed_even_under_the_name_of_this_o
         assert caught.value.reason == Reason.UNTRUSTED
 
 
-def test_a_signed_model_is_served_and_says_what_it_is(model: Path):
+def test_a_signed_model_is_loaded_with_its_manifest(model: Path):
     loaded = load_model(model, trust=TRUSTED)
     assert loaded.signed == manifest_of(model.read_bytes())
     assert load_model(model).signed is None
 
 
 def damages(model: Path) -> Iterator[tuple[str, str]]:
-    """Put a model or its manifest out of order, in turn; what was done, and what the refusal must say."""
-    data, beside = model.read_bytes(), model.with_name("tier-2.onnx.manifest.json")
-    manifest = beside.read_bytes()
+    """Damage a model or its manifest in turn; yield the damage and the expected message."""
+    data, path = model.read_bytes(), model.with_name("tier-2.onnx.manifest.json")
+    manifest = path.read_bytes()
     model.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     yield "another last byte", "its sha256 is"
     model.write_bytes(data)
-    beside.write_bytes(b"")
+    path.write_bytes(b"")
     yield "an empty manifest", "not a signed manifest"
-    beside.write_bytes(manifest.replace(b'"signature":"', b'"signature":"00')[: len(manifest)])
+    path.write_bytes(manifest.replace(b'"signature":"', b'"signature":"00')[: len(manifest)])
     yield "a broken manifest", "not a signed manifest"
     short = json.loads(manifest)
-    beside.write_text(json.dumps({**short, "signature": short["signature"][:126]}))
+    path.write_text(json.dumps({**short, "signature": short["signature"][:126]}))
     yield "a short signature", "manifest.*signature"
     sign_file(model, STRANGER)
     yield "a stranger's signature", f"trusted is {SERVER.fingerprint[:16]}"
@@ -143,11 +143,11 @@ def damages(model: Path) -> Iterator[tuple[str, str]]:
     yield "the manifest of something else", "is of a model, not of an ONNX file"
     sign_file(model, sha256="0" * 64)
     yield "the manifest of another file", r"the manifest's 0000000000000000"
-    beside.unlink()
+    path.unlink()
     yield "no manifest", "no signed manifest tier-2.onnx.manifest.json"
 
 
-def test_a_model_that_is_not_as_signed_is_refused_in_one_line_with_a_remedy(model: Path):
+def test_a_damaged_model_or_manifest_is_refused_in_one_line_with_a_remedy(model: Path):
     for what, message in damages(model):
         with pytest.raises(ConfigError, match=message) as caught:
             load_model(model, trust=TRUSTED)
@@ -157,7 +157,7 @@ def test_a_model_that_is_not_as_signed_is_refused_in_one_line_with_a_remedy(mode
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(MODEL) - 1), st.integers(1, 255))
-def test_no_single_byte_of_a_model_may_be_another(tmp_path_factory: Any, position: int, change: int):
+def test_any_changed_byte_of_a_model_is_refused(tmp_path_factory: Any, position: int, change: int):
     folder = tmp_path_factory.mktemp("model")
     path = folder / "model.onnx"
     path.write_bytes(MODEL)
@@ -169,12 +169,12 @@ def test_no_single_byte_of_a_model_may_be_another(tmp_path_factory: Any, positio
         check_model(path, bytes(altered), TRUSTED)
 
 
-def test_one_may_ask_for_the_servers_own_export(model: Path):
+def test_the_servers_own_export_can_be_required(model: Path):
     data = model.read_bytes()
     check_model(model, data, TRUSTED, exported_by="server")
     with pytest.raises(ConfigError, match="exported by the server, required is pi"):
         check_model(model, data, TRUSTED, exported_by="pi")
-    # A device may call itself so, but cannot pass for it.
+    # A device may be named "server", but its export is not accepted as the server's.
     sign_file(model, what="device-export", device="server")
     with pytest.raises(ConfigError, match="exported by device server, required is server"):
         check_model(model, data, TRUSTED, exported_by="server")
@@ -183,7 +183,7 @@ def test_one_may_ask_for_the_servers_own_export(model: Path):
     assert check_model(model, data, TRUSTED).device == "pi"
 
 
-def test_a_bench_insists_too(model: Path):
+def test_a_benchmark_also_requires_the_manifest(model: Path):
     assert bench(model, seconds=0.01, trust=TRUSTED)
     model.with_name("tier-2.onnx.manifest.json").unlink()
     with pytest.raises(ConfigError, match="no signed manifest"):
@@ -195,7 +195,7 @@ def test_a_public_key_is_read_as_it_was_written(tmp_path: Path):
     assert read_trusted_key(public_file(tmp_path / "signing.pub")).fingerprint == SERVER.fingerprint
 
 
-def test_what_is_no_public_key_of_a_server_is_refused_with_a_remedy(tmp_path: Path):
+def test_an_invalid_public_key_is_refused_with_a_remedy(tmp_path: Path):
     private = SERVER.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     other = X25519PrivateKey.generate().public_key()
     for content, message in (
@@ -213,7 +213,7 @@ def test_what_is_no_public_key_of_a_server_is_refused_with_a_remedy(tmp_path: Pa
 
 
 # --- the command ---
-def test_infer_with_a_key_serves_what_is_signed_and_needs_no_torch(model: Path, tmp_path: Path):
+def test_infer_with_a_key_runs_a_signed_model_without_torch(model: Path, tmp_path: Path):
     key, images = public_file(tmp_path / "signing.pub"), write_images(tmp_path)
     done = run_bare("infer", model, images, "--trust", key, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -232,7 +232,7 @@ def test_infer_and_bench_with_a_key_refuse_with_exit_code_2(model: Path, tmp_pat
         assert "trust the key of the server" in done.stderr
 
 
-def test_cryptography_is_needed_only_with_a_key_and_then_asked_for(model: Path, tmp_path: Path):
+def test_cryptography_is_required_only_with_a_key(model: Path, tmp_path: Path):
     images = write_images(tmp_path)
     assert run_bare("infer", model, images, without="cryptography").returncode == 0
     done = run_bare(
@@ -242,7 +242,7 @@ def test_cryptography_is_needed_only_with_a_key_and_then_asked_for(model: Path, 
     assert "pip install 'edge-federation[trust]'" in done.stderr
 
 
-def test_a_maker_without_a_key_is_bad_usage(model: Path, tmp_path: Path):
+def test_exported_by_without_a_key_is_a_usage_error(model: Path, tmp_path: Path):
     done = run_bare("infer", model, write_images(tmp_path), "--exported-by", "server")
     assert done.returncode == 2
     assert "name the key too" in done.stderr

@@ -1,4 +1,4 @@
-"""Files that are whole at any time."""
+"""Atomic writes: files are complete at any time."""
 
 from pathlib import Path
 
@@ -21,12 +21,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("model.onnx", b"old")]
 
 
-def test_what_a_killed_write_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+def test_only_temporary_files_of_killed_writes_are_swept(tmp_path: Path) -> None:
     left = ["", "blobs", "models", "models/waiting", "epochs", "private/run-1", "serving", "serving/a"]
     mine = ["notes.part", ".hidden.part", "blobs/0123.part", "elsewhere/.model.onnx.12.part"]
     for name in mine + [f"{folder}/.model.onnx.{4711}.part".lstrip("/") for folder in left]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     sweep(tmp_path)
-    there = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
-    assert there == sorted(mine)
+    remaining = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert remaining == sorted(mine)

@@ -1,4 +1,4 @@
-"""Blobs on disk: under their digest only when they are what it says."""
+"""Blobs on disk are stored under their digest only after verification."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ DATA = random.Random(0).randbytes(3 * CHUNK + 10)
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=CHUNK)
 
 
-@pytest.fixture(params=["afresh", "over"])
+@pytest.fixture(params=["new files", "reused files"])
 def store(tmp_path, request) -> BlobStore:
-    """One that writes new files, and one that begins with a spare in which something longer lies."""
+    """A store that writes new files, and one that reuses a spare file with longer content."""
     folder = tmp_path / "deep" / "blobs"
-    made = BlobStore(folder, writes_over=request.param == "over")
+    made = BlobStore(folder, writes_over=request.param == "reused files")
     (folder / "old").write_bytes(b"\xff" * 2 * len(DATA))
     made.keep_only(frozenset())
     return made
@@ -35,11 +35,11 @@ def write(store: BlobStore, data: bytes = DATA, order=(2, 0, 3, 1)) -> None:
 
 
 def names(store: BlobStore) -> set[str]:
-    """Of all files but spares."""
+    """The names of all files except spares."""
     return {path.name for path in store.path(REF.digest).parent.iterdir() if path.suffix != SUFFIX}
 
 
-def test_what_is_put_is_there_under_its_digest(store):
+def test_a_blob_is_stored_under_its_digest(store):
     ref = store.put(DATA, chunk_bytes=CHUNK)
     assert ref == REF
     assert ref.digest in store
@@ -48,7 +48,7 @@ def test_what_is_put_is_there_under_its_digest(store):
     assert names(store) == {ref.digest}
 
 
-def test_the_same_bytes_are_kept_once(store):
+def test_the_same_bytes_are_stored_once(store):
     store.put(DATA)
     before = store.path(REF.digest).stat()
     assert store.put(DATA, chunk_bytes=CHUNK).chunk_bytes == CHUNK
@@ -56,12 +56,12 @@ def test_the_same_bytes_are_kept_once(store):
     assert store.put(DATA).chunk_bytes == CHUNK_BYTES
 
 
-def test_a_store_is_found_again(store, tmp_path):
+def test_a_new_store_finds_existing_blobs(store, tmp_path):
     store.put(DATA)
     assert BlobStore(tmp_path / "deep" / "blobs").digests() == {REF.digest}
 
 
-def test_chunks_in_any_order_become_the_blob_once_they_are_checked(store):
+def test_chunks_in_any_order_become_the_blob_after_verification(store):
     write(store)
     assert REF.digest not in store
     assert store.digests() == frozenset()
@@ -71,13 +71,13 @@ def test_chunks_in_any_order_become_the_blob_once_they_are_checked(store):
     assert names(store) == {REF.digest}
 
 
-def test_a_doubled_chunk_is_only_written_again(store):
+def test_a_duplicate_chunk_is_only_written_again(store):
     write(store, order=(0, 1, 1, 2, 3, 0))
     assert store.verify(REF)
 
 
-def test_chunks_of_two_sizes_that_together_come_in_order_become_the_blob(store):
-    """One sender's chunk 1 of half the size comes where the other's chunk 1 would be next to be hashed."""
+def test_chunks_of_two_sizes_become_the_blob(store):
+    """A half-size chunk 1 arrives at the point where hashing expects the full-size chunk 1."""
     halved = REF.model_copy(update={"chunk_bytes": CHUNK // 2})
     write(store, order=(1, 0))
     store.write_chunk(halved, 1, DATA[CHUNK // 2 : CHUNK])
@@ -93,14 +93,14 @@ def test_a_store_that_only_writes_hashes_nothing(store, monkeypatch):
     assert BlobStore(store.directory).verify(REF)
 
 
-def test_a_transfer_goes_on_in_the_part_file_that_an_earlier_process_left(store, tmp_path):
+def test_a_transfer_resumes_in_the_part_file_of_an_earlier_process(store, tmp_path):
     write(store, order=(0, 2))
     again = BlobStore(tmp_path / "deep" / "blobs")
     write(again, order=(1, 3))
     assert again.verify(REF)
 
 
-def test_a_blob_that_is_not_what_it_says_is_thrown_away(store):
+def test_a_blob_that_does_not_match_its_digest_is_removed(store):
     write(store, bytes(len(DATA)))
     assert not store.verify(REF)
     assert REF.digest not in store
@@ -109,14 +109,14 @@ def test_a_blob_that_is_not_what_it_says_is_thrown_away(store):
     assert store.verify(REF)
 
 
-def test_a_blob_that_came_in_order_is_not_read_again(store, monkeypatch):
+def test_a_blob_that_arrived_in_order_is_not_read_again(store, monkeypatch):
     write(store, order=(0, 1, 2, 3))
-    monkeypatch.setattr("edge_client.storage.blob_store._sha256", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr("edge_client.storage.blob_store._sha256", lambda _: pytest.fail("the blob was read"))
     assert store.verify(REF)
 
 
 @pytest.mark.parametrize("forget", [BlobStore.keep_only, BlobStore.drop_parts])
-def test_the_rest_of_a_blob_whose_beginning_was_forgotten_is_not_sound(tmp_path, forget):
+def test_a_blob_whose_first_chunks_were_removed_fails_verification(tmp_path, forget):
     store = BlobStore(tmp_path)
     for index in (0, 1):
         store.write_chunk(REF, *pieces()[index])
@@ -126,38 +126,38 @@ def test_the_rest_of_a_blob_whose_beginning_was_forgotten_is_not_sound(tmp_path,
     assert not store.verify(REF)
 
 
-def test_of_a_chunk_that_comes_again_the_last_bytes_count(store):
+def test_the_last_bytes_of_a_repeated_chunk_count(store):
     write(store, order=(0, 1, 2, 3))
     store.write_chunk(REF, 1, bytes(CHUNK))
     assert not store.verify(REF)
 
 
-def test_a_blob_with_a_hole_is_thrown_away(store):
+def test_a_blob_with_a_missing_chunk_is_removed(store):
     write(store, order=(0, 1, 3))
     assert not store.verify(REF)
     assert names(store) == set()
 
 
-def test_a_blob_of_another_size_than_its_reference_is_thrown_away(store):
+def test_a_blob_whose_size_differs_from_its_reference_is_removed(store):
     wrong = REF.model_copy(update={"size": len(DATA) + 1})
     write(store)
     assert not store.verify(wrong)
     assert names(store) == set()
 
 
-def test_chunks_are_read_as_the_frames_to_send(store):
+def test_chunks_are_read_as_frames(store):
     store.put(DATA)
     chunks = [decode_chunk(store.read_frame(REF, index)) for index in range(REF.chunks)]
     assert [(chunk.prefix, chunk.index) for chunk in chunks] == [(REF.digest[:16], i) for i in range(4)]
     assert b"".join(chunk.data for chunk in chunks) == DATA
 
 
-def test_a_blob_that_is_not_there_cannot_be_read(store):
+def test_a_missing_blob_cannot_be_read(store):
     with pytest.raises(OSError, match=REF.digest[:8]):
         store.read_frame(REF, 0)
 
 
-def test_only_what_is_named_is_kept(store):
+def test_only_named_blobs_are_kept(store):
     kept, gone = store.put(b"kept"), store.put(b"gone")
     write(store, order=(0,))
     store.keep_only(frozenset({kept.digest}))
@@ -168,7 +168,7 @@ def test_only_what_is_named_is_kept(store):
     assert names(store) == set()
 
 
-def test_what_is_there_of_a_blob_is_kept_with_its_name(store):
+def test_the_part_file_of_a_named_blob_is_kept(store):
     write(store, order=(0,))
     store.keep_only(frozenset({REF.digest}))
     assert names(store) == {f"{REF.digest}.part", f"{REF.digest}.chunks"}
@@ -182,7 +182,7 @@ def part(store: BlobStore):
     return store.path(f"{REF.digest}.part")
 
 
-def test_the_chunks_that_are_there_are_found_again(store, tmp_path):
+def test_existing_chunks_are_found_again(store, tmp_path):
     assert store.present(REF) == 0
     write(store, order=(3, 0))
     again = BlobStore(tmp_path / "deep" / "blobs")
@@ -193,14 +193,14 @@ def test_the_chunks_that_are_there_are_found_again(store, tmp_path):
     assert again.present(REF) == 0b1111
 
 
-def test_a_blob_in_the_store_is_present_whole(store):
+def test_all_chunks_of_a_stored_blob_are_present(store):
     store.put(DATA, chunk_bytes=CHUNK)
     assert store.present(REF) == 0b1111
     assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == 0
 
 
 @pytest.mark.parametrize("left", [b"", DATA[:-1], bytes(len(DATA))])
-def test_a_blob_of_which_a_power_cut_left_the_name_is_dropped(store, left):
+def test_a_blob_damaged_by_a_power_cut_is_dropped(store, left):
     store.put(DATA)
     sound = store.put(b"other")
     store.path(REF.digest).write_bytes(left)
@@ -208,7 +208,7 @@ def test_a_blob_of_which_a_power_cut_left_the_name_is_dropped(store, left):
     assert store.digests() == {sound.digest}
 
 
-def test_a_chunk_that_a_power_cut_took_is_not_present(store):
+def test_a_chunk_lost_in_a_power_cut_is_not_present(store):
     write(store, order=(0, 1, 2, 3))
     with part(store).open("r+b") as file:
         file.seek(CHUNK)
@@ -230,9 +230,9 @@ def test_a_chunk_that_a_power_cut_took_is_not_present(store):
         (lambda data: data[8:16] + data[8:], 0b1110),
         (lambda data: data + b"some more", 0b1111),
     ],
-    ids=["empty", "short", "torn", "zeros", "a hole", "noise", "of another chunk", "too long"],
+    ids=["empty", "short", "torn", "zeros", "a hole", "noise", "hash of another chunk", "too long"],
 )
-def test_a_damaged_list_of_chunks_costs_chunks_and_no_more(store, damage, present):
+def test_a_damaged_list_of_chunks_loses_only_those_chunks(store, damage, present):
     write(store, order=(0, 1, 2, 3))
     lists(store).write_bytes(damage(lists(store).read_bytes()))
     assert store.present(REF) == present
@@ -241,7 +241,7 @@ def test_a_damaged_list_of_chunks_costs_chunks_and_no_more(store, damage, presen
     assert store.verify(REF)
 
 
-def test_without_a_list_or_without_a_part_nothing_is_present(store):
+def test_without_a_chunk_list_or_a_part_file_nothing_is_present(store):
     write(store)
     lists(store).unlink()
     assert store.present(REF) == 0
@@ -250,7 +250,7 @@ def test_without_a_list_or_without_a_part_nothing_is_present(store):
     assert store.present(REF) == 0
 
 
-def test_chunks_of_another_size_are_not_taken_for_these(store):
+def test_chunks_of_another_size_do_not_count(store):
     write(store, order=(0, 1))
     assert store.present(REF.model_copy(update={"chunk_bytes": 2 * CHUNK})) == 0
 
@@ -259,7 +259,7 @@ def test_a_blob_may_be_verified_again(store):
     write(store)
     assert store.verify(REF)
     assert store.verify(REF)
-    # What was left when the process was killed right after the rename.
+    # The state after the process was killed right after the rename.
     write(store, order=(0,))
     assert store.verify(REF)
     assert names(store) == {REF.digest}
@@ -267,27 +267,27 @@ def test_a_blob_may_be_verified_again(store):
     assert store.path(REF.digest).read_bytes() == DATA
 
 
-def test_what_is_not_there_at_all_is_not_sound(store):
+def test_a_missing_blob_fails_verification(store):
     assert not store.verify(REF)
 
 
-def test_a_disk_that_takes_only_a_piece_is_asked_for_the_rest(store, monkeypatch):
-    whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda where, data, offset: whole(where, data[:100], offset))
+def test_a_partial_write_is_completed(store, monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda where, data, offset: pwrite(where, data[:100], offset))
     write(store)
     assert store.present(REF) == 0b1111
     assert store.verify(REF)
 
 
-def test_a_disk_that_is_full_in_mid_chunk_says_so_and_the_chunk_is_not_present(store, monkeypatch):
-    whole, room = os.pwrite, [CHUNK + 8 + 100]
+def test_a_disk_that_fills_up_within_a_chunk_raises_and_the_chunk_is_not_present(store, monkeypatch):
+    pwrite_all, free = os.pwrite, [CHUNK + 8 + 100]
 
     def pwrite(where: int, data: bytes, offset: int) -> int:
-        taken = min(len(data), room[0])
-        if taken == 0:
+        count = min(len(data), free[0])
+        if count == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        room[0] -= taken
-        return whole(where, data[:taken], offset)
+        free[0] -= count
+        return pwrite_all(where, data[:count], offset)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     write(store, order=(0,))
@@ -296,14 +296,14 @@ def test_a_disk_that_is_full_in_mid_chunk_says_so_and_the_chunk_is_not_present(s
     assert store.present(REF) == 0b0001
 
 
-def test_a_part_file_is_no_blob(store):
+def test_a_part_file_is_not_a_blob(store):
     write(store, order=(0,))
     assert store.digests() == frozenset()
     assert REF.digest not in store
 
 
-def test_bytes_that_two_send_are_kept_once_whoever_comes_first(tmp_path):
-    """The first one's check takes the part away while the second one's chunks are still on their way."""
+def test_the_same_bytes_from_two_senders_are_stored_once(tmp_path):
+    """The first sender's verification removes the part file while chunks of the second are in flight."""
     store, data = BlobStore(tmp_path), bytes(range(256)) * 16
     ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=1024)
     for index in range(ref.chunks):
@@ -315,13 +315,13 @@ def test_bytes_that_two_send_are_kept_once_whoever_comes_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [ref.digest]
 
 
-def test_a_blob_of_which_nothing_came_is_not_there(tmp_path):
+def test_a_blob_without_any_chunk_fails_verification(tmp_path):
     assert not BlobStore(tmp_path).verify(BlobRef(digest=digest_of(b"never sent"), size=10))
 
 
-# --- written over ---
+# --- reuse of files ---
 def whole(store: BlobStore, data: bytes) -> BlobRef:
-    """A blob that came in chunks."""
+    """Write a blob in chunks and verify it."""
     ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=CHUNK)
     for index in range(ref.chunks):
         store.write_chunk(ref, index, data[index * CHUNK : (index + 1) * CHUNK])
@@ -338,7 +338,7 @@ def over(tmp_path) -> BlobStore:
     return BlobStore(tmp_path, writes_over=True)
 
 
-def test_files_of_what_is_forgotten_are_those_of_what_comes_next(over, tmp_path):
+def test_files_of_removed_blobs_are_reused_for_the_next_blob(over, tmp_path):
     whole(over, DATA)
     over.keep_only(frozenset())
     before = files(tmp_path)
@@ -347,15 +347,15 @@ def test_files_of_what_is_forgotten_are_those_of_what_comes_next(over, tmp_path)
     assert set(files(tmp_path).values()) == set(before.values())
 
 
-def test_a_shorter_blob_is_not_followed_by_what_lay_there(over):
+def test_a_shorter_blob_is_not_followed_by_earlier_content(over):
     whole(over, DATA)
     over.keep_only(frozenset())
     ref = whole(over, DATA[: CHUNK + 5])
     assert over.path(ref.digest).read_bytes() == DATA[: CHUNK + 5]
 
 
-def test_chunks_of_what_lay_there_are_not_taken_for_those_of_the_next_blob(over):
-    """Not even if they are the same: nobody has sent them for it."""
+def test_chunks_of_an_earlier_blob_do_not_count_for_the_next_one(over):
+    """Chunks with identical bytes do not count either, because nobody sent them for the new blob."""
     whole(over, DATA)
     over.keep_only(frozenset())
     longer = DATA + b"more"
@@ -364,7 +364,7 @@ def test_chunks_of_what_lay_there_are_not_taken_for_those_of_the_next_blob(over)
     assert over.present(ref) == 0b0100
 
 
-def test_a_file_that_is_kept_elsewhere_too_is_not_written_over(over, tmp_path):
+def test_a_file_with_another_hard_link_is_not_overwritten(over, tmp_path):
     ref, kept = whole(over, DATA), tmp_path.parent / "kept"
     os.link(over.path(ref.digest), kept)
     over.keep_only(frozenset())
@@ -372,7 +372,7 @@ def test_a_file_that_is_kept_elsewhere_too_is_not_written_over(over, tmp_path):
     assert kept.read_bytes() == DATA
 
 
-def test_what_is_not_needed_until_the_next_forgetting_is_removed(over, tmp_path):
+def test_spares_not_used_before_the_next_cleanup_are_removed(over, tmp_path):
     whole(over, DATA)
     over.keep_only(frozenset())
     assert len(files(tmp_path)) == 2
@@ -380,8 +380,8 @@ def test_what_is_not_needed_until_the_next_forgetting_is_removed(over, tmp_path)
     assert files(tmp_path) == {}
 
 
-def test_nothing_is_written_over_before_its_name_is_off_the_disk(over, tmp_path, monkeypatch):
-    """Another thread's chunk comes while blobs are forgotten: it takes none of their files."""
+def test_a_file_is_not_reused_before_its_removal_is_synced(over, tmp_path, monkeypatch):
+    """A chunk written by another thread during `keep_only` reuses none of the removed files."""
     ref = whole(over, DATA)
     forgotten = over.path(ref.digest).stat().st_ino
     coming = BlobRef(digest=digest_of(b"coming"), size=6, chunk_bytes=CHUNK)
@@ -396,12 +396,12 @@ def test_nothing_is_written_over_before_its_name_is_off_the_disk(over, tmp_path,
     assert over.verify(coming)
 
 
-def test_spares_end_with_the_store_and_those_of_one_that_was_killed_with_the_next(over, tmp_path):
+def test_spares_are_removed_on_close_and_by_the_next_store_after_a_kill(over, tmp_path):
     whole(over, DATA)
     over.keep_only(frozenset())
     BlobStore(tmp_path, writes_over=True)
     assert files(tmp_path) == {}
-    # The first one does not know: it makes new files.
+    # The first store does not know that its spares are gone, and creates new files.
     ref = whole(over, DATA)
     over.close()
     assert files(tmp_path).keys() == {ref.digest}

@@ -1,4 +1,4 @@
-"""Files that are written over: whatever they held, what is read is what was written."""
+"""Reused files contain exactly what was written last, whatever they contained before."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,7 @@ def spares(tmp_path: Path) -> Spares:
 
 
 def spare(spares: Spares, path: Path, data: bytes) -> int:
-    """A file that held `data` and may now be written over; its number on the disk."""
+    """Add a spare file that contains `data`; return its inode number."""
     path.write_bytes(data)
     number = path.stat().st_ino
     spares.add(path)
@@ -24,7 +24,7 @@ def spare(spares: Spares, path: Path, data: bytes) -> int:
 
 
 @pytest.mark.parametrize("held", [b"", b"less", b"a great deal more than what follows"])
-def test_of_what_lay_there_nothing_is_left(spares, tmp_path, held):
+def test_nothing_of_the_earlier_content_is_left(spares, tmp_path, held):
     number = spare(spares, tmp_path / "old", held)
     spares.turn()
     with written_aside(tmp_path / "new", opened=partial(spares.written, size=8)) as file:
@@ -34,7 +34,7 @@ def test_of_what_lay_there_nothing_is_left(spares, tmp_path, held):
     assert (tmp_path / "new").stat().st_ino == number
 
 
-def test_the_nearest_in_size_is_taken_smaller_or_larger(spares, tmp_path):
+def test_the_spare_nearest_in_size_is_used(spares, tmp_path):
     numbers = {size: spare(spares, tmp_path / f"of-{size}", bytes(size)) for size in (10, 100, 1000)}
     spares.turn()
     for size, expected in ((110, 100), (5000, 1000), (0, 10)):
@@ -43,17 +43,17 @@ def test_the_nearest_in_size_is_taken_smaller_or_larger(spares, tmp_path):
     assert not spares.become(tmp_path / "taken", 0)
 
 
-def test_a_file_that_could_not_be_written_to_its_end_is_gone(spares, tmp_path):
+def test_an_incompletely_written_file_is_removed(spares, tmp_path):
     spare(spares, tmp_path / "old", b"held")
     spares.turn()
 
-    def half_of_it() -> Iterator[bytes]:
+    def half_of_the_data() -> Iterator[bytes]:
         yield b"be"
         raise RuntimeError
 
     def write() -> None:
         with written_aside(tmp_path / "new", opened=partial(spares.written, size=4)) as file:
-            file.writelines(half_of_it())
+            file.writelines(half_of_the_data())
 
     with pytest.raises(RuntimeError):
         write()
@@ -66,8 +66,8 @@ def test_without_spares_files_are_new(tmp_path):
     assert (tmp_path / "new").read_bytes() == b"text"
 
 
-def test_what_cannot_be_moved_to_the_folder_is_removed(tmp_path, monkeypatch):
-    """As from another disk."""
+def test_a_file_that_cannot_be_moved_to_the_folder_is_removed(tmp_path, monkeypatch):
+    """Moving fails, as it does between two disks."""
     spares = Spares(tmp_path)
 
     def another_disk(path: Path, to: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a device keeps to itself counts once the server has counted the round, and not before."""
+"""Private state takes effect only after the server has counted the round."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def groups(number: float) -> Groups:
 
 
 def number(private: PrivateState, round_number: int, run: str = "run-1") -> float | None:
-    """What a round starts from."""
+    """The value that a round starts from."""
     kept = private.load(run, round_number)
     return float(kept["own-control"]["w"][0]) if kept else None
 
@@ -29,11 +29,11 @@ def count(private: PrivateState, round_number: int, attempt: int, value: float, 
     private.commit(run, round_number, attempt)
 
 
-def test_a_device_that_never_took_part_has_kept_nothing(private: PrivateState) -> None:
+def test_a_new_device_has_no_private_state(private: PrivateState) -> None:
     assert private.load("run-1", 1) == {}
 
 
-def test_what_is_proposed_counts_once_it_is_committed(private: PrivateState) -> None:
+def test_a_proposal_takes_effect_once_it_is_committed(private: PrivateState) -> None:
     private.propose("run-1", 1, 1, groups(1.0))
     assert number(private, 2) is None
     private.commit("run-1", 1, 1)
@@ -41,7 +41,7 @@ def test_what_is_proposed_counts_once_it_is_committed(private: PrivateState) -> 
     assert number(private, 9) == 1.0
 
 
-def test_what_was_refused_has_not_been(private: PrivateState) -> None:
+def test_a_discarded_proposal_has_no_effect(private: PrivateState) -> None:
     count(private, 1, 1, 1.0)
     private.propose("run-1", 2, 2, groups(2.0))
     private.discard("run-1", 2, 2)
@@ -50,7 +50,7 @@ def test_what_was_refused_has_not_been(private: PrivateState) -> None:
     private.discard("run-1", 2, 2)
 
 
-def test_a_round_that_is_planned_anew_starts_from_the_one_before(private: PrivateState) -> None:
+def test_a_replanned_round_starts_from_the_previous_round(private: PrivateState) -> None:
     count(private, 1, 1, 1.0)
     count(private, 2, 2, 2.0)
     assert number(private, 2) == 1.0
@@ -68,9 +68,7 @@ def test_only_the_attempt_that_counted_is_kept(private: PrivateState) -> None:
     assert number(private, 2) == 2.0
 
 
-def test_another_run_starts_without_anything_and_ends_the_first(
-    private: PrivateState, tmp_path: Path
-) -> None:
+def test_another_run_starts_empty_and_replaces_the_first(private: PrivateState, tmp_path: Path) -> None:
     count(private, 1, 1, 1.0)
     private.propose("run-1", 2, 2, groups(2.0))
     assert number(private, 2, run="run-2") is None
@@ -80,14 +78,14 @@ def test_another_run_starts_without_anything_and_ends_the_first(
     assert [folder.name for folder in (tmp_path / "private").iterdir()] == ["run-2"]
 
 
-def test_nothing_is_kept_of_no_groups(private: PrivateState, tmp_path: Path) -> None:
+def test_empty_groups_are_not_stored(private: PrivateState, tmp_path: Path) -> None:
     private.propose("run-1", 1, 1, {})
     private.commit("run-1", 1, 1)
     assert number(private, 2) is None
     assert not (tmp_path / "private").exists()
 
 
-def test_files_do_not_gather(private: PrivateState, tmp_path: Path) -> None:
+def test_old_files_are_removed(private: PrivateState, tmp_path: Path) -> None:
     for round_number in range(1, 6):
         private.propose("run-1", round_number, 2 * round_number, groups(0.0))
         count(private, round_number, 2 * round_number + 1, float(round_number))
@@ -96,7 +94,7 @@ def test_files_do_not_gather(private: PrivateState, tmp_path: Path) -> None:
     assert names == ["4.safetensors", "5.safetensors", "6-12.proposed"]
 
 
-def test_it_is_there_after_a_restart(private: PrivateState, tmp_path: Path) -> None:
+def test_private_state_survives_a_restart(private: PrivateState, tmp_path: Path) -> None:
     private.propose("run-1", 1, 1, groups(1.0))
     PrivateState(tmp_path / "private").commit("run-1", 1, 1)
     assert number(PrivateState(tmp_path / "private"), 2) == 1.0

@@ -1,4 +1,4 @@
-"""A user's own `schemas.py` beside ours: both commands work, and a clash that cannot be healed is named."""
+"""A user's own `schemas.py` next to the package `schemas`: both commands work, or name the clash."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A user's folder, with a `schemas.py` that is nobody's business."""
+    """A user's folder with an unrelated `schemas.py`."""
     (tmp_path / "schemas.py").write_text("VERSION = 3\n")
     (tmp_path / "mydata.py").write_text(DATA)
     (tmp_path / "helper_of_mine.py").write_text("COUNT = 40\n")
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Python in that folder, with that PYTHONPATH; this package is found behind it."""
+    """Run Python in `folder` with `path` at the front of PYTHONPATH."""
     known = os.pathsep.join(entry for entry in sys.path if entry)
     env = {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{known}" if path else known}
     return subprocess.run(
@@ -64,7 +64,7 @@ def run(folder: Path, *words: str, path: str | None = None) -> subprocess.Comple
 
 
 def as_script(module: str) -> str:
-    """What pip's script for a command does."""
+    """The code of the script that pip installs for a command."""
     return f"import sys; from {module} import main; sys.path.remove(''); sys.exit(main())"
 
 
@@ -82,12 +82,12 @@ def as_script(module: str) -> str:
     ],
     ids=lambda words: " ".join(words[1:])[-40:],
 )
-def test_a_users_schemas_does_not_hide_ours(folder: Path, words: tuple[str, ...]) -> None:
+def test_a_users_schemas_does_not_hide_the_package(folder: Path, words: tuple[str, ...]) -> None:
     done = run(folder, *words, path=str(folder))
     assert done.returncode == 0, done.stderr
 
 
-def test_own_data_and_an_own_network_are_found_in_the_current_folder_by_the_workers_too(
+def test_worker_processes_find_user_code_in_the_current_folder(
     folder: Path,
 ) -> None:
     done = run(folder, "-c", SIMULATION, path=str(folder.parent / "elsewhere"))
@@ -95,16 +95,16 @@ def test_own_data_and_an_own_network_are_found_in_the_current_folder_by_the_work
     assert done.stdout == "finished after 1, counted of 2\n"
 
 
-def test_a_package_of_ours_says_which_module_hides_its_schemas(folder: Path) -> None:
+def test_the_package_names_the_module_that_hides_its_schemas(folder: Path) -> None:
     done = run(folder, "-c", "import schemas, edge_client")
     assert done.returncode == 1
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith("ImportError: a module called 'schemas' is imported already, from ")
-    assert str(folder / "schemas.py") in said
-    assert said.endswith("rename that module")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("ImportError: a module called 'schemas' is imported already, from ")
+    assert str(folder / "schemas.py") in error
+    assert error.endswith("rename that module")
 
 
-def test_our_own_may_be_imported_before_the_package(folder: Path, tmp_path: Path) -> None:
+def test_schemas_may_be_imported_before_the_package(folder: Path, tmp_path: Path) -> None:
     done = run(ROOT, "-c", "import schemas, edge_server; from schemas.errors import ConfigError")
     assert done.returncode == 0, done.stderr
 
@@ -117,7 +117,7 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_own_code_that_wants_its_own_schemas_is_told_of_the_clash(folder: Path, use: str) -> None:
+def test_user_code_that_needs_its_own_schemas_gets_an_error_about_the_clash(folder: Path, use: str) -> None:
     (folder / "mydata.py").write_text(f"{USES[use]}def load(): ...\n")
     words = (
         "-c",
@@ -130,8 +130,8 @@ def test_own_code_that_wants_its_own_schemas_is_told_of_the_clash(folder: Path, 
     )
     done = run(folder, *words)
     assert done.returncode == 2, done.stderr
-    said = f"{folder / 'schemas.py'} is hidden by the package 'schemas' of edge-federation: rename it"
-    assert done.stderr.endswith(f"{said}\n")
+    expected = f"{folder / 'schemas.py'} is hidden by the package 'schemas' of edge-federation: rename it"
+    assert done.stderr.endswith(f"{expected}\n")
     assert "Traceback" not in done.stderr
 
 
@@ -148,7 +148,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("reference", WRONG)
-def test_a_function_that_is_not_there_is_said_with_its_module(
+def test_a_missing_function_is_reported_with_its_module(
     reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ends.py").write_text("import sys\nsys.exit(3)\n")

@@ -1,4 +1,4 @@
-"""What is freed stays with the process, for all of its threads."""
+"""Freed memory stays with the process and is available to all of its threads."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ GLIBC = pytest.mark.skipif(not os.confstr("CS_GNU_LIBC_VERSION"), reason="anothe
 
 
 def reported(program: str, *words: str) -> list[int]:
-    """The numbers that a process of its own prints, where the user's environment says nothing."""
+    """The numbers printed by a separate process without the user's malloc settings."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ALSO_SET_BY)}
     command = [sys.executable, "-c", program, *words]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
@@ -36,10 +36,10 @@ def reported(program: str, *words: str) -> list[int]:
 
 @GLIBC
 @pytest.mark.parametrize("blocks", [1, 6])
-def test_a_thread_gets_the_pages_that_an_earlier_one_has_freed(blocks: int) -> None:
+def test_a_thread_reuses_the_pages_that_an_earlier_one_freed(blocks: int) -> None:
     done, first, then = reported(PROGRAM, str(blocks))
     assert done
-    # 16 MB are 4,096 pages of 4 kB, less where pages are larger.
+    # 16 MB are 4,096 pages of 4 kB, or fewer if pages are larger.
     assert first > 20 * max(1, then)
 
 
@@ -51,7 +51,7 @@ giving = GivingBack()
 kept = []
 blocks = []
 for _ in range(6):
-    # What is in use lies between what is not, and above it.
+    # Memory in use alternates with memory to be freed.
     blocks.append(b"x" * (16 * 1024 * 1024))
     kept.append(bytearray(1024 * 1024))
 blocks.clear()
@@ -62,7 +62,7 @@ for now, busy in ((0.0, True), (5.0, False), (11.0, False)):
 
 
 @GLIBC
-def test_what_is_free_goes_back_once_the_device_is_idle() -> None:
+def test_free_memory_is_returned_once_the_device_is_idle() -> None:
     done, busy, at_first, then = reported(IDLE)
     assert done
     assert at_first == pytest.approx(busy, abs=5)
@@ -94,13 +94,13 @@ thread.join()
 """
 
 
-def test_training_gives_the_same_bits() -> None:
+def test_training_gives_bit_identical_results() -> None:
     reported = subprocess.run([sys.executable, "-c", TRAINING], check=True, stdout=subprocess.PIPE, text=True)
     before, after = reported.stdout.split()
     assert before == after
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
-def test_what_the_user_has_set_counts(name: str) -> None:
+def test_the_users_settings_take_precedence(name: str) -> None:
     assert not keep_freed_memory({name: "2"})
     assert not share_one_heap({name: "2"})

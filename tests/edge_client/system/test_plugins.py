@@ -19,7 +19,7 @@ from edge_client.models.registry import ModelEntry
 from edge_server.strategy.weighting.registry import Equal
 
 class Halves(Equal):
-    \"\"\"Every update counts as much as any other, in halves.\"\"\"
+    \"\"\"Weight all updates equally, in halves.\"\"\"
 
 NETWORK = ModelEntry(factory="edge_client.models.mlp:MLP", summary="a network of a plugin")
 """
@@ -36,7 +36,7 @@ tiny = myplugin:NETWORK
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an installed package, on Python's path."""
+    """A folder on Python's path with an installed plugin package."""
     (tmp_path / "myplugin.py").write_text(CODE)
     info = tmp_path / "myplugin-1.2.dist-info"
     info.mkdir()
@@ -49,7 +49,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sys.modules.pop("myplugin", None)
 
 
-def test_a_plugin_stands_behind_what_ships_and_replaces_nothing(site: Path) -> None:
+def test_plugins_are_listed_after_shipped_components_and_replace_none(site: Path) -> None:
     registry = Registry[object]("weighting", {"equal": int})
     assert list(registry) == ["equal", "broken", "halves"]
     assert registry["equal"] is int

@@ -1,4 +1,4 @@
-"""Freed memory goes back once the device is idle, and only then."""
+"""Freed memory is returned only once the device is idle."""
 
 import pytest
 
@@ -12,20 +12,20 @@ from tests.edge_client.agent.test_agent_restart import Life, StillLink, StillWor
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Grows whenever memory is given back."""
+    """A list with one entry for each time memory is returned."""
     times: list[float] = []
     monkeypatch.setattr(process_memory, "give_back", lambda: times.append(0.0))
     return times
 
 
-def test_nothing_is_given_back_between_tasks_that_follow_each_other(given):
+def test_nothing_is_returned_between_consecutive_tasks(given):
     giving = GivingBack()
     for now, busy in ((0, True), (1, False), (KEPT_S - 1, True), (KEPT_S + 1, False)):
         giving.turn(now, busy=busy)
     assert not given
 
 
-def test_after_a_task_it_is_given_back_once(given):
+def test_memory_is_returned_once_after_each_task(given):
     giving = GivingBack()
     for now, busy in ((0, False), (100, False)):
         giving.turn(now, busy=busy)
@@ -37,7 +37,7 @@ def test_after_a_task_it_is_given_back_once(given):
     assert len(given) == 2
 
 
-def test_a_device_is_busy_from_its_task_until_that_is_settled(tmp_path, monkeypatch):
+def test_a_device_is_busy_until_its_task_is_settled(tmp_path, monkeypatch):
     seen: list[bool] = []
     monkeypatch.setattr(assembly, "Link", StillLink)
     monkeypatch.setattr(assembly, "Worker", StillWorker)

@@ -1,4 +1,4 @@
-"""What systemd hears, on real sockets: of a service alone, of a whole agent, of a whole server."""
+"""Messages to systemd over real sockets, from a service, an agent and a server."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ NOWHERE = parse_address("mqtt://127.0.0.1:1")
 
 
 class Manager:
-    """Stands for systemd: the socket that services write to."""
+    """Fake systemd with the socket that services write to."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -39,10 +39,10 @@ class Manager:
         self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
         self._socket.settimeout(PATIENCE_S)
 
-    def hears(self) -> str:
+    def receive(self) -> str:
         return self._socket.recv(4096).decode()
 
-    def has_heard_all(self) -> bool:
+    def is_empty(self) -> bool:
         self._socket.setblocking(False)
         try:
             return not self._socket.recv(4096)
@@ -65,17 +65,17 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
     made.close()
 
 
-def test_a_sign_of_life_is_sent_when_it_is_due_and_not_before(manager):
+def test_a_heartbeat_is_sent_only_when_it_is_due(manager):
     dog = watchdog_of(manager.environment())
     assert dog.deadline_s == 60.0
     dog.ready()
-    # Three signs in 60 s: at 100, at 120, and not between.
+    # Three heartbeats per 60 s: at 100 and at 120, not in between.
     for now in (100.0, 100.25, 119.75, 120.0):
         dog.alive(now)
     dog.stopping()
     dog.alive(1000.0)
-    assert [manager.hears() for _ in range(4)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
-    assert manager.has_heard_all()
+    assert [manager.receive() for _ in range(4)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
+    assert manager.is_empty()
 
 
 @pytest.mark.parametrize(
@@ -87,36 +87,36 @@ def test_without_a_manager_nothing_is_sent(environment):
 
 
 @pytest.mark.parametrize("more", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}])
-def test_the_deadline_of_another_process_or_none_is_not_kept(manager, more):
+def test_a_foreign_or_invalid_deadline_is_ignored(manager, more):
     dog = watchdog_of(manager.environment(**more), pid=2)
     assert (dog.address, dog.deadline_s) == (manager.address, None)
     dog.alive(100.0)
-    assert manager.has_heard_all()
+    assert manager.is_empty()
 
 
-def test_ones_own_deadline_is_kept(manager):
+def test_the_deadline_of_this_process_is_used(manager):
     assert watchdog_of(manager.environment(WATCHDOG_PID=str(os.getpid()))).deadline_s == 60.0
 
 
-def test_in_a_container_a_file_shows_the_last_sign_of_life(tmp_path):
+def test_in_a_container_a_file_shows_the_last_heartbeat(tmp_path):
     file = tmp_path / "alive"
     dog = watchdog_of({"EDGE_HEARTBEAT": str(file)})
     dog.alive(100.0)
     os.utime(file, (5.0, 5.0))
-    # Three signs in 30 s: the next one is due at 110.
+    # Three heartbeats per 30 s: the next one is due at 110.
     dog.alive(109.0)
     assert file.stat().st_mtime == 5.0
     dog.alive(110.0)
     assert file.stat().st_mtime > 5.0
 
 
-def test_a_file_that_cannot_be_written_stops_nothing(tmp_path):
+def test_an_unwritable_heartbeat_file_is_ignored(tmp_path):
     dog = watchdog_of({"EDGE_HEARTBEAT": str(tmp_path / "nowhere" / "alive")})
     dog.alive(100.0)
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_manager_that_has_gone_stops_nothing(manager):
+def test_a_missing_manager_is_ignored(manager):
     dog = watchdog_of(manager.environment())
     manager.close()
     Path(manager.address).unlink(missing_ok=True)
@@ -125,20 +125,20 @@ def test_a_manager_that_has_gone_stops_nothing(manager):
     assert dog.deadline_s == 60.0
 
 
-def heard_of(manager: Manager, run: Callable[[], object], stop: Callable[[], None]) -> list[str]:
-    """What a service says that is stopped after its first sign of life."""
-    heard: list[str] = []
+def messages_of(manager: Manager, run: Callable[[], object], stop: Callable[[], None]) -> list[str]:
+    """The messages of a service that is stopped after its first heartbeat."""
+    received: list[str] = []
 
     def listen() -> None:
-        while "WATCHDOG=1" not in heard:
-            heard.append(manager.hears())
+        while "WATCHDOG=1" not in received:
+            received.append(manager.receive())
         stop()
 
     listener = threading.Thread(target=listen)
     listener.start()
     run()
     listener.join(PATIENCE_S)
-    return [*heard, manager.hears()]
+    return [*received, manager.receive()]
 
 
 @pytest.fixture
@@ -156,37 +156,37 @@ def agent(folder: Path) -> Agent:
     return Agent(settings, LocalData(data, data))
 
 
-def test_an_agent_without_a_broker_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
-    one = agent(tmp_path / "state")
-    assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+def test_an_agent_without_a_broker_reports_ready_alive_and_stopping(under_systemd, tmp_path):
+    device = agent(tmp_path / "state")
+    assert messages_of(under_systemd, device.run, device.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
 
 
-def test_a_sign_of_life_is_a_turn_of_the_agents_own_loop(under_systemd, tmp_path):
-    """So one whose loop hangs gives none."""
-    one = agent(tmp_path / "state")
-    assert under_systemd.has_heard_all()
-    one.stop()
-    assert one._turn()
-    assert under_systemd.hears() == "WATCHDOG=1"
-    assert under_systemd.has_heard_all()
+def test_each_turn_of_the_agents_loop_sends_a_heartbeat(under_systemd, tmp_path):
+    """An agent whose loop hangs therefore sends none."""
+    device = agent(tmp_path / "state")
+    assert under_systemd.is_empty()
+    device.stop()
+    assert device._turn()
+    assert under_systemd.receive() == "WATCHDOG=1"
+    assert under_systemd.is_empty()
 
 
-def test_a_model_service_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
+def test_a_model_service_reports_ready_alive_and_stopping(under_systemd, tmp_path):
     predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), RequestMetrics())
     predictor.refresh()
-    one = PredictionService(predictor, PredictionServer(("127.0.0.1", 0), predictor), poll_s=0.02)
-    assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+    service = PredictionService(predictor, PredictionServer(("127.0.0.1", 0), predictor), poll_s=0.02)
+    assert messages_of(under_systemd, service.run, service.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
 
 
 class Unseen:
-    """Nobody watches."""
+    """A watcher that ignores all events."""
 
     def show(self, snapshot: object) -> None:
-        """Take it."""
+        """Ignore the snapshot."""
 
 
-def test_a_server_without_a_broker_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
+def test_a_server_without_a_broker_reports_ready_alive_and_stopping(under_systemd, tmp_path):
     config = load_config("median", ("data.source=digits", "model.name=mlp", "deliver=false"))
     coordinator = assemble(config, "run-1", RunFolder.create(tmp_path / "run", config))
-    one = Server(NOWHERE, coordinator, Unseen())
-    assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+    server = Server(NOWHERE, coordinator, Unseen())
+    assert messages_of(under_systemd, server.run, server.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]

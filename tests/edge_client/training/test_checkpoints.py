@@ -1,4 +1,4 @@
-"""A training that is killed between two epochs and resumed ends in the same bytes."""
+"""Training that is killed between two epochs and resumed ends with the same bytes."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ DATA = load_source("digits").subset(range(20))
 
 
 class Everything(nn.Module):
-    """Dropout, running statistics, a counter and a buffer that no state dict has."""
+    """A network with dropout, running statistics, a counter and a buffer outside the state dict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ def digest(module: nn.Module) -> str:
     return digest_of(encode_groups({"all": {name: t.detach().numpy() for name, t in tensors.items()}}))
 
 
-def stopped_after(epoch: int, path: Path, module: nn.Module, asked: TrainingPlan) -> list[EpochReport]:
+def stopped_after(epoch: int, path: Path, module: nn.Module, how: TrainingPlan) -> list[EpochReport]:
     """Train until `epoch` epochs are done."""
     reports: list[EpochReport] = []
     with pytest.raises(TrainingStopped):
         train(
             module,
             DATA,
-            asked,
+            how,
             on_epoch=reports.append,
             should_stop=lambda: len(reports) == epoch,
             checkpoint=checkpoint(path),
@@ -84,7 +84,7 @@ def without_time(result: TrainingResult):
     ids=["sgd", "momentum", "adam"],
 )
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_it_ends_in_the_same_bytes(tmp_path, how, epoch):
+def test_resumed_training_ends_with_the_same_bytes(tmp_path, how, epoch):
     whole, first, second = network(), network(), network()
     expected = train(whole, DATA, plan(**how))
     stopped_after(epoch, tmp_path, first, plan(**how))
@@ -95,7 +95,7 @@ def test_it_ends_in_the_same_bytes(tmp_path, how, epoch):
     assert [report.epoch for report in reports] == list(range(epoch + 1, 4))
 
 
-def test_a_kill_after_the_last_epoch_costs_no_epoch(tmp_path):
+def test_a_kill_after_the_last_epoch_repeats_no_epoch(tmp_path):
     whole, second = network(), network()
     expected = train(whole, DATA, plan(), checkpoint=checkpoint(tmp_path))
     reports: list[EpochReport] = []
@@ -106,7 +106,7 @@ def test_a_kill_after_the_last_epoch_costs_no_epoch(tmp_path):
     assert result.metrics.seconds > checkpoint(tmp_path).load()["seconds"]
 
 
-def test_tensors_in_another_layout_go_on_in_theirs(tmp_path):
+def test_resumed_tensors_keep_their_memory_layout(tmp_path):
     def laid_out() -> nn.Module:
         return network().to(memory_format=torch.channels_last)
 
@@ -131,12 +131,12 @@ def test_a_checkpoint_of_another_network_is_refused_and_dropped(tmp_path):
 
 def test_a_checkpoint_of_other_objectives_is_refused(tmp_path):
     stopped_after(1, tmp_path, network(), plan())
-    asked = plan(objectives=({"name": "prox"},))
+    how = plan(objectives=({"name": "prox"},))
     with pytest.raises(UnfitCheckpoint):
-        train(network(), DATA, asked, checkpoint=checkpoint(tmp_path))
+        train(network(), DATA, how, checkpoint=checkpoint(tmp_path))
 
 
-def test_a_network_that_cannot_be_kept_is_trained_without_checkpoints(tmp_path, caplog):
+def test_a_network_that_cannot_be_saved_is_trained_without_checkpoints(tmp_path, caplog):
     class Half(Everything):
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +149,7 @@ def test_a_network_that_cannot_be_kept_is_trained_without_checkpoints(tmp_path, 
 
 
 # --- the file ---
-def test_what_was_saved_is_loaded(tmp_path):
+def test_a_saved_checkpoint_is_loaded(tmp_path):
     assert checkpoint(tmp_path).load() is None
     checkpoint(tmp_path).save(lambda: {"a": np.arange(3), "b": {1: (2, None)}})
     values = checkpoint(tmp_path).load()
@@ -158,7 +158,7 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert (values["a"] == np.arange(3)).all()
 
 
-def test_a_checkpoint_of_another_task_is_none(tmp_path):
+def test_a_checkpoint_of_another_task_is_not_loaded(tmp_path):
     checkpoint(tmp_path).save(dict)
     assert checkpoint(tmp_path, key="that").load() is None
     checkpoint(tmp_path).drop()
@@ -174,20 +174,20 @@ def test_a_damaged_checkpoint_is_ignored(tmp_path, content, caplog):
     assert "a checkpoint is ignored" in caplog.text
 
 
-def test_short_epochs_are_not_all_kept(tmp_path):
+def test_short_epochs_are_not_all_saved(tmp_path):
     now = [100.0]
-    one = checkpoint(tmp_path, interval_s=INTERVAL_S, clock=lambda: now[0])
+    saver = checkpoint(tmp_path, interval_s=INTERVAL_S, clock=lambda: now[0])
     saved = []
     for second in range(1, 13):
         now[0] = 100.0 + second
-        one.save(lambda second=second: saved.append(second) or {})
-    # Five seconds after the beginning, and five after that.
+        saver.save(lambda second=second: saved.append(second) or {})
+    # Five seconds after the start, and again after five more.
     assert saved == [5, 10]
 
 
-def test_a_slow_disk_is_written_to_more_seldom(tmp_path):
+def test_a_slow_disk_is_written_less_often(tmp_path):
     now = [100.0]
-    one = checkpoint(tmp_path, interval_s=5.0, clock=lambda: now[0])
+    saver = checkpoint(tmp_path, interval_s=5.0, clock=lambda: now[0])
     saved = []
 
     def slow():
@@ -197,21 +197,21 @@ def test_a_slow_disk_is_written_to_more_seldom(tmp_path):
 
     for _ in range(50):
         now[0] += 1.0
-        one.save(slow)
-    # At 105 for one second: four times 0.25 s, so the next comes four times 5 s after its end, at 126.
+        saver.save(slow)
+    # The save at 105 takes one second, 4 times 0.25 s, so the next one is 4 times 5 s after its end, at 126.
     assert saved == [105.0, 126.0, 147.0]
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_the_training_alone(tmp_path, monkeypatch, caplog):
-    one = checkpoint(tmp_path)
-    one.save(lambda: {"epoch": 1})
+def test_a_full_disk_keeps_the_last_checkpoint_and_does_not_stop_training(tmp_path, monkeypatch, caplog):
+    saver = checkpoint(tmp_path)
+    saver.save(lambda: {"epoch": 1})
 
     def full(*args, **more):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "open", full)
-    one.save(lambda: {"epoch": 2})
-    assert one.load() == {"epoch": 1}
+    saver.save(lambda: {"epoch": 2})
+    assert saver.load() == {"epoch": 1}
     assert "No space left" in caplog.text
 
 
@@ -229,7 +229,7 @@ TASK = TrainTask(
 )
 
 
-def test_a_task_has_one_checkpoint_however_much_time_is_left(tmp_path):
+def test_the_checkpoint_of_a_task_does_not_depend_on_its_remaining_time(tmp_path):
     kept = EpochCheckpoints(tmp_path, interval_s=0)
     kept.of(TASK, examples=5).save(dict)
     assert kept.of(TASK.model_copy(update={"deadline_s": 1.0}), examples=5).load() == {}
@@ -238,7 +238,7 @@ def test_a_task_has_one_checkpoint_however_much_time_is_left(tmp_path):
     assert kept.of(TASK.model_copy(update={"attempt": 4}), examples=5).load() is None
 
 
-def test_only_the_checkpoint_of_the_task_at_hand_stays(tmp_path):
+def test_only_the_checkpoint_of_the_current_task_is_kept(tmp_path):
     kept = EpochCheckpoints(tmp_path / "epochs", interval_s=0)
     kept.keep_only(TASK)
     other = TASK.model_copy(update={"attempt": 4})
@@ -270,7 +270,7 @@ print(digest(module))
 """
 
 
-def test_a_process_that_is_killed_is_taken_up_by_another(tmp_path):
+def test_another_process_resumes_a_killed_one(tmp_path):
     def process(what: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-c", SCRIPT, str(tmp_path), what]
         return subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=Path.cwd())

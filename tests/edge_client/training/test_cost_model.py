@@ -10,7 +10,7 @@ from schemas.strategy import TrainingPlan
 
 
 class Net(nn.Module):
-    """Three numbers in, five between, two out."""
+    """A network with three inputs, five hidden units and two outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ def test_every_part_is_counted_in_bytes():
     # Weights 15 + 5, 5 + 5, 10 + 2 = 42 numbers; running statistics 10 more, one counter of 8 bytes.
     assert cost.gradients == 4 * 42
     assert cost.parameters == 4 * (42 + 10) + 8
-    # 10 examples of 3 bytes, the same as float32, labels of 8 bytes.
+    # 10 examples of 3 bytes, their float32 copies, and labels of 8 bytes.
     assert cost.data == 10 * (3 + 12 + 8)
     assert cost.total == sum((cost.parameters, cost.gradients, cost.optimizer, cost.activations, cost.data))
 
@@ -42,12 +42,12 @@ def test_every_part_is_counted_in_bytes():
         ({"optimizer": "adam"}, 2),
     ],
 )
-def test_an_optimizer_keeps_its_numbers_of_each_parameter(words, copies):
+def test_optimizer_state_is_counted_per_parameter(words, copies):
     cost = network_cost(Net(), (3,)).training(plan(**words), examples=10)
     assert cost.optimizer == copies * cost.gradients
 
 
-def test_activations_grow_with_the_batch_and_no_further_than_the_examples():
+def test_activations_grow_with_the_batch_up_to_the_number_of_examples():
     sizes = [
         network_cost(Net(), (3,))
         .training(plan().model_copy(update={"batch_size": size}), examples=64)
@@ -59,7 +59,7 @@ def test_activations_grow_with_the_batch_and_no_further_than_the_examples():
     assert few.activations == sizes[0]
 
 
-def test_a_network_is_not_changed_by_being_looked_at():
+def test_estimating_the_cost_does_not_change_the_network():
     module = Net().eval()
     before = {name: array.copy() for name, array in arrays_of(module).items()}
     state = torch.get_rng_state()

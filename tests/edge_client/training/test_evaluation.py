@@ -9,7 +9,7 @@ from edge_client.data.dataset import labelled
 from edge_client.training.evaluation import evaluate, logits
 
 IDENTITY = nn.Flatten()
-"""Answers with its two inputs as logits."""
+"""Returns its two inputs as logits."""
 
 
 def test_loss_and_accuracy_by_hand() -> None:
@@ -22,7 +22,7 @@ def test_loss_and_accuracy_by_hand() -> None:
     assert result.examples == 3
 
 
-def test_no_examples_have_no_accuracy() -> None:
+def test_without_examples_there_is_no_accuracy() -> None:
     result = evaluate(IDENTITY, labelled(np.zeros((0, 2, 1, 1), np.float32), np.zeros(0)))
     assert (result.loss, result.accuracy, result.examples) == (None, None, 0)
 
@@ -32,7 +32,7 @@ def test_a_loss_that_is_not_finite_is_none() -> None:
     assert evaluate(IDENTITY, labelled(images, np.zeros(1), class_names=("a", "b"))).loss is None
 
 
-def test_modes_and_statistics_stay() -> None:
+def test_modes_and_statistics_are_unchanged() -> None:
     module = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(0.9), nn.Flatten())
     module.train()
     module[0].eval()
@@ -42,7 +42,7 @@ def test_modes_and_statistics_stay() -> None:
     torch.testing.assert_close(dict(module.state_dict()), before)
 
 
-def test_logits_are_numpy_in_batches_of_any_size() -> None:
+def test_logits_do_not_depend_on_the_batch_size() -> None:
     inputs = np.arange(10, dtype=np.float32).reshape(5, 2, 1, 1)
     for batch_size in (1, 2, 5, 100):
         outputs = logits(IDENTITY, inputs, batch_size=batch_size)

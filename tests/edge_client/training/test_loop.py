@@ -1,4 +1,4 @@
-"""The training loop: repeatable, for shares of data of any size."""
+"""The training loop: repeatable, for data shares of any size."""
 
 from dataclasses import replace
 
@@ -32,13 +32,13 @@ def weights(module: nn.Module) -> list[np.ndarray]:
     return [tensor.detach().numpy().copy() for tensor in module.state_dict().values()]
 
 
-def same(one: list[np.ndarray], two: list[np.ndarray]) -> bool:
-    return all((a == b).all() for a, b in zip(one, two, strict=True))
+def same(first: list[np.ndarray], second: list[np.ndarray]) -> bool:
+    return all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
 def test_one_step_by_hand() -> None:
     # One weight of 0 per class, input 1, label 0, two classes: softmax is 1/2, 1/2, so the gradient is -1/2,
-    # +1/2, and a step of 0.1 leads to 0.05, -0.05. The loss before the step is ln 2.
+    # +1/2, and a step with rate 0.1 gives 0.05, -0.05. The loss before the step is ln 2.
     module = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
     nn.init.zeros_(module[1].weight)
     data = labelled(np.ones((1, 1, 1, 1), np.float32), np.zeros(1), class_names=("a", "b"))
@@ -65,7 +65,7 @@ def test_equal_seeds_give_equal_weights(optimizer: str) -> None:
     assert not same(results[0], weights(other))
 
 
-def test_the_global_generator_is_not_touched() -> None:
+def test_the_global_random_generator_is_not_changed() -> None:
     module = linear(dropout=0.5)
     torch.manual_seed(3)
     expected = torch.rand(1)
@@ -85,7 +85,7 @@ def test_digits_are_learned_and_epochs_reported() -> None:
 
 
 @pytest.mark.parametrize("make", [linear, normalised])
-def test_no_examples_leave_the_weights_alone(make: type[nn.Module]) -> None:
+def test_no_examples_leave_the_weights_unchanged(make: type[nn.Module]) -> None:
     module = make()
     before = weights(module)
     metrics = train(module, digits(0), TrainingPlan(local_epochs=2, weight_decay=0.1)).metrics
@@ -93,7 +93,7 @@ def test_no_examples_leave_the_weights_alone(make: type[nn.Module]) -> None:
     assert (metrics.examples, metrics.epochs, metrics.steps, metrics.train_loss) == (0, 0, 0, None)
 
 
-def test_no_epochs_leave_the_weights_alone() -> None:
+def test_no_epochs_leave_the_weights_unchanged() -> None:
     module = linear()
     before = weights(module)
     metrics = train(module, digits(5), TrainingPlan(local_epochs=0)).metrics
@@ -108,12 +108,12 @@ def test_a_share_of_one_class_trains() -> None:
 
 
 def test_a_last_batch_of_one_is_skipped_by_batch_norm_only() -> None:
-    # 33 examples in batches of 32 leave one over.
+    # 33 examples in batches of 32 leave a batch of one.
     assert train(normalised(), digits(33), TrainingPlan()).metrics.steps == 1
     assert train(linear(), digits(33), TrainingPlan()).metrics.steps == 2
 
 
-def test_a_share_of_one_example_and_batch_norm() -> None:
+def test_a_share_of_one_example_with_batch_norm_is_not_trained() -> None:
     module = normalised()
     before = weights(module)
     metrics = train(module, digits(1), TrainingPlan()).metrics
@@ -139,22 +139,22 @@ def test_diverged_training_is_not_hidden() -> None:
     assert not np.isfinite(module[2].weight.detach().numpy()).all()
 
 
-def test_stopping_is_asked_before_every_batch() -> None:
-    asked: list[int] = []
+def test_should_stop_is_called_before_every_batch() -> None:
+    calls: list[int] = []
 
     def should_stop() -> bool:
-        asked.append(1)
-        return len(asked) == 3
+        calls.append(1)
+        return len(calls) == 3
 
     module = linear()
     before = weights(module)
     with pytest.raises(TrainingStopped):
         train(module, digits(320), TrainingPlan(), should_stop=should_stop)
-    assert len(asked) == 3
+    assert len(calls) == 3
     assert not same(before, weights(module))
 
 
-def test_every_example_counts_alike_in_the_loss() -> None:
+def test_every_example_has_equal_weight_in_the_loss() -> None:
     # With a step of nearly 0, the loss of one epoch in uneven batches (32 + 8) is that of all 40 at once.
     data = digits(40)
     tiny = TrainingPlan(learning_rate=1e-12)

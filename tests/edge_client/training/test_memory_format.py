@@ -29,12 +29,12 @@ def pictures(shape: tuple[int, ...]) -> LabelledData:
     return LabelledData(inputs, np.arange(24) % 4, tuple("abcd"), Preprocessing())
 
 
-def all_as_made(module: torch.nn.Module) -> bool:
+def all_contiguous(module: torch.nn.Module) -> bool:
     return all(parameter.is_contiguous() for parameter in module.parameters())
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
-def test_convolutions_lie_channels_innermost_inside_and_as_they_were_made_outside() -> None:
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+def test_convolution_weights_are_channels_last_only_inside_the_context() -> None:
     module = network()
     before, identities = arrays_of(module), [id(weight) for weight in module.parameters()]
     innermost = []
@@ -48,14 +48,14 @@ def test_convolutions_lie_channels_innermost_inside_and_as_they_were_made_outsid
         work()
     assert innermost
     assert all(innermost)
-    assert all_as_made(module)
+    assert all_contiguous(module)
     assert [id(weight) for weight in module.parameters()] == identities
     assert all(np.array_equal(array, before[name]) for name, array in arrays_of(module).items())
 
 
 @pytest.mark.parametrize(("name", "shape"), NETWORKS)
-def test_the_same_is_computed(name: str, shape: tuple[int, ...]) -> None:
-    """In doubles: in floats, gradients of a deep network that normalises batches are off by a hundredth."""
+def test_gradients_are_the_same_in_both_layouts(name: str, shape: tuple[int, ...]) -> None:
+    """In float64, because float32 gradients of a deep network with batch normalisation differ by up to 1%."""
     module = network(name, shape).double()
     inputs, labels = torch.from_numpy(pictures(shape).inputs()).double(), torch.arange(24) % 4
 
@@ -71,7 +71,7 @@ def test_the_same_is_computed(name: str, shape: tuple[int, ...]) -> None:
         torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_trainings_and_evaluations_are_laid_so_and_give_the_same_up_to_rounding(
+def test_training_and_evaluation_use_channels_last_with_equal_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=8, local_epochs=1, seed=3)
@@ -80,18 +80,18 @@ def test_trainings_and_evaluations_are_laid_so_and_give_the_same_up_to_rounding(
         module = network()
         loss = loop.train(module, pictures(SHAPE), plan).metrics.train_loss
         tested = evaluation.evaluate(module, pictures(SHAPE)).loss
-        assert all_as_made(module)
+        assert all_contiguous(module)
         return loss, tested, arrays_of(module)
 
     loss, tested, arrays = outcome()
     laid = list[torch.nn.Module]()
 
-    def as_made(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    def unchanged_layout(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         laid.append(module)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(loop, "channels_innermost", as_made)
-    monkeypatch.setattr(evaluation, "channels_innermost", as_made)
+    monkeypatch.setattr(loop, "channels_innermost", unchanged_layout)
+    monkeypatch.setattr(evaluation, "channels_innermost", unchanged_layout)
     plain_loss, plain_tested, plain = outcome()
     assert len(laid) == 2
     assert loss == pytest.approx(plain_loss, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Batches in parts when memory is short: the same result, or a refusal with its reason."""
+"""Micro-batches when memory is short: the same result as whole batches, or a refusal with its reason."""
 
 import json
 import resource
@@ -61,7 +61,7 @@ def outcome(
     words: dict[str, object], micro_batch: int | None
 ) -> tuple[dict[str, np.ndarray], TrainingResult]:
     module = network()
-    # 40 examples: the last batch of an epoch has 8, and 16 in parts of 6 leaves one of 4.
+    # 40 examples: the last batch of an epoch has 8, and a batch of 16 in parts of 6 ends with a part of 4.
     result = train(module, examples(40), plan(**words), micro_batch=micro_batch, recorder=Recorder())
     return arrays_of(module), result
 
@@ -78,9 +78,7 @@ def outcome(
         {"objectives": (Component(name="attentive", options={"layers": ("0",)}),)},
     ],
 )
-def test_a_batch_in_parts_trains_what_the_whole_batch_does(
-    words: dict[str, object], micro_batch: int
-) -> None:
+def test_micro_batches_train_like_whole_batches(words: dict[str, object], micro_batch: int) -> None:
     whole, all_at_once = outcome(words, None)
     parts, in_parts = outcome(words, micro_batch)
     for name, array in whole.items():
@@ -92,7 +90,7 @@ def test_a_batch_in_parts_trains_what_the_whole_batch_does(
             np.testing.assert_allclose(in_parts.groups[group][name], array, rtol=0, atol=2e-5)
 
 
-def test_where_there_is_room_batches_stay_whole() -> None:
+def test_batches_stay_whole_if_memory_suffices() -> None:
     module = network()
     assert micro_batch(module, SHAPE, plan(), examples=40, memory=with_free(10**9)) is None
     assert micro_batch(module, SHAPE, plan(), examples=40, memory=with_free(None)) is None
@@ -100,9 +98,9 @@ def test_where_there_is_room_batches_stay_whole() -> None:
     assert micro_batch(module, SHAPE, plan(), examples=40, memory=exactly) is None
 
 
-def test_a_batch_is_cut_into_as_few_parts_as_fit() -> None:
+def test_a_batch_is_split_into_as_few_parts_as_possible() -> None:
     module = network()
-    # 16 in 1, 2, 3, ... parts is 16, 8, 6, 4, ... at once.
+    # 16 examples in 1, 2, 3, ... parts are 16, 8, 6, 4, ... at once.
     for size in (8, 6, 4, 1):
         free = with_free(needed(module, size, 40))
         assert micro_batch(module, SHAPE, plan(), examples=40, memory=free) == size
@@ -114,14 +112,14 @@ def test_fewer_examples_than_a_batch_are_one_batch() -> None:
     assert micro_batch(module, SHAPE, plan(), examples=5, memory=free) is None
 
 
-def test_what_fits_in_no_way_is_refused_with_figures() -> None:
+def test_training_that_cannot_fit_is_refused_with_figures() -> None:
     with pytest.raises(PeerError, match=r"training needs [\d.]+ MB more, 0 MB are free") as refused:
         micro_batch(network(), SHAPE, plan(), examples=40, memory=with_free(1000))
     assert refused.value.reason == Reason.NO_MEMORY
 
 
 @pytest.mark.parametrize("objectives", [(), (Component(name="mix"),)])
-def test_batches_that_are_more_than_their_parts_are_not_cut(objectives: tuple[Component, ...]) -> None:
+def test_batches_whose_examples_interact_are_not_split(objectives: tuple[Component, ...]) -> None:
     module = network(normalised=not objectives)
     half = with_free(needed(module, 8, 40))
     with pytest.raises(PeerError, match="batches of 16") as refused:
@@ -129,7 +127,7 @@ def test_batches_that_are_more_than_their_parts_are_not_cut(objectives: tuple[Co
     assert refused.value.reason == Reason.NO_MEMORY
 
 
-def test_a_control_groups_limit_is_what_there_is(tmp_path: Path) -> None:
+def test_the_limit_of_a_control_group_applies(tmp_path: Path) -> None:
     module = network()
     root = tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": str(10**8 + needed(module, 8, 40))})
     # 100 MB of the group are in use.
@@ -137,7 +135,7 @@ def test_a_control_groups_limit_is_what_there_is(tmp_path: Path) -> None:
 
 
 def job(module: nn.Module) -> TrainingJob:
-    """A training task on 40 examples, on this machine."""
+    """A training job with 40 examples."""
     task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE))
     data = LocalData(examples(40), examples(0))
     board, nothing = Path("/"), lambda *_: False
@@ -145,7 +143,7 @@ def job(module: nn.Module) -> TrainingJob:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_what_this_process_has_kept_is_given_back_before_a_batch_is_cut(
+def test_freed_memory_is_returned_before_a_batch_is_split(
     kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, given = network(), list[bool]()
@@ -156,7 +154,7 @@ def test_what_this_process_has_kept_is_given_back_before_a_batch_is_cut(
     assert given == [True]
 
 
-def test_where_there_is_room_what_was_kept_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_not_returned_if_memory_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "give_back", pytest.fail)
     monkeypatch.setattr(trainer, "memory", lambda _: with_free(10**9))
     assert job(network()).micro_batch is None
@@ -172,12 +170,12 @@ def test_where_there_is_room_what_was_kept_stays(monkeypatch: pytest.MonkeyPatch
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_a_shortage_of_memory_is_known_by_its_words(error: BaseException) -> None:
+def test_a_memory_shortage_is_recognised_by_its_error(error: BaseException) -> None:
     assert is_shortage(error)
     assert not is_shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
-def test_under_a_real_limit_a_task_ends_with_its_reason_and_the_process_goes_on() -> None:
+def test_under_a_real_limit_a_task_fails_with_its_reason_and_the_process_continues() -> None:
     """With 200 MB of free address space, a task of 10 GB is refused, before it begins or by torch."""
     child = subprocess.run(
         [sys.executable, "-m", "tests.edge_client.agent.under_a_limit"],

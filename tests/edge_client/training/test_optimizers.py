@@ -1,4 +1,4 @@
-"""Local optimizers: torch's own to the bit, without its compiler."""
+"""Local optimizers compute the same steps as those of torch, without its compiler."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def plan(name: str, momentum: float, decay: float) -> TrainingPlan:
 
 
 def step(module: nn.Module, number: int, *, whole: bool) -> None:
-    """Gradients of a batch, without the last layer unless `whole`."""
+    """Compute the gradients of a batch, without the last layer unless `whole`."""
     inputs = torch.randn(5, 6, generator=torch.Generator().manual_seed(number))
     (module(inputs) if whole else module[:3](inputs)).square().sum().backward()
 
@@ -42,7 +42,7 @@ REFERENCES = {
     ("name", "momentum", "decay"),
     [("sgd", 0.0, 0.0), ("sgd", 0.5, 0.0), ("sgd", 0.9, 0.01), ("adam", 0.0, 0.0), ("adam", 0.0, 0.01)],
 )
-def test_steps_are_those_of_torch(name, momentum, decay):
+def test_steps_equal_those_of_torch(name, momentum, decay):
     ours, theirs = network(), network()
     optimizer = OPTIMIZERS[name](ours.parameters(), plan(name, momentum, decay))
     reference = REFERENCES[name](theirs.parameters(), momentum, decay)
@@ -54,8 +54,8 @@ def test_steps_are_those_of_torch(name, momentum, decay):
         step(theirs, number, whole=number >= 2)
         optimizer.step()
         reference.step()
-    for mine, its in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine, its, rtol=1e-6, atol=1e-7)
+    for actual, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_training_imports_no_compiler():

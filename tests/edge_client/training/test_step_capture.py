@@ -1,4 +1,4 @@
-"""Recorded steps have the bits of plain ones; other networks are trained plainly."""
+"""Recorded steps are bit-identical to plain ones; networks that cannot be recorded are trained plainly."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ NAMES = tuple("0123456789")
 
 
 def normalised() -> nn.Module:
-    """Buffers that change, and random numbers."""
+    """A network with changing buffers and random numbers."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, stride=2),
@@ -39,14 +39,14 @@ def named(name: str) -> Callable[[], nn.Module]:
 
 
 def examples(count: int) -> LabelledData:
-    """Images of noise."""
+    """Random images and labels."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
     return LabelledData(images, rng.integers(0, 10, count), NAMES, Preprocessing())
 
 
 def plan(**changes: object) -> TrainingPlan:
-    """Three batches of ten and one of five."""
+    """A plan whose epochs have three batches of ten and one of five."""
     return TrainingPlan(local_epochs=2, batch_size=10, learning_rate=0.05, seed=7).model_copy(update=changes)
 
 
@@ -59,7 +59,7 @@ def trained(
 
 
 class Counting:
-    """The recorder's comparison, with a count of its results."""
+    """Records the results of the recorder's comparisons."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outcomes: list[bool] = []
@@ -83,7 +83,7 @@ class Counting:
     ],
     ids=["sgd", "decay", "momentum", "adam"],
 )
-def test_recorded_steps_give_the_bits_of_plain_ones(
+def test_recorded_steps_are_bit_identical_to_plain_ones(
     make: Callable[[], nn.Module], how: TrainingPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared, recorder, module = Counting(monkeypatch), Recorder(), make()
@@ -94,8 +94,8 @@ def test_recorded_steps_give_the_bits_of_plain_ones(
         played, its_loss = trained(module, how, recorder)
         assert its_loss == loss
         assert all(torch.equal(played[name], plain[name]) for name in plain)
-    # Batches of ten and of five, the passes of each and its descent; the second training finds them ready.
-    # The matrix of `normalised` has 6,760 numbers, which is no whole number of vectors of 16.
+    # Batches of ten and of five each have passes and, if recorded, a descent; the second run reuses them.
+    # The matrix of `normalised` has 6,760 numbers, which is not a multiple of 16.
     descends = how.momentum > 0 and how.weight_decay == 0 and make is not normalised
     assert compared.outcomes == [True, True] * (2 if descends else 1)
 
@@ -103,43 +103,41 @@ def test_recorded_steps_give_the_bits_of_plain_ones(
 @pytest.mark.parametrize(
     ("how", "moved"),
     [
-        # 200 x 784, 200 x 200 and 10 x 200; the biases' gradients are sums.
+        # The matrices 200 x 784, 200 x 200 and 10 x 200; the gradients of biases are sums.
         (plan(momentum=0.5), (0, 2, 4)),
         (plan(), ()),
         (plan(momentum=0.5, weight_decay=0.01), ()),
         (plan(optimizer="adam"), ()),
     ],
 )
-def test_a_descent_with_momentum_takes_in_products_of_matrices(
-    how: TrainingPlan, moved: tuple[int, ...]
-) -> None:
+def test_a_descent_with_momentum_includes_matrix_products(how: TrainingPlan, moved: tuple[int, ...]) -> None:
     module, recorder = named("mlp")(), Recorder()
     trained(module, how, recorder)
     made = recorder._known[module].values()
     assert [recording is not None and tuple(recording.moves) for recording in made] == [moved, moved]
 
 
-class Moody(nn.Module):
-    """Decides in Python, from step to step."""
+class Alternating(nn.Module):
+    """A network that behaves differently from step to step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.calls = nn.Linear(784, 10), 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every other time twice as much."""
+        """Double the outputs in every other call."""
         self.calls += 1
         return self.layer(x.flatten(1)) * (1 + self.calls % 2)  # type: ignore[no-any-return]
 
 
-def moody() -> nn.Module:
-    """With the same weights each time."""
+def alternating() -> nn.Module:
+    """An `Alternating` network with fixed initial weights."""
     torch.manual_seed(0)
-    return Moody()
+    return Alternating()
 
 
 def hooked() -> nn.Module:
-    """Known parts with a hook."""
+    """A network of known layers with a forward hook."""
     module, seen = named("mlp")(), [0]
 
     def double_every_other(part: nn.Module, given: object, outputs: Tensor) -> Tensor:
@@ -150,8 +148,8 @@ def hooked() -> nn.Module:
     return module
 
 
-@pytest.mark.parametrize("make", [moody, hooked])
-def test_a_network_with_code_of_its_own_is_trained_plainly(make: Callable[[], nn.Module]) -> None:
+@pytest.mark.parametrize("make", [alternating, hooked])
+def test_a_network_with_its_own_python_code_is_trained_plainly(make: Callable[[], nn.Module]) -> None:
     plain, loss = trained(make(), plan(), None)
     same, its_loss = trained(make(), plan(), Recorder())
     assert its_loss == loss
@@ -163,11 +161,11 @@ def test_a_network_with_code_of_its_own_is_trained_plainly(make: Callable[[], nn
     [
         (plan(), "all", [False] * 2),
         (plan(optimizer="adam"), "all", [False] * 2),
-        # Only the passes are right, and played.
+        # Only the passes are correct and replayed.
         (plan(momentum=0.5), "descents", [True, False] * 2),
     ],
 )
-def test_a_recording_that_gives_other_bits_is_not_used(
+def test_a_recording_with_different_results_is_not_used(
     how: TrainingPlan, off: str, outcomes: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = step_capture._compiled
@@ -192,7 +190,7 @@ def test_a_recording_that_gives_other_bits_is_not_used(
     assert all(torch.equal(same[name], plain[name]) for name in plain)
 
 
-def test_a_step_that_cannot_be_recorded_is_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_cannot_be_recorded_runs_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no such kernel")
 

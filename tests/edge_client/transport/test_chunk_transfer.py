@@ -1,4 +1,4 @@
-"""Pulling a blob chunk by chunk: bounded, resumable, and in any order."""
+"""Fetching a blob chunk by chunk: bounded, resumable, and in any order."""
 
 import random
 
@@ -32,13 +32,13 @@ def chunk(ref: BlobRef, data: bytes, index: int) -> Chunk:
     return Chunk(ref.digest[:16], index, data[index * CHUNK : (index + 1) * CHUNK])
 
 
-def asked(commands: list) -> list[int]:
+def requested(commands: list) -> list[int]:
     """The requested chunk numbers."""
     return [
         i
-        for ask in commands
-        if isinstance(ask, RequestChunks)
-        for i in range(ask.first, ask.first + ask.count)
+        for command in commands
+        if isinstance(command, RequestChunks)
+        for i in range(command.first, command.first + command.count)
     ]
 
 
@@ -51,19 +51,19 @@ def take(receiving: Receiving, data: bytes, indices, now: float = 0.0) -> tuple[
     return receiving, commands
 
 
-def test_it_begins_by_asking_for_one_window_in_one_request():
+def test_a_transfer_starts_by_requesting_one_window():
     ref, _ = blob(40)
     receiving, commands = chunk_transfer.start(ref, 0.0)
     assert commands == [RequestChunks(ref, 0, WINDOW)]
     assert not receiving.complete
 
 
-def test_a_blob_smaller_than_a_window_is_asked_for_whole():
+def test_a_blob_smaller_than_a_window_is_requested_at_once():
     ref, _ = blob(3, last=5)
     assert chunk_transfer.start(ref, 0.0)[1] == [RequestChunks(ref, 0, 3)]
 
 
-def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
+def test_chunks_fetched_by_an_earlier_process_are_not_requested():
     ref, data = blob(6)
     receiving, commands = chunk_transfer.start(ref, 0.0, have=0b010110)
     assert commands == [RequestChunks(ref, 0, 1), RequestChunks(ref, 3, 1), RequestChunks(ref, 5, 1)]
@@ -73,7 +73,7 @@ def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
 
 
 @pytest.mark.parametrize(("chunks", "last"), [(6, CHUNK), (1, 100)])
-def test_a_blob_that_is_all_there_is_checked_at_once(chunks, last):
+def test_a_complete_blob_is_verified_immediately(chunks, last):
     ref, data = blob(chunks, last)
     receiving, commands = chunk_transfer.start(ref, 0.0, have=(1 << chunks) - 1)
     assert commands == [VerifyBlob(ref)]
@@ -81,25 +81,27 @@ def test_a_blob_that_is_all_there_is_checked_at_once(chunks, last):
     assert take(receiving, data, range(chunks)) == (receiving, [])
 
 
-def test_chunks_that_the_blob_does_not_have_are_not_counted():
+def test_chunk_numbers_beyond_the_blob_are_ignored():
     ref, _ = blob(3)
     receiving, commands = chunk_transfer.start(ref, 0.0, have=0b11000)
     assert commands == [RequestChunks(ref, 0, 3)]
     assert receiving.have == 0
 
 
-def test_the_window_is_refilled_once_half_of_it_has_come():
+def test_the_window_is_refilled_once_half_of_it_has_arrived():
     ref, data = blob(40)
     receiving, _ = chunk_transfer.start(ref, 0.0)
-    # 16 asked; after 7 chunks 9 are outstanding, more than half: nothing is asked for.
+    # 16 requested; after 7 chunks 9 are outstanding, more than half: nothing is requested.
     receiving, commands = take(receiving, data, range(7))
-    assert asked(commands) == []
-    # The eighth leaves 8: the window is filled up with 16..23.
+    assert requested(commands) == []
+    # The eighth leaves 8 outstanding: the window is refilled with 16..23.
     receiving, commands = take(receiving, data, [7])
-    assert [ask for ask in commands if isinstance(ask, RequestChunks)] == [RequestChunks(ref, 16, 8)]
+    assert [command for command in commands if isinstance(command, RequestChunks)] == [
+        RequestChunks(ref, 16, 8)
+    ]
 
 
-def test_requests_are_runs_of_adjacent_chunks_around_those_that_are_there():
+def test_requests_are_runs_of_adjacent_missing_chunks():
     ref, data = blob(12)
     receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, _ = take(receiving, data, [2, 3, 7])
@@ -107,7 +109,7 @@ def test_requests_are_runs_of_adjacent_chunks_around_those_that_are_there():
     assert commands == [RequestChunks(ref, 0, 2), RequestChunks(ref, 4, 3), RequestChunks(ref, 8, 4)]
 
 
-def test_a_chunk_is_written_and_the_last_one_ends_in_a_check():
+def test_each_chunk_is_written_and_the_last_one_triggers_verification():
     ref, data = blob(2, last=7)
     receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, commands = take(receiving, data, [1])
@@ -117,20 +119,20 @@ def test_a_chunk_is_written_and_the_last_one_ends_in_a_check():
     assert receiving.complete
 
 
-def test_a_doubled_chunk_changes_nothing():
+def test_a_duplicate_chunk_changes_nothing():
     ref, data = blob(5)
     receiving, _ = chunk_transfer.start(ref, 0.0)
     once, _ = take(receiving, data, [3])
     assert take(once, data, [3]) == (once, [])
 
 
-def test_a_doubled_last_chunk_does_not_check_twice():
+def test_a_duplicate_last_chunk_does_not_verify_twice():
     ref, data = blob(2)
     receiving, _ = take(chunk_transfer.start(ref, 0.0)[0], data, [0, 1])
     assert take(receiving, data, [1, 0]) == (receiving, [])
 
 
-def test_a_chunk_that_was_not_asked_for_is_welcome():
+def test_a_chunk_that_was_not_requested_is_accepted():
     ref, data = blob(40)
     receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, commands = take(receiving, data, [39])
@@ -154,7 +156,7 @@ REF, DATA = blob(4, last=100)
     ],
     ids=["prefix", "near prefix", "index", "far index", "short", "long", "long last", "empty"],
 )
-def test_a_chunk_that_does_not_belong_is_refused_and_costs_nothing(wrong):
+def test_an_invalid_chunk_is_refused_without_effect(wrong):
     receiving, _ = chunk_transfer.start(REF, 0.0)
     with pytest.raises(PeerError):
         chunk_transfer.accept(receiving, wrong, 1.0)
@@ -163,12 +165,12 @@ def test_a_chunk_that_does_not_belong_is_refused_and_costs_nothing(wrong):
     assert commands[-1] == VerifyBlob(REF)
 
 
-def test_nothing_is_asked_again_before_patience_has_run_out():
+def test_nothing_is_requested_again_before_the_timeout():
     receiving, _ = chunk_transfer.start(REF, 10.0)
     assert chunk_transfer.tick(receiving, 10.0 + PATIENCE_S - 0.01) == (receiving, [])
 
 
-def test_patience_doubles_with_each_silence_and_is_capped():
+def test_the_timeout_doubles_up_to_a_maximum():
     receiving, _ = chunk_transfer.start(REF, 0.0)
     pauses, now = [], 0.0
     for _ in range(7):
@@ -177,11 +179,11 @@ def test_patience_doubles_with_each_silence_and_is_capped():
         pauses.append(pause)
         receiving, commands = chunk_transfer.tick(receiving, now)
         assert commands == [RequestChunks(REF, 0, 4)]
-    # 2, 4, 8, 16, then 32 is more than 30.
+    # 2, 4, 8, 16; then 32 exceeds the maximum of 30.
     assert pauses == [2.0, 4.0, 8.0, 16.0, MAX_PATIENCE_S, MAX_PATIENCE_S, MAX_PATIENCE_S]
 
 
-def test_a_chunk_that_comes_restores_patience():
+def test_an_arriving_chunk_resets_the_timeout():
     receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = chunk_transfer.tick(receiving, 2.0)
     receiving, _ = chunk_transfer.tick(receiving, 6.0)
@@ -189,7 +191,7 @@ def test_a_chunk_that_comes_restores_patience():
     assert (receiving.patience, receiving.retry_at) == (PATIENCE_S, 7.0 + PATIENCE_S)
 
 
-def test_a_chunk_that_could_not_be_kept_is_asked_for_again_later():
+def test_a_chunk_that_could_not_be_stored_is_requested_again_later():
     receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = take(receiving, DATA, [0, 1, 2, 3], 1.0)
     receiving = chunk_transfer.lost(receiving, 3, 1.0)
@@ -200,38 +202,38 @@ def test_a_chunk_that_could_not_be_kept_is_asked_for_again_later():
     assert take(receiving, DATA, [3])[1][-1] == VerifyBlob(REF)
 
 
-def test_while_no_chunk_can_be_kept_no_more_than_one_window_is_asked_for():
+def test_while_no_chunk_can_be_stored_only_one_window_is_requested():
     ref, data = blob(40)
     receiving, commands = chunk_transfer.start(ref, 0.0)
-    for index in asked(commands):
+    for index in requested(commands):
         receiving, more = take(receiving, data, [index])
         receiving = chunk_transfer.lost(receiving, index, 0.0)
-        assert asked(more) == []
+        assert requested(more) == []
     assert receiving.have == 0
 
 
-def test_a_timeout_asks_only_for_what_is_missing():
+def test_a_timeout_requests_only_missing_chunks():
     receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = take(receiving, DATA, [0, 2], 1.0)
-    assert asked(chunk_transfer.tick(receiving, 3.0)[1]) == [1, 3]
+    assert requested(chunk_transfer.tick(receiving, 3.0)[1]) == [1, 3]
 
 
-def test_a_resumed_transfer_asks_at_once_and_only_for_what_is_missing():
+def test_a_resumed_transfer_requests_missing_chunks_immediately():
     receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = take(receiving, DATA, [1, 2], 0.5)
     receiving, _ = chunk_transfer.tick(receiving, 2.5)
     resumed, commands = chunk_transfer.resume(receiving, 2.6)
-    assert asked(commands) == [0, 3]
+    assert requested(commands) == [0, 3]
     assert (resumed.patience, resumed.retry_at) == (PATIENCE_S, 2.6 + PATIENCE_S)
 
 
-def test_a_complete_transfer_asks_for_nothing_more():
+def test_a_complete_transfer_requests_nothing_more():
     receiving, _ = take(chunk_transfer.start(REF, 0.0)[0], DATA, range(4))
     assert chunk_transfer.tick(receiving, 1e6) == (receiving, [])
     assert chunk_transfer.resume(receiving, 1e6)[1] == []
 
 
-def test_an_inline_blob_is_asked_for_only_when_it_is_late():
+def test_an_inline_blob_is_requested_only_when_it_is_late():
     ref, data = blob(1, last=100)
     receiving, commands = chunk_transfer.start(ref, 0.0)
     assert ref.inline
@@ -241,7 +243,7 @@ def test_an_inline_blob_is_asked_for_only_when_it_is_late():
     assert take(receiving, data, [0])[1] == [WriteChunk(ref, 0, data), VerifyBlob(ref)]
 
 
-def test_an_inline_blob_is_asked_for_after_a_cut():
+def test_an_inline_blob_is_requested_after_a_lost_connection():
     ref, _ = blob(1, last=100)
     receiving, _ = chunk_transfer.start(ref, 0.0)
     assert chunk_transfer.resume(receiving, 0.1)[1] == [RequestChunks(ref, 0, 1)]
@@ -249,26 +251,26 @@ def test_an_inline_blob_is_asked_for_after_a_cut():
 
 @settings(max_examples=60, deadline=None)
 @given(chunks=st.integers(2, 70), last=st.integers(1, CHUNK), seed=st.integers(), loss=st.floats(0, 0.7))
-def test_any_order_with_losses_and_doubles_writes_every_chunk_once(chunks, last, seed, loss):
+def test_any_order_with_losses_and_duplicates_writes_every_chunk_once(chunks, last, seed, loss):
     fate = random.Random(seed)
     ref, data = blob(chunks, last)
     receiving, commands = chunk_transfer.start(ref, 0.0)
     written: dict[int, bytes] = {}
     checks, now = 0, 0.0
-    on_their_way: list[int] = []
+    in_flight: list[int] = []
     for _ in range(20_000):
         if receiving.complete:
             break
-        on_their_way += asked(commands)
+        in_flight += requested(commands)
         assert receiving.asked.bit_count() <= WINDOW
         assert receiving.asked & receiving.have == 0
         if fate.random() < 0.02:
             receiving, commands = chunk_transfer.resume(receiving, now)
-        elif on_their_way:
-            place = fate.randrange(len(on_their_way))
-            index = on_their_way[place]
+        elif in_flight:
+            place = fate.randrange(len(in_flight))
+            index = in_flight[place]
             if fate.random() > 0.1:
-                on_their_way.pop(place)
+                in_flight.pop(place)
             commands = []
             if fate.random() >= loss:
                 receiving, commands = chunk_transfer.accept(receiving, chunk(ref, data, index), now)
@@ -285,16 +287,16 @@ def test_any_order_with_losses_and_doubles_writes_every_chunk_once(chunks, last,
 
 
 @given(chunks=st.integers(2, 60), seed=st.integers())
-def test_without_losses_every_chunk_is_asked_for_once(chunks, seed):
+def test_without_losses_every_chunk_is_requested_once(chunks, seed):
     fate = random.Random(seed)
     ref, data = blob(chunks)
     receiving, commands = chunk_transfer.start(ref, 0.0)
-    requests, on_their_way = asked(commands), asked(commands)
-    while on_their_way:
-        index = on_their_way.pop(fate.randrange(len(on_their_way)))
+    requests, in_flight = requested(commands), requested(commands)
+    while in_flight:
+        index = in_flight.pop(fate.randrange(len(in_flight)))
         receiving, commands = chunk_transfer.accept(receiving, chunk(ref, data, index), 0.0)
-        on_their_way += asked(commands)
-        requests += asked(commands)
-        assert len(on_their_way) <= WINDOW
+        in_flight += requested(commands)
+        requests += requested(commands)
+        assert len(in_flight) <= WINDOW
     assert receiving.complete
     assert sorted(requests) == list(range(chunks))

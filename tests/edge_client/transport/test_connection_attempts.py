@@ -1,4 +1,4 @@
-"""Messages without a broker or a server, and errors that end the device at once."""
+"""Warnings without a broker or a server, and errors that end the device immediately."""
 
 import ssl
 from pathlib import Path
@@ -38,13 +38,13 @@ def verification(code: int) -> ssl.SSLCertVerificationError:
     return error
 
 
-def test_the_third_failure_in_a_row_names_the_doctor_and_later_ones_rarely() -> None:
-    reaching, said = ConnectionAttempts(ADDRESS), []
+def test_the_doctor_is_suggested_on_the_third_failure_and_then_rarely() -> None:
+    reaching, advised = ConnectionAttempts(ADDRESS), []
     for _ in range(100):
         reaching, words = reaching.failed(LinkDown("nobody there"))
-        said.append("edge-client doctor --broker mqtt://server:1883" in words)
+        advised.append("edge-client doctor --broker mqtt://server:1883" in words)
         assert "nobody there" in words
-    assert [number for number, advice in enumerate(said, start=1) if advice] == [3, 10, 30, 100]
+    assert [number for number, advice in enumerate(advised, start=1) if advice] == [3, 10, 30, 100]
     _, words = reaching.succeeded().failed(LinkDown("nobody there"))
     assert "doctor" not in words
 
@@ -65,7 +65,7 @@ def test_a_lasting_failure_ends_the_device_unless_it_keeps_trying() -> None:
     [
         (verification(20), True),
         (verification(62), True),
-        # A clock that is not set yet, a certificate that is renewed on the server.
+        # Causes that may pass: a clock that is not set yet, and a certificate that is renewed on the server.
         (verification(9), False),
         (verification(10), False),
         ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", True),
@@ -82,19 +82,19 @@ def test_lasting_failures_are_distinguished_from_passing_ones(trouble: object, l
 
 
 def commands_by_second(
-    until: int, state: ServerContact, *, heard_at: int | None = None
+    until: int, state: ServerContact, *, answered_at: int | None = None
 ) -> list[tuple[int, object]]:
-    """The commands by second."""
+    """The commands and the second of each."""
     done: list[tuple[int, object]] = []
     for now in range(until):
-        if now == heard_at:
+        if now == answered_at:
             state = server_contact.answered(state)
         state, commands = server_contact.tick(state, float(now))
         done += [(now, command) for command in commands]
     return done
 
 
-def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
+def test_a_missing_server_is_warned_of_early_and_then_rarely() -> None:
     done = commands_by_second(3000, server_contact.connected(0.0))
     assert [(at, command.seconds) for at, command in done if isinstance(command, WarnNoAnswer)] == [
         (10, 10.0),
@@ -105,13 +105,15 @@ def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
     assert [at for at, command in done if isinstance(command, Ask)] == list(range(3, 3000, 10))
 
 
-def test_an_answer_ends_the_questions() -> None:
-    assert commands_by_second(1000, server_contact.connected(0.0), heard_at=4) == [(int(ASK_AFTER_S), Ask())]
-    assert commands_by_second(1000, server_contact.connected(0.0), heard_at=0) == []
+def test_no_questions_are_sent_after_an_answer() -> None:
+    assert commands_by_second(1000, server_contact.connected(0.0), answered_at=4) == [
+        (int(ASK_AFTER_S), Ask())
+    ]
+    assert commands_by_second(1000, server_contact.connected(0.0), answered_at=0) == []
 
 
 @pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
-def test_a_birth_that_was_not_taken_is_said_once_more(chance: float, at: float) -> None:
+def test_a_rejected_birth_is_repeated_once(chance: float, at: float) -> None:
     state = server_contact.rejected(server_contact.answered(server_contact.connected(0.0)), 0.0, chance)
     assert commands_by_second(60, state) == [(int(at), RepeatBirth())]
 
@@ -124,14 +126,14 @@ def run_words(address: BrokerAddress, folder: Path, files: TlsFiles | None = Non
     return words
 
 
-def test_a_broker_that_wants_a_name_ends_the_device_with_2(
+def test_a_broker_that_requires_a_login_ends_the_device_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with mosquitto(tmp_path, "allow_anonymous false") as address:
         assert main(run_words(address, tmp_path)) == 2
-    said = capsys.readouterr().err
-    assert "Not authorized" in said
-    assert "edge-client doctor" in said
+    error = capsys.readouterr().err
+    assert "Not authorized" in error
+    assert "edge-client doctor" in error
 
 
 def test_a_wrong_authority_ends_the_device_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +149,7 @@ def test_a_wrong_authority_ends_the_device_with_2(tmp_path: Path, capsys: pytest
     assert "does not know the authority" in capsys.readouterr().err
 
 
-def test_the_advice_begins_with_the_third_try() -> None:
+def test_advice_starts_with_the_third_attempt() -> None:
     assert ADVISE_AT[0] == 3
     assert SAY_AFTER_S == 10.0
     assert str(parse_address("mqtt://server")) == str(ADDRESS)

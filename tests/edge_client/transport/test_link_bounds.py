@@ -13,7 +13,7 @@ from edge_client.transport.outbox import SMALL_PAYLOAD
 
 
 @pytest.mark.parametrize(
-    ("waiting", "size", "taken"),
+    ("waiting", "size", "accepted"),
     [
         (MAX_LARGE, SMALL_PAYLOAD + 1, True),
         (MAX_LARGE + 1, SMALL_PAYLOAD + 1, False),
@@ -22,22 +22,22 @@ from edge_client.transport.outbox import SMALL_PAYLOAD
         (MAX_INBOX + 1, 1, False),
     ],
 )
-def test_a_message_is_dropped_where_too_much_waits_already(waiting: int, size: int, taken: bool) -> None:
+def test_a_message_is_dropped_if_the_inbox_is_too_full(waiting: int, size: int, accepted: bool) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for _ in range(waiting):
         inbox.put(None)
-    link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="one", filters=())
+    link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="device", filters=())
     message = mqtt.MQTTMessage(topic=b"t")
     message.payload = bytes(size)
     link._on_message(link._client, None, message)
-    assert link.dropped == (not taken)
+    assert link.dropped == (not accepted)
     last = [inbox.get() for _ in range(inbox.qsize())][-1]
-    assert last == (Arrived("t", bytes(size)) if taken else None)
+    assert last == (Arrived("t", bytes(size)) if accepted else None)
 
 
-def test_why_a_connection_ended_is_what_paho_called_an_error() -> None:
+def test_the_reason_of_a_lost_connection_is_the_last_error_of_paho() -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="one", filters=())
+    link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="device", filters=())
     link._client._easy_log(mqtt.MQTT_LOG_ERR, "failed to receive on socket: %s", "reset by peer")
     link._client._easy_log(mqtt.MQTT_LOG_DEBUG, "Sending DISCONNECT")
     link._on_disconnect(link._client, None, None, "unspecified error", None)

@@ -52,7 +52,7 @@ class Owner:
         self.link = Link(BrokerAddress("127.0.0.1", port), self.inbox, client_id=self.name, **more)
 
     def next(self, kind: type, **fields: Any) -> Any:
-        """The next event of a kind with these fields; earlier events are handled too."""
+        """Handle events until one of this kind and with these fields arrives, and return it."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
             event = self.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -74,12 +74,12 @@ Make = Callable[..., Owner]
 def make() -> Iterator[Make]:
     made: list[Owner] = []
 
-    def one(port: int, **more: Any) -> Owner:
+    def open_owner(port: int, **more: Any) -> Owner:
         made.append(Owner(port, **more))
         made[-1].link.open()
         return made[-1]
 
-    yield one
+    yield open_owner
     for owner in made:
         owner.link.close()
 
@@ -90,7 +90,7 @@ def free_port() -> int:
         return port
 
 
-def listening(owner: Owner, topic: str) -> None:
+def wait_until_subscribed(owner: Owner, topic: str) -> None:
     """Return once the owner receives messages on `topic`."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
@@ -102,7 +102,7 @@ def listening(owner: Owner, topic: str) -> None:
     raise AssertionError(f"nothing arrives on {topic}")
 
 
-def test_it_connects_and_tells_the_brokers_largest_packet(broker: RunningBroker, make: Make) -> None:
+def test_connecting_reports_the_brokers_largest_packet(broker: RunningBroker, make: Make) -> None:
     up = make(broker.port, first_session=41).next(LinkUp)
     assert up.session == 41
     assert up.max_packet is not None
@@ -113,7 +113,7 @@ def test_messages_arrive_on_every_filter(broker: RunningBroker, make: Make) -> N
     topic = f"t/{uuid.uuid4().hex}"
     reader = make(broker.port, filters=(f"{topic}/a/#", f"{topic}/b"))
     reader.next(LinkUp)
-    listening(reader, f"{topic}/b")
+    wait_until_subscribed(reader, f"{topic}/b")
     writer = make(broker.port)
     writer.next(LinkUp)
     writer.link.publish(f"{topic}/a/deep", b"one")
@@ -122,7 +122,7 @@ def test_messages_arrive_on_every_filter(broker: RunningBroker, make: Make) -> N
     assert reader.next(Arrived, payload=b"\x00\xff" * 1000).topic == f"{topic}/b"
 
 
-def test_a_retained_message_is_there_for_those_who_come_later(broker: RunningBroker, make: Make) -> None:
+def test_a_retained_message_is_delivered_to_later_subscribers(broker: RunningBroker, make: Make) -> None:
     topic = f"t/{uuid.uuid4().hex}"
     writer = make(broker.port)
     writer.next(LinkUp)
@@ -131,11 +131,11 @@ def test_a_retained_message_is_there_for_those_who_come_later(broker: RunningBro
     assert make(broker.port, filters=(topic,)).next(Arrived).payload == b"state"
 
 
-def test_a_message_beyond_the_size_that_fits_arrives_whole(broker: RunningBroker, make: Make) -> None:
+def test_a_message_larger_than_a_packet_arrives_complete(broker: RunningBroker, make: Make) -> None:
     topic, payload = f"t/{uuid.uuid4().hex}", b"{" + bytes(200_000)
     reader = make(broker.port, filters=(topic,))
     reader.next(LinkUp)
-    listening(reader, topic)
+    wait_until_subscribed(reader, topic)
     writer = make(broker.port)
     writer.link.fit(15 * 1024)
     writer.next(LinkUp)
@@ -145,7 +145,7 @@ def test_a_message_beyond_the_size_that_fits_arrives_whole(broker: RunningBroker
     assert got == payload
 
 
-def test_what_is_published_offline_is_sent_on_connecting(broker: RunningBroker, make: Make) -> None:
+def test_a_message_published_offline_is_sent_after_connecting(broker: RunningBroker, make: Make) -> None:
     topic = f"t/{uuid.uuid4().hex}"
     owner = Owner(broker.port)
     owner.link.publish(topic, b"early", retain=True)
@@ -155,13 +155,11 @@ def test_what_is_published_offline_is_sent_on_connecting(broker: RunningBroker, 
     assert make(broker.port, filters=(topic,)).next(Arrived).payload == b"early"
 
 
-def test_a_cut_sends_the_will_of_its_session_and_each_connection_has_its_own_number(
-    broker: RunningBroker, make: Make
-) -> None:
+def test_a_lost_connection_triggers_the_will_of_its_session(broker: RunningBroker, make: Make) -> None:
     topic = f"t/{uuid.uuid4().hex}"
     watcher = make(broker.port, filters=(topic,))
     watcher.next(LinkUp)
-    listening(watcher, topic)
+    wait_until_subscribed(watcher, topic)
     owner = make(broker.port, will=lambda session: (topic, b"%d gone" % session), first_session=7)
     last = 6
     for _ in range(3):
@@ -173,11 +171,11 @@ def test_a_cut_sends_the_will_of_its_session_and_each_connection_has_its_own_num
         last = session
 
 
-def test_a_clean_end_sends_no_will(broker: RunningBroker, make: Make) -> None:
+def test_a_clean_disconnect_sends_no_will(broker: RunningBroker, make: Make) -> None:
     topic = f"t/{uuid.uuid4().hex}"
     watcher = make(broker.port, filters=(topic,))
     watcher.next(LinkUp)
-    listening(watcher, topic)
+    wait_until_subscribed(watcher, topic)
     owner = make(broker.port, will=lambda session: (topic, b"gone"))
     owner.next(LinkUp)
     owner.link.publish(topic, b"goodbye")
@@ -189,11 +187,11 @@ def test_a_clean_end_sends_no_will(broker: RunningBroker, make: Make) -> None:
         assert event.payload == b"ping"
 
 
-def test_more_chunks_than_may_be_in_flight_all_arrive_and_in_order(broker: RunningBroker, make: Make) -> None:
+def test_more_chunks_than_may_be_in_flight_arrive_in_order(broker: RunningBroker, make: Make) -> None:
     topic, count = f"t/{uuid.uuid4().hex}", 5 * MAX_IN_FLIGHT
     reader = make(broker.port, filters=(topic,))
     reader.next(LinkUp)
-    listening(reader, topic)
+    wait_until_subscribed(reader, topic)
     writer = make(broker.port)
     writer.next(LinkUp)
     read: list[int] = []
@@ -204,7 +202,7 @@ def test_more_chunks_than_may_be_in_flight_all_arrive_and_in_order(broker: Runni
 
     for index in range(count):
         writer.link.send_chunk(index, topic, lambda index=index: frame(index))
-    # Only as many as may be in flight have been read from disk; the rest wait.
+    # Only the chunks that may be in flight have been read from disk; the others wait.
     assert len(read) == MAX_IN_FLIGHT
     for confirmed in range(1, count + 1):
         writer.next(Confirmed)
@@ -217,7 +215,7 @@ def test_more_chunks_than_may_be_in_flight_all_arrive_and_in_order(broker: Runni
     assert got == list(range(count))
 
 
-def test_a_chunk_that_waits_already_is_not_queued_again(broker: RunningBroker, make: Make) -> None:
+def test_a_waiting_chunk_is_not_queued_again(broker: RunningBroker, make: Make) -> None:
     owner = Owner(broker.port)
     read: list[int] = []
 
@@ -238,7 +236,7 @@ def test_a_chunk_that_cannot_be_read_does_not_stop_the_others(broker: RunningBro
     topic = f"t/{uuid.uuid4().hex}"
     owner = make(broker.port, filters=(topic,))
     owner.next(LinkUp)
-    listening(owner, topic)
+    wait_until_subscribed(owner, topic)
 
     def gone() -> bytes:
         raise FileNotFoundError("gone")
@@ -248,7 +246,7 @@ def test_a_chunk_that_cannot_be_read_does_not_stop_the_others(broker: RunningBro
     assert owner.next(Arrived, payload=b"there")
 
 
-def test_chunks_go_on_after_a_cut(broker: RunningBroker, make: Make) -> None:
+def test_chunks_are_sent_after_a_lost_connection(broker: RunningBroker, make: Make) -> None:
     owner = make(broker.port)
     owner.next(LinkUp)
     owner.cut()
@@ -261,7 +259,9 @@ def test_chunks_go_on_after_a_cut(broker: RunningBroker, make: Make) -> None:
     assert sorted(read) == list(range(40))
 
 
-def test_it_comes_back_when_the_broker_does_and_hears_again(kind: Any, tmp_path: Path, make: Make) -> None:
+def test_a_link_reconnects_and_resubscribes_after_a_broker_restart(
+    kind: Any, tmp_path: Path, make: Make
+) -> None:
     port, topic = free_port(), f"t/{uuid.uuid4().hex}"
     with running_broker(kind, tmp_path / "one", port=port):
         owner = make(port, filters=(topic,))
@@ -269,10 +269,10 @@ def test_it_comes_back_when_the_broker_does_and_hears_again(kind: Any, tmp_path:
     owner.next(LinkDown)
     with running_broker(kind, tmp_path / "two", port=port):
         assert owner.next(LinkUp).session > first
-        listening(owner, topic)
+        wait_until_subscribed(owner, topic)
 
 
-def test_without_a_broker_it_says_so_again_and_again_and_ends_at_once(make: Make) -> None:
+def test_without_a_broker_each_failure_is_reported_and_closing_is_immediate(make: Make) -> None:
     owner = make(free_port())
     for _ in range(3):
         assert owner.next(LinkDown).reason.startswith("the broker cannot be reached: [Errno 111]")
@@ -287,7 +287,7 @@ def test_a_link_that_was_never_opened_can_be_closed() -> None:
 
 
 class OldBroker:
-    """Speaks MQTT 3.1.1 only; `refusal` is how it answers a CONNECT of version 5."""
+    """A broker with MQTT 3.1.1 only; it answers a CONNECT of version 5 with `refusal`."""
 
     def __init__(self, refusal: bytes) -> None:
         self.levels: list[int] = []
@@ -324,9 +324,9 @@ class OldBroker:
 @pytest.mark.parametrize(
     "refusal",
     [b"\x20\x03\x00\x84\x00", b"\x20\x02\x00\x01"],
-    ids=["as version 5 has it", "as version 3.1.1 has it"],
+    ids=["version 5 format", "version 3.1.1 format"],
 )
-def test_where_the_broker_does_not_speak_5_it_falls_back_to_3_1_1(refusal: bytes, make: Make) -> None:
+def test_a_broker_without_version_5_causes_a_fallback_to_3_1_1(refusal: bytes, make: Make) -> None:
     old = OldBroker(refusal)
     try:
         owner = make(old.port)
@@ -339,7 +339,7 @@ def test_where_the_broker_does_not_speak_5_it_falls_back_to_3_1_1(refusal: bytes
 
 
 def test_two_refusals_cause_one_fallback(make: Make) -> None:
-    # paho retries until its owner handles the first refusal, so there may be two in the inbox.
+    # paho retries until its owner handles the first refusal, so the inbox may contain two.
     old = OldBroker(b"\x20\x03\x00\x84\x00")
     try:
         owner = make(old.port)
@@ -352,12 +352,12 @@ def test_two_refusals_cause_one_fallback(make: Make) -> None:
         old.close()
 
 
-def test_what_is_said_last_arrives_before_a_clean_end(broker: RunningBroker, make: Make) -> None:
-    """Also with unread input, for which a closing socket sends a reset; repeated, because it is a race."""
+def test_the_last_messages_arrive_before_a_clean_disconnect(broker: RunningBroker, make: Make) -> None:
+    """Unread input makes a closing socket send a reset; the test repeats because the outcome is a race."""
     base = f"last/{uuid.uuid4().hex}"
     reader = make(broker.port, filters=[f"{base}/all"])
     reader.next(LinkUp)
-    listening(reader, f"{base}/all")
+    wait_until_subscribed(reader, f"{base}/all")
     for turn in range(30):
         writer = make(broker.port, filters=[f"{base}/answers"])
         writer.next(LinkUp)

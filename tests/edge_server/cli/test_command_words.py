@@ -1,4 +1,4 @@
-"""Words and options in any order, and wrong ones: what `edge-server` makes of them."""
+"""How `edge-server` parses words and options in any order, and refuses wrong ones."""
 
 import pytest
 
@@ -9,18 +9,18 @@ from edge_server.cli.main import EDGE_SERVER
     "line",
     ["simulate fedavg rounds=3 workers=2 --seed 1", "simulate fedavg rounds=3 --seed 1 workers=2"],
 )
-def test_words_may_stand_behind_options(line: str) -> None:
+def test_words_may_follow_options(line: str) -> None:
     args = EDGE_SERVER._parsed(line.split())
     assert (args.config, args.overrides, args.seed) == ("fedavg", ["rounds=3", "workers=2"], 1)
 
 
-def test_rows_may_stand_behind_options() -> None:
+def test_rows_may_follow_options() -> None:
     args = EDGE_SERVER._parsed(["compare", "fedavg", "--seeds", "1,2", "attending", "rounds=3"])
     assert (args.words, args.seeds) == (["fedavg", "attending", "rounds=3"], (1, 2))
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("simulate fedavg --sede 1", "simulate: there is no --sede; edge-server simulate --help"),
         ("report runs/one runs/two", "runs/one: expected a run folder, found no such directory"),
@@ -30,6 +30,8 @@ def test_rows_may_stand_behind_options() -> None:
         ("compare fedavg --seeds=-1,2", "'-1,2' is not a list of different seeds such as 1,2,3"),
     ],
 )
-def test_what_makes_no_sense_is_bad_usage(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_is_a_usage_error(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert EDGE_SERVER.run(line.split()) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

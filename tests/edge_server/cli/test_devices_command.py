@@ -1,4 +1,4 @@
-"""`edge-server devices`: from a run folder, with a summary or without."""
+"""`edge-server devices` on a run folder with or without a summary."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ DIGESTS = [str(number) * 64 for number in range(10)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """Two rounds of `good` and `bad`; `bad` was refused twice, which is enough for five rounds."""
+    """Two rounds of `good` and `bad`; `bad` was refused twice and so is quarantined for five rounds."""
     words = ["firewall.quarantine-after=2", "firewall.quarantine-rounds=5"]
     folder = RunFolder.create(tmp_path / "run", load_config("fedavg", words))
     journal = Journal(folder.journal)
@@ -30,12 +30,12 @@ def folder(tmp_path: Path) -> RunFolder:
         journal.examined(update("good", number, DIGESTS[number]), reason=None, norms={"model": 0.5})
         journal.examined(update("bad", number, DIGESTS[number + 2]), reason="not-finite")
         journal.struck("bad", number, "not-finite")
-        asked = ("bad", "good")
+        devices = ("bad", "good")
         record = RoundRecord(
             round=number,
             fraction=1,
             local_epochs=1,
-            selected=asked,
+            selected=devices,
             completed=("good",),
             uplink_bytes=0,
             downlink_bytes=0,
@@ -56,7 +56,7 @@ def reported(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> list[dict
     return json.loads(capsys.readouterr().out)
 
 
-def test_it_tells_rounds_refusals_and_quarantine_while_the_run_goes_on(folder, capsys):
+def test_rounds_refusals_and_quarantine_are_reported_during_the_run(folder, capsys):
     nothing = {"downlink_bytes": 0, "uplink_bytes": 0}
     assert reported(folder, capsys) == [
         {"device": "bad", "rounds": 0, **nothing, "refused": {"not-finite": 2}, "quarantined_until": 7},
@@ -64,7 +64,7 @@ def test_it_tells_rounds_refusals_and_quarantine_while_the_run_goes_on(folder, c
     ]
 
 
-def test_it_tells_what_went_over_each_devices_link_broadcasts_included(folder, capsys):
+def test_traffic_is_reported_per_device_including_broadcasts(folder, capsys):
     tally = RunCounters()
     tally.sent("good", 30)
     tally.published(["good", "bad"], 1, 1000)
@@ -72,11 +72,11 @@ def test_it_tells_what_went_over_each_devices_link_broadcasts_included(folder, c
     journal = Journal(folder.journal)
     journal.closed(2, "a" * 64, updates=[], over=[], record="{}", traffic=tally.traffic())
     journal.close()
-    shown = [(one["device"], one["downlink_bytes"], one["uplink_bytes"]) for one in reported(folder, capsys)]
+    shown = [(row["device"], row["downlink_bytes"], row["uplink_bytes"]) for row in reported(folder, capsys)]
     assert shown == [("bad", 1000, 0), ("good", 1030, 200)]
 
 
-def test_at_the_end_the_summary_knows_of_messages_too(folder, capsys):
+def test_after_the_run_the_refusals_of_the_summary_are_reported(folder, capsys):
     device = DeviceRecord(device="bad", tier=1, ratio=0, refusals=9, refused={"malformed": 9})
     summary = Summary(
         federation="f",
@@ -90,10 +90,10 @@ def test_at_the_end_the_summary_knows_of_messages_too(folder, capsys):
         devices=(device,),
     )
     folder.write_summary(summary)
-    assert [one["refused"] for one in reported(folder, capsys)] == [{"malformed": 9}, {}]
+    assert [row["refused"] for row in reported(folder, capsys)] == [{"malformed": 9}, {}]
 
 
-def test_people_get_a_table(folder, capsys):
+def test_the_default_output_is_a_table(folder, capsys):
     assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["device", "rounds", "down", "up", "refused", "quarantine"]
@@ -101,12 +101,12 @@ def test_people_get_a_table(folder, capsys):
     assert "until round 7" in lines[1]
 
 
-def test_what_is_no_run_folder_is_bad_usage(tmp_path, capsys):
+def test_an_invalid_run_folder_is_a_usage_error(tmp_path, capsys):
     assert EDGE_SERVER.run(["devices", str(tmp_path)]) == 2
     assert "history.jsonl: missing" in capsys.readouterr().err
 
 
-def test_the_journal_is_read_back_as_it_was_written(folder):
+def test_the_journal_is_read_as_it_was_written(folder):
     assert read_strikes(folder.journal) == [Strike("bad", 1, "not-finite"), Strike("bad", 2, "not-finite")]
     assert read_examined(folder.journal)[:2] == [
         ExaminedUpdate(1, "good", DIGESTS[1], None, {"model": 0.5}),
@@ -114,7 +114,7 @@ def test_the_journal_is_read_back_as_it_was_written(folder):
     ]
 
 
-def test_what_is_no_journal_of_this_version_is_bad_usage(tmp_path):
-    (tmp_path / "no.sqlite").write_bytes(b"not a database at all, and long enough to be told from one")
+def test_an_invalid_journal_is_a_config_error(tmp_path):
+    (tmp_path / "no.sqlite").write_bytes(b"not a database, and long enough to be recognised as none")
     with pytest.raises(ConfigError, match="no journal that can be read"):
         read_strikes(tmp_path / "no.sqlite")

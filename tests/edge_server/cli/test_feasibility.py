@@ -1,4 +1,4 @@
-"""`edge-server check` looks at the data: is it there, and can it be shared out so?"""
+"""`edge-server check` verifies that the data exists and can be partitioned as stated."""
 
 import json
 
@@ -16,7 +16,7 @@ IMPOSSIBLE = {
         ("data.source=digits", "partition=shards", "shards=400"),
         "fedavg: [data] partition: 2000 shards for 5 clients are more than 1438 examples",
     ),
-    "more examples per client than there are": (
+    "more examples per client than available": (
         ("data.source=digits", "samples-per-client=300"),
         "fedavg: [data] samples-per-client: 5 devices of 300 need 1500 examples, the data has 1438",
     ),
@@ -28,27 +28,27 @@ IMPOSSIBLE = {
         ("data.source=digits", "partition=paired", "num-clients=22"),
         "fedavg: [data] partition: 22 clients are 11 pairs, more than the 10 labels",
     ),
-    "data that nobody knows": (
+    "an unknown data source": (
         ("data.source=digit",),
         "fedavg: [data] source: unknown data source 'digit' (did you mean 'digits'?)",
     ),
-    "a data set that is not here": (
+    "a missing data set": (
         ("data.source=MNIST", "data-root=/nowhere"),
         "fedavg: [data] source: no MNIST below /nowhere: put its unpacked files",
     ),
-    "a folder that is not here": (
+    "a missing folder": (
         ("data.source=folder:/nowhere",),
         "fedavg: [data] source: no image folder at /nowhere",
     ),
-    "a file that is not here": (
+    "a missing file": (
         ("data.source=npz:/nowhere.npz",),
         "fedavg: [data] source: cannot read /nowhere.npz",
     ),
-    "a module that is not here": (
+    "a missing module": (
         ("data.source=python:no_such_module:load",),
         "fedavg: [data] source: data source python:no_such_module:load: there is no module 'no_such_module'",
     ),
-    "a function that is not there": (
+    "a missing function": (
         ("data.source=python:os:load",),
         "os.py has no function 'load'",
     ),
@@ -56,10 +56,10 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_data_that_cannot_be_shared_out_is_refused(capsys, what):
-    words, said = IMPOSSIBLE[what]
+def test_data_that_cannot_be_partitioned_is_refused(capsys, what):
+    words, message = IMPOSSIBLE[what]
     assert check(*words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,6 @@ def test_data_that_cannot_be_shared_out_is_refused(capsys, what):
     ],
     ids=["few shards", "few examples", "no data"],
 )
-def test_data_that_can_be_shared_out_or_is_not_named_is_right(capsys, words):
+def test_data_that_can_be_partitioned_or_is_not_named_is_accepted(capsys, words):
     assert check(*words) == 0
     assert json.loads(capsys.readouterr().out)["strategy"]["combiner"]["name"] == "mean"

@@ -1,4 +1,4 @@
-"""What a newcomer types first, and slips: help, versions, near words, one line per mistake, exit code 2."""
+"""First commands and mistakes of a new user: help, version, suggestions, one-line errors, exit code 2."""
 
 import re
 from pathlib import Path
@@ -29,13 +29,13 @@ def test_a_command_without_a_verb_prints_its_help(
 
 
 @pytest.mark.parametrize("prog", COMMANDS)
-def test_a_command_says_its_version(prog: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_prints_its_version(prog: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert COMMANDS[prog].run(["--version"]) == 0
     assert re.fullmatch(rf"{prog} \d+\.\d+\S*\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("option", ["--dashboard", "--metrics"])
-def test_an_override_behind_an_option_with_an_optional_address_is_an_override(option: str) -> None:
+def test_an_override_after_an_option_with_an_optional_address_is_an_override(option: str) -> None:
     args = EDGE_SERVER._parsed(["simulate", "fedavg", option, "rounds=4", "--seed", "2", "lr=1"])
     assert args.overrides == ["rounds=4", "lr=1"]
     assert (args.dashboard, args.metrics) == (
@@ -43,14 +43,14 @@ def test_an_override_behind_an_option_with_an_optional_address_is_an_override(op
     )
 
 
-def test_an_address_behind_the_option_is_still_one() -> None:
+def test_an_address_after_the_option_is_its_address() -> None:
     args = EDGE_SERVER._parsed(["simulate", "fedavg", "--dashboard", "127.0.0.1:9", "--metrics", "[::1]:4"])
     assert (args.dashboard, args.metrics) == (("127.0.0.1", 9), "[::1]:4")
 
 
 SLIPS = {
     "a verb": ("edge-server chek", "there is no verb 'chek' (did you mean 'check'?)"),
-    "nothing near": ("edge-client zzz", "there is no verb 'zzz' (known: bench, doctor, enroll, "),
+    "no similar verb": ("edge-client zzz", "there is no verb 'zzz' (known: bench, doctor, enroll, "),
     "no file": ("edge-server check", "check: the following arguments are required: FEDERATION.toml|RECIPE;"),
     "no config": ("edge-server run", "run: the following arguments are required: FEDERATION.toml|RECIPE;"),
     "a recipe": ("edge-server check fedavg recipe=adafl", "name it as the first argument (edge-server "),
@@ -61,7 +61,7 @@ SLIPS = {
     "an address": ("edge-server simulate fedavg --dashboard no.such.host.invalid", "before --dashboard"),
     "a tier": ("edge-client run --tier x", "--tier: 'x' is no whole number; edge-client run --help"),
     "a share": ("edge-client run --hold-out nan", "--hold-out: 'nan' is not finite"),
-    "more than all": ("edge-client run --hold-out 2", "--hold-out: 2 is not at least 0 and below 1"),
+    "a share above 1": ("edge-client run --hold-out 2", "--hold-out: 2 is not at least 0 and below 1"),
     "points": ("edge-client run --max-accuracy-loss -3", "-3 is not at least 0 and at most 100"),
     "a network": ("edge-client run --model-code mine", "'mine' is not MODULE:FACTORY, for instance"),
     "a port": ("edge-client serve x.onnx --port x", "x is not from 0 to 65535"),
@@ -95,7 +95,7 @@ SLIPS = {
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, str]:
-    """What stands for what in the slips."""
+    """Create the paths that replace the placeholders of the slips."""
     for name in ("folder", "run"):
         (tmp_path / name).mkdir()
     (tmp_path / "file").touch()
@@ -108,14 +108,14 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_is_one_line_with_a_remedy_and_exit_code_2(
+def test_a_slip_causes_a_one_line_error_with_a_remedy_and_exit_code_2(
     slip: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line, said = (_in_place(text, places) for text in SLIPS[slip])
+    line, message = (_in_place(text, places) for text in SLIPS[slip])
     prog, *words = line.split()
     assert COMMANDS[prog].run(words) == 2
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert message in shown.err
     assert shown.err.count("\n") == 1
     assert shown.err.startswith(f"{prog}: ")
     assert shown.out == ""
@@ -125,6 +125,6 @@ def _in_place(text: str, places: dict[str, str]) -> str:
     return re.sub("|".join(rf"\b{name}\b" for name in places), lambda found: places[found[0]], text)
 
 
-def test_one_round_is_one_round() -> None:
+def test_the_number_of_rounds_has_the_right_plural() -> None:
     assert ": 1 round in " in outcome_text(summary(rounds=1))
     assert ": 2 rounds in " in outcome_text(summary(rounds=2))

@@ -9,7 +9,7 @@ from edge_server.config.load import load_config
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
-    """Type these lines, and then end the input."""
+    """Type these lines and then end the input."""
     lines = iter(answers)
 
     def typed(prompt: str) -> str:
@@ -21,7 +21,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
     monkeypatch.setattr("builtins.input", typed)
 
 
-def test_five_answers_make_a_file_that_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_five_answers_make_a_valid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "garden", "zero", "4", "cat", "cat, dog", "", "no-recipe", "fedavg")
     assert main(["init", str(tmp_path / "f.toml")]) == 0
     config = load_config(str(tmp_path / "f.toml"))
@@ -31,7 +31,7 @@ def test_five_answers_make_a_file_that_is_right(tmp_path: Path, monkeypatch: pyt
     assert config.recipe.name == "fedavg"
 
 
-def test_defaults_are_taken_and_no_file_is_replaced(
+def test_yes_uses_the_defaults_and_replaces_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "f.toml"
@@ -43,7 +43,7 @@ def test_defaults_are_taken_and_no_file_is_replaced(
     assert main(["init", str(path), "--yes", "--force"]) == 0
 
 
-def test_an_input_that_ends_leaves_nothing(
+def test_an_input_that_ends_early_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer(monkeypatch, "garden")

@@ -1,4 +1,4 @@
-"""`[clients]`: over-selection and the buffered mode, and what they make of the rounds' rules."""
+"""`[clients]`: over-selection and the buffered mode, and the round rules made of them."""
 
 import pytest
 
@@ -29,33 +29,33 @@ def test_in_buffered_mode_all_devices_train_at_once_unless_stated():
     assert chosen.buffering == Buffering(4, max_staleness=2, concurrency=8)
 
 
-def test_in_synchronous_mode_the_buffers_keys_ask_for_nothing():
+def test_in_synchronous_mode_the_buffers_keys_have_no_effect():
     assert rules(buffer_size=40, concurrency=2).buffering is None
 
 
 IMPOSSIBLE = {
-    "a buffer of more than everybody": (
+    "a buffer larger than the number of clients": (
         {"mode": "buffered", "num_clients": 5, "buffer_size": 6},
         "[clients] buffer-size 6 is more than num-clients 5",
     ),
-    "a buffer of more than train at once": (
+    "a buffer larger than the concurrency": (
         {"mode": "buffered", "num_clients": 9, "buffer_size": 6, "concurrency": 4},
         "[clients] buffer-size 6 is more than concurrency 4",
     ),
-    "a surplus that nobody waits for": (
+    "over-selection in buffered mode": (
         {"mode": "buffered", "num_clients": 9, "buffer_size": 6, "over_select": 1.5},
         "[clients] over-select is for mode 'rounds'",
     ),
     "fewer than needed": ({"over_select": 0.9}, "[clients] over-select: input should be greater than or eq"),
     "an empty buffer": ({"buffer_size": 0}, "[clients] buffer-size: input should be greater than or equal"),
-    "updates of the future": ({"max_staleness": -1}, "[clients] max-staleness: input should be greater"),
-    "a mode that is none": ({"mode": "async"}, "[clients] mode: input should be 'rounds' or 'buffered'"),
+    "negative staleness": ({"max_staleness": -1}, "[clients] max-staleness: input should be greater"),
+    "an unknown mode": ({"mode": "async"}, "[clients] mode: input should be 'rounds' or 'buffered'"),
 }
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_settings_that_make_no_sense_are_refused_with_the_reason(what):
-    clients, said = IMPOSSIBLE[what]
+def test_impossible_settings_are_refused_with_the_reason(what):
+    clients, message = IMPOSSIBLE[what]
     with pytest.raises(ConfigError) as error:
         config(**clients)
-    assert str(error.value).startswith(f"home: {said}")
+    assert str(error.value).startswith(f"home: {message}")

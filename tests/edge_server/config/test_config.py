@@ -1,4 +1,4 @@
-"""The federation file: what it means, and for whatever is wrong, which file, which key, what instead."""
+"""The federation file: its meaning, and errors that name the file, the key and the remedy."""
 
 import tomllib
 from collections.abc import Callable
@@ -22,11 +22,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Write `home.toml` into the working directory and return its name."""
     monkeypatch.chdir(tmp_path)
 
-    def one(text: str) -> str:
+    def write_file(text: str) -> str:
         Path("home.toml").write_text(text)
         return "home.toml"
 
-    return one
+    return write_file
 
 
 def complaint(source: str, *overrides: str) -> str:
@@ -37,7 +37,7 @@ def complaint(source: str, *overrides: str) -> str:
 
 # --- recipes ---
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_loads_and_says_what_it_is(name):
+def test_every_recipe_loads_with_its_name_summary_and_citation(name):
     config = load_config(name)
     assert config.recipe is not None
     assert config.recipe.name == name
@@ -46,12 +46,12 @@ def test_every_recipe_loads_and_says_what_it_is(name):
     make_strategy(config.algorithm(), config.tiers.ratios)
 
 
-def test_the_shipped_recipes_are_there():
+def test_the_shipped_recipes_are_listed():
     assert {"attending", "fedavg"} <= set(recipe_names())
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_a_recipe_holds_only_what_the_algorithm_fixes(name):
+def test_a_recipe_contains_only_sections_that_the_algorithm_fixes(name):
     fixed = {
         "recipe",
         "strategy",
@@ -66,7 +66,7 @@ def test_a_recipe_holds_only_what_the_algorithm_fixes(name):
     assert read_recipe(name).keys() <= fixed
 
 
-def test_a_file_goes_over_its_recipe_key_by_key_and_a_piece_is_replaced_whole(write):
+def test_a_file_overrides_its_recipe_key_by_key_and_replaces_whole_components(write):
     text = 'recipe = "attending"\n[tiers]\nratios = [0.5, 0.0]\n[strategy]\npruner = "attention"\n'
     config = load_config(write(text))
     assert config.tiers.ratios == (0.5, 0.0)
@@ -77,17 +77,17 @@ def test_a_file_goes_over_its_recipe_key_by_key_and_a_piece_is_replaced_whole(wr
     assert config.recipe.name == "attending"
 
 
-def test_a_file_with_the_name_of_a_recipe_goes_first(write):
+def test_a_file_with_the_name_of_a_recipe_takes_precedence(write):
     Path(write("[federation]\nrounds = 77\n")).rename("fedavg")
     assert load_config("fedavg").federation.rounds == 77
 
 
-def test_an_empty_file_is_all_defaults(write):
+def test_an_empty_file_has_all_defaults(write):
     assert load_config(write("")) == Config().with_codecs()
     assert Config().tiers.ratios == (0.7, 0.5, 0.3, 0.1, 0.0)
 
 
-def test_models_go_down_in_halves_unless_a_file_says_otherwise():
+def test_models_are_sent_as_fp16_unless_a_file_states_otherwise():
     def down(*words):
         return [component.name for component in load_config("fedavg", words).strategy.downlink]
 
@@ -97,7 +97,7 @@ def test_models_go_down_in_halves_unless_a_file_says_otherwise():
     assert down('strategy.downlink=["delta", "zstd"]') == ["delta", "zstd"]
 
 
-# --- what is wrong ---
+# --- errors ---
 UNKNOWN = {
     "section": (
         "[federaton]\nrounds = 3\n",
@@ -134,23 +134,23 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_an_unknown_name_is_said_with_its_file_and_the_nearest_one(write, what):
-    text, said = UNKNOWN[what]
-    assert complaint(write(text)) == f"home.toml: {said}"
+def test_an_unknown_name_is_reported_with_its_file_and_the_nearest_name(write, what):
+    text, message = UNKNOWN[what]
+    assert complaint(write(text)) == f"home.toml: {message}"
 
 
-def test_a_key_that_stands_in_the_wrong_place_is_said_with_its_section(write):
-    said = complaint(write("rounds = 3\n"))
-    assert said == "home.toml: 'rounds' stands outside of any section: it belongs in [federation]"
-    said = complaint(write("[federation]\nnum-clients = 3\n"))
-    assert said == "home.toml: 'num-clients' stands in [federation]: it belongs in [clients]"
-    said = complaint(write('name = "home"\n'))
-    assert said == "home.toml: 'name' stands outside of any section: it belongs in [federation] or [model]"
+def test_a_key_in_the_wrong_place_is_reported_with_its_section(write):
+    message = complaint(write("rounds = 3\n"))
+    assert message == "home.toml: 'rounds' stands outside of any section: it belongs in [federation]"
+    message = complaint(write("[federation]\nnum-clients = 3\n"))
+    assert message == "home.toml: 'num-clients' stands in [federation]: it belongs in [clients]"
+    message = complaint(write('name = "home"\n'))
+    assert message == "home.toml: 'name' stands outside of any section: it belongs in [federation] or [model]"
 
 
 def test_an_unknown_key_outside_of_any_section_lists_the_sections(write):
-    said = complaint(write("zzz = 3\n"))
-    assert said.startswith(
+    message = complaint(write("zzz = 3\n"))
+    assert message.startswith(
         "home.toml: [zzz] unknown key 'zzz' (known: clients, data, federation, firewall, home-assistant, "
     )
 
@@ -160,7 +160,7 @@ def test_an_unknown_key_outside_of_any_section_lists_the_sections(write):
     ['[training]\noptimizer = "adamm"\n', '[strategy]\nobjectives = ["atentive"]\n'],
     ids=["optimizer", "objective"],
 )
-def test_an_unknown_piece_of_local_training_is_said_before_the_run(write, text):
+def test_an_unknown_component_of_local_training_is_reported_before_the_run(write, text):
     assert "did you mean" in complaint(write(text))
 
 
@@ -195,7 +195,7 @@ TYPES = {
         '[strategy]\nserver-optimizer = { name = "sgd", learning-rate = "fast" }\n',
         "[strategy] server optimizer 'sgd': learning-rate: input should be a valid number",
     ),
-    "a word that is none of three": (
+    "a word that is not a choice": (
         '[federation]\ndeliver = "maybe"\n',
         "[federation] deliver: input should be 'trial', 'force' or 'none'",
     ),
@@ -204,9 +204,9 @@ TYPES = {
 
 
 @pytest.mark.parametrize("what", TYPES)
-def test_a_value_of_the_wrong_type_is_said_with_its_file_and_key(write, what):
-    text, said = TYPES[what]
-    assert complaint(write(text)).startswith(f"home.toml: {said}")
+def test_a_value_of_the_wrong_type_is_reported_with_its_file_and_key(write, what):
+    text, message = TYPES[what]
+    assert complaint(write(text)).startswith(f"home.toml: {message}")
 
 
 IMPOSSIBLE = {
@@ -219,12 +219,15 @@ IMPOSSIBLE = {
         '[federation]\nname = "a/b"\n',
         "[federation] name: string should match pattern",
     ),
-    "nobody": ("[clients]\nfraction = 0.0\n", "[clients] fraction: input should be greater than 0, got 0.0"),
-    "more than everybody": (
+    "no clients": (
+        "[clients]\nfraction = 0.0\n",
+        "[clients] fraction: input should be greater than 0, got 0.0",
+    ),
+    "more than all clients": (
         "[clients]\nfraction = 1.5\n",
         "[clients] fraction: input should be less than or equal",
     ),
-    "a quorum that is no number": (
+    "a quorum that is not a number": (
         "[clients]\nquorum = nan\n",
         "[clients] quorum: input should be a finite number",
     ),
@@ -232,16 +235,16 @@ IMPOSSIBLE = {
         "[clients]\ndeadline-s = inf\n",
         "[clients] deadline-s: input should be a finite number",
     ),
-    "no deadline at all": (
+    "a deadline of zero": (
         "[clients]\ndeadline-s = 0\n",
         "[clients] deadline-s: input should be greater than 0, got 0",
     ),
-    "momentum that never ends": (
+    "momentum of 1": (
         "[training]\nmomentum = 1.0\n",
         "[training] momentum: input should be less than 1",
     ),
     "no tiers": ("[tiers]\nratios = []\n", "[tiers] ratios: tuple should have at least 1 item"),
-    "a tier of nothing": (
+    "a tier without channels": (
         "[tiers]\nratios = [0.5, 1.0]\n",
         "[tiers] ratios.1: input should be less than 1, got 1.0",
     ),
@@ -249,7 +252,7 @@ IMPOSSIBLE = {
         "[model]\ninput-shape = [1, 0, 8]\n",
         "[model] input-shape.1: input should be greater",
     ),
-    "a partition without its number": (
+    "a partition without its parameter": (
         '[data]\npartition = "dirichlet"\n',
         "[data] partition 'dirichlet' is written dirichlet(alpha=...)",
     ),
@@ -261,25 +264,25 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_an_impossible_value_is_said_with_its_file_and_key(write, what):
-    text, said = IMPOSSIBLE[what]
-    assert complaint(write(text)).startswith(f"home.toml: {said}")
+def test_an_impossible_value_is_reported_with_its_file_and_key(write, what):
+    text, message = IMPOSSIBLE[what]
+    assert complaint(write(text)).startswith(f"home.toml: {message}")
 
 
-def test_every_problem_has_a_line(write):
-    said = complaint(
+def test_every_problem_has_its_own_line(write):
+    message = complaint(
         write('[federation]\nrounds = 0\n[clients]\nfractoin = 0.5\n[tiers]\nratios = ["a", 2]\n')
     )
-    assert [line.partition(":")[2].split()[0] for line in said.splitlines()] == [
+    assert [line.partition(":")[2].split()[0] for line in message.splitlines()] == [
         "[federation]",
         "[clients]",
         "[tiers]",
         "[tiers]",
     ]
-    assert all(line.startswith("home.toml: ") for line in said.splitlines())
+    assert all(line.startswith("home.toml: ") for line in message.splitlines())
 
 
-def test_what_is_no_federation_file_is_said_in_one_line(write, tmp_path):
+def test_an_invalid_federation_file_is_reported_in_one_line(write, tmp_path):
     source = write("[federation")
     assert complaint(source).startswith("home.toml: not valid TOML: ")
     Path("home.toml").write_bytes(b"\xff\xfe")
@@ -290,7 +293,7 @@ def test_what_is_no_federation_file_is_said_in_one_line(write, tmp_path):
 
 
 # --- overrides ---
-def test_a_key_that_stands_in_one_section_needs_no_section(write):
+def test_a_key_of_only_one_section_needs_no_section(write):
     config = load_config(write("[federation]\nrounds = 5\n"), ["rounds=3", "num-clients=100", "ratios=[0.5]"])
     assert (config.federation.rounds, config.clients.num_clients, config.tiers.ratios) == (3, 100, (0.5,))
 
@@ -301,7 +304,7 @@ def test_a_key_may_be_named_with_its_section():
     assert config.federation.name == "home-2"
 
 
-def test_a_piece_may_be_replaced_by_its_name_or_with_options():
+def test_a_component_may_be_replaced_by_its_name_or_with_options():
     assert load_config("attending", ["strategy.pruner=index"]).strategy.pruner == Component(name="index")
     word = 'strategy.pruner={name="attention", first-round="score-only"}'
     assert load_config("attending", [word]).strategy.pruner.options == {"first_round": "score-only"}
@@ -313,7 +316,7 @@ def test_the_last_override_of_a_key_counts_and_others_stay():
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("name=x", "'name' stands in several sections: federation.name, model.name"),
         ("roundss=3", "unknown key 'roundss' (did you mean 'rounds'?)"),
@@ -335,14 +338,14 @@ def test_the_last_override_of_a_key_counts_and_others_stay():
         ),
     ],
 )
-def test_an_override_that_is_wrong_is_said_like_a_file(word, said):
-    assert complaint("fedavg", word) == said
+def test_a_wrong_override_is_reported_like_a_file(word, message):
+    assert complaint("fedavg", word) == message
 
 
-def test_a_key_with_underscores_is_said_as_it_was_written(write):
+def test_a_key_with_underscores_is_reported_as_it_was_written(write):
     source = write("[training]\nlocal-epochs = 5\n")
-    said = complaint(source, "training.local_epochs=3")
-    assert said == (
+    message = complaint(source, "training.local_epochs=3")
+    assert message == (
         "home.toml: [training] local_epochs: unknown key 'local_epochs' (did you mean 'local-epochs'?)"
     )
 
@@ -377,21 +380,21 @@ server-optimizer = { name = "sgd", learning-rate = 0.5 }
 """
 
 
-def test_an_option_that_is_a_list_is_written_as_one():
+def test_a_list_option_is_written_as_a_list():
     component = Component(name="attentive", options={"layers": ("conv2", "linear1")})
     table = tomllib.loads(Config(strategy=StrategySpec(objectives=(component,))).to_toml())
     assert table["strategy"]["objectives"] == [{"name": "attentive", "layers": ["conv2", "linear1"]}]
 
 
 @pytest.mark.parametrize("text", ["", RICH, 'recipe = "attending"\n', 'recipe = "fedavg"\n'])
-def test_the_resolved_file_means_the_same(write, text):
+def test_the_resolved_file_has_the_same_meaning(write, text):
     config = load_config(write(text))
     resolved = config.to_toml()
     assert load_config(write(resolved)) == config
     assert load_config(write(resolved)).to_toml() == resolved
 
 
-def test_the_resolved_file_writes_defaults_out_in_the_users_words():
+def test_the_resolved_file_contains_defaults_under_the_users_keys():
     table = tomllib.loads(load_config("attending").to_toml())
     assert table["clients"]["deadline-s"] == 600.0
     assert table["training"]["learning-rate"] == 0.01
@@ -404,9 +407,7 @@ def test_the_resolved_file_writes_defaults_out_in_the_users_words():
     ("written", "means"),
     [("true", "trial"), ("false", "none"), ('"trial"', "trial"), ('"force"', "force"), ('"none"', "none")],
 )
-def test_how_models_are_delivered_is_a_word_and_the_yes_or_no_of_earlier_files_keeps_a_meaning(
-    write, written, means
-):
+def test_the_delivery_mode_is_a_word_and_booleans_of_earlier_files_are_still_read(write, written, means):
     config = load_config(write(f"[federation]\ndeliver = {written}\n"))
     assert config.federation.deliver == means
     assert load_config("fedavg", [f"deliver={written}"]).federation.deliver == means
@@ -415,17 +416,17 @@ def test_how_models_are_delivered_is_a_word_and_the_yes_or_no_of_earlier_files_k
     assert load_config("fedavg").federation.deliver == "trial"
 
 
-# --- the share of clients ---
+# --- the fraction of clients ---
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])
-def test_the_share_of_clients_reaches_the_strategy(fraction):
+def test_the_fraction_of_clients_is_passed_to_the_strategy(fraction):
     config = load_config("attending", [f"fraction={fraction}"])
     strategy = make_strategy(config.algorithm(), config.tiers.ratios)
     assert [strategy.fraction(number) for number in (1, 50)] == [fraction, fraction]
 
 
-def test_a_schedule_of_the_strategy_goes_before_the_share_of_clients(write):
+def test_a_schedule_of_the_strategy_overrides_the_fraction_of_clients(write):
     text = '[clients]\nfraction = 0.5\n[strategy]\nfraction = { name = "constant", value = 0.25 }\n'
     config = load_config(write(text))
     assert make_strategy(config.algorithm(), config.tiers.ratios).fraction(1) == 0.25
-    # What the user wrote stays as it was written.
+    # The user's own settings stay unchanged.
     assert load_config(write("[clients]\nfraction = 0.5\n")).strategy.fraction is None

@@ -1,4 +1,4 @@
-"""Sections and verbs that had another name."""
+"""Sections and verbs that were renamed."""
 
 import logging
 from pathlib import Path
@@ -22,9 +22,7 @@ def test_an_old_section_is_refused_with_its_new_name(tmp_path: Path) -> None:
         load_config("fedavg", ["blobs.store=embedded"])
 
 
-def test_the_file_of_a_run_that_the_version_before_wrote_is_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_file_of_the_previous_version_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     path = RunFolder.create(tmp_path / "run", load_config("fedavg", ["object-store.store=embedded"])).path
     file = path / "federation.toml"
@@ -33,7 +31,7 @@ def test_the_file_of_a_run_that_the_version_before_wrote_is_read(
     assert "[blobs] of an earlier version is read as [object-store]" in caplog.text
 
 
-def test_the_page_of_a_run_that_the_version_before_wrote_opens(tmp_path: Path) -> None:
+def test_the_page_of_a_run_of_the_previous_version_opens(tmp_path: Path) -> None:
     path = RunFolder.create(tmp_path / "run", load_config("fedavg", ["object-store.store=embedded"])).path
     file = path / "federation.toml"
     file.write_text(file.read_text().replace("[object-store]", "[blobs]"))
@@ -42,7 +40,7 @@ def test_the_page_of_a_run_that_the_version_before_wrote_opens(tmp_path: Path) -
     assert config.object_store.store == "embedded"
 
 
-def test_a_users_own_file_beside_a_folder_of_models_is_not_taken_for_a_runs(tmp_path: Path) -> None:
+def test_a_users_own_file_next_to_a_models_folder_is_not_treated_as_a_runs_file(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "federation.toml").write_text(BEFORE)
     with pytest.raises(ConfigError, match=r"\[blobs\] is called \[object-store\]"):

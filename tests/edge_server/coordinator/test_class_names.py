@@ -1,4 +1,4 @@
-"""The federation's list of classes from its file, from the server's data, and from its devices."""
+"""The federation's class list: from its file, from the server's data or from its devices."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def named_source(path: Path, names: list[str], count: int = 20) -> str:
     return f"data.source=npz:{path}"
 
 
-def test_the_file_states_the_classes_and_how_many_outputs_there_are() -> None:
+def test_the_file_states_the_classes_and_so_the_number_of_outputs() -> None:
     testing = ServerData(config('data.classes=["wasp","ant"]', "model.input-shape=[1,8,8]"))
     assert testing.model_spec.num_classes == 2
     assert testing.classes == testing.preprocessing.class_names == ("wasp", "ant")
@@ -62,17 +62,17 @@ def test_the_file_states_the_classes_and_how_many_outputs_there_are() -> None:
         (["data.classes=[]"], r"\[data\] classes"),
     ],
 )
-def test_a_list_that_cannot_be_is_refused(words: list[str], message: str) -> None:
+def test_an_invalid_class_list_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config(*words)
 
 
-def test_the_servers_own_names_are_the_list_in_their_own_order(tmp_path: Path) -> None:
+def test_the_servers_class_names_are_the_list_in_their_own_order(tmp_path: Path) -> None:
     testing = ServerData(config(named_source(tmp_path / "a.npz", ["wasp", "ant"])))
     assert testing.classes == ("wasp", "ant")
 
 
-def test_the_file_goes_before_the_servers_names_which_are_found_in_it(tmp_path: Path) -> None:
+def test_the_files_list_overrides_the_servers_names_and_must_contain_them(tmp_path: Path) -> None:
     source = named_source(tmp_path / "a.npz", ["wasp", "ant"])
     testing = ServerData(config(source, 'data.classes=["ant","bee","wasp"]'))
     assert testing.classes == ("ant", "bee", "wasp")
@@ -88,7 +88,7 @@ def test_more_names_than_outputs_are_listed(tmp_path: Path) -> None:
         ServerData(config(source, "num-classes=2"))
 
 
-def test_fewer_names_than_outputs_are_said_and_completed(
+def test_fewer_names_than_outputs_are_completed_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = named_source(tmp_path / "a.npz", ["wasp", "ant"])
@@ -113,7 +113,7 @@ def test_labels_of_the_server_beyond_the_outputs_are_refused() -> None:
         ServerData(config("data.source=digits", "num-classes=4"))
 
 
-def test_what_devices_agree_on_is_in_their_tasks_in_the_journal_and_known_after_a_restart(
+def test_classes_agreed_by_devices_are_in_tasks_and_journal_and_survive_a_restart(
     tmp_path: Path,
 ) -> None:
     bench = Bench(tmp_path, "fedavg")
@@ -133,7 +133,7 @@ def test_what_devices_agree_on_is_in_their_tasks_in_the_journal_and_known_after_
     again.storage.close()
 
 
-def test_a_list_of_the_file_is_in_the_journal_too(tmp_path: Path) -> None:
+def test_the_files_class_list_is_in_the_journal_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
     bench.tasks(1, 1)
     bench.coordinator.planner.plan(
@@ -149,11 +149,11 @@ def test_every_file_of_a_tier_names_its_classes(tmp_path: Path) -> None:
         assert load_model(path, threads=1).class_name(3) == "digit 3"
 
 
-def test_devices_of_unlike_folders_train_the_same_numbers(tmp_path: Path) -> None:
+def test_devices_with_different_folders_train_the_same_labels(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
     task = bench.tasks(1, 1)["weak"]
     whole = bench.places["weak"].data.train
-    # The same digits, on a device that calls its classes by name and has three of them.
+    # The same digits on a device that names its classes and has only three of them.
     kept = np.isin(whole.labels, [3, 7, 9])
     labels = np.searchsorted([3, 7, 9], whole.labels[kept])
     own = replace(whole, images=whole.images[kept], labels=labels, class_names=("3", "7", "9"), named=True)
@@ -164,7 +164,7 @@ def test_devices_of_unlike_folders_train_the_same_numbers(tmp_path: Path) -> Non
     assert by_name.blob.digest == by_number.blob.digest
 
 
-def test_a_task_of_other_classes_is_declined_where_it_is_worked_on(tmp_path: Path) -> None:
+def test_a_device_declines_a_task_of_other_classes(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
     task = bench.tasks(1, 1)["weak"]
     whole = replace(bench.places["weak"].data.train, class_names=tuple("abcdefghij"), named=True)
@@ -175,7 +175,7 @@ def test_a_task_of_other_classes_is_declined_where_it_is_worked_on(tmp_path: Pat
 
 class Unseen:
     def show(self, snapshot: object) -> None:
-        """Nothing."""
+        """Ignore the snapshot."""
 
 
 def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
     assert read_classes(tmp_path / "run" / "journal.sqlite") == ("wasp", "bee", "ant")
 
 
-def test_a_simulation_without_names_has_numbers(tmp_path: Path) -> None:
+def test_a_simulation_without_names_uses_numbers(tmp_path: Path) -> None:
     wanted = config("data.source=digits", "rounds=1", "num-clients=2", "workers=1", "samples-per-client=20")
     assert simulate(wanted, out=tmp_path / "run", watcher=Unseen()).outcome == "finished"
     model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)

@@ -1,4 +1,4 @@
-"""What the server tests its model on."""
+"""The data on which the server tests its model."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from edge_server.coordinator.evaluation import Testing as ServerTesting
 
 
 def held_back() -> tuple[np.ndarray, np.ndarray]:
-    """A test set of the user's own."""
+    """Return a user-defined test set."""
     return np.zeros((300, 1, 8, 8), np.uint8), np.arange(300) % 10
 
 
@@ -26,16 +26,16 @@ def all_alike() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((20, 1, 8, 8), np.uint8), np.full(20, 2)
 
 
-def test_test_data_of_one_class_are_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_test_data_of_one_class_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     source = f"python:{__name__}:all_alike"
     ServerTesting(load_config("fedavg", [f"data.source={source}"]))
-    said = [line for line in caplog.messages if "one class" in line]
-    assert said == [
+    warnings = [line for line in caplog.messages if "one class" in line]
+    assert warnings == [
         f"tested on 20 examples of {source} of one class, '2': any model that answers it is right"
     ]
 
 
-def test_an_official_test_part_is_what_is_tested_on() -> None:
+def test_the_official_test_part_is_used() -> None:
     assert ServerTesting(load_config("fedavg", ["data.source=digits"])).tested_on == (
         "tested on 359 examples of digits"
     )

@@ -1,4 +1,4 @@
-"""A run that starts from another's model: where it is found, whether it fits, what is noted of it."""
+"""A run that starts from another run's model: lookup, compatibility checks and recorded origin."""
 
 import json
 import shutil
@@ -42,13 +42,13 @@ def params_in(folder: Path) -> Mapping[str, Any]:
 
 
 def begun(config: Config, folder: Path, first: InitialModel | None = None) -> Coordinator:
-    """A run as it begins, in its folder."""
+    """Assemble a new run in `folder`."""
     return assemble(config, "run-1", RunFolder.create(folder, config), first=first)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The folder of a run with the models after rounds 0 and 10, whose numbers are twice those of round 0."""
+    """Create a run folder with the models of rounds 0 and 10; the values of round 10 are doubled."""
     config = file("federation.seed=7")
     coordinator = begun(config, tmp_path / "first")
     coordinator.storage.close()
@@ -62,7 +62,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "first"
 
 
-def test_a_run_starts_from_a_rounds_folder_its_file_or_the_last_model_of_a_run(
+def test_a_run_starts_from_a_round_folder_a_state_file_or_a_runs_last_model(
     source: Path, tmp_path: Path
 ) -> None:
     last = source / "models" / "round-0010"
@@ -100,15 +100,15 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("what", MISFITS)
-def test_a_model_that_does_not_fit_is_refused_with_what_differs(
+def test_a_model_that_does_not_fit_is_refused_with_the_differences(
     what: str, source: Path, tmp_path: Path
 ) -> None:
-    options, said = MISFITS[what]
+    options, message = MISFITS[what]
     config = file(f"from={source}", **options)
     with pytest.raises(ConfigError) as raised:
         simulate(config, out=tmp_path / "second", watcher=Nobody())
     assert str(raised.value).startswith(f"[model] from: {source} is ")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert not (tmp_path / "second").exists()
 
 
@@ -122,16 +122,14 @@ def rename_classes(source: Path, *names: str) -> None:
 def test_a_model_of_the_same_classes_in_another_order_is_refused(source: Path, tmp_path: Path) -> None:
     rename_classes(source, "dog", "cat", "hen")
     config = file(f"from={source}", source="named_pictures")
-    said = "classes 'dog', 'cat', 'hen', this run has 'cat', 'dog', 'hen': it would take one for another"
-    with pytest.raises(ConfigError, match=said):
+    message = "classes 'dog', 'cat', 'hen', this run has 'cat', 'dog', 'hen': it would take one for another"
+    with pytest.raises(ConfigError, match=message):
         simulate(config, out=tmp_path / "second", watcher=Nobody())
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         begun(config, tmp_path / "third", find_initial_model(config, []))
 
 
-def test_the_run_takes_the_names_of_the_models_classes_where_it_has_none(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_run_without_class_names_uses_the_models_names(source: Path, tmp_path: Path) -> None:
     rename_classes(source, "dog", "cat", "hen")
     shapes = ["model.input-shape=[1,4,4]", "num-classes=3"]
     config = load_config("fedavg", [f"model.name={NAME}:hidden", *shapes, f"from={source}"])
@@ -161,7 +159,7 @@ def test_a_damaged_model_is_refused(source: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["nowhere", "home-2", "empty"])
-def test_what_is_no_model_is_refused_with_the_nearest_version(text: str, tmp_path: Path) -> None:
+def test_a_source_that_is_not_a_model_is_refused_with_the_nearest_version(text: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     registry = Registry(tmp_path / "registry")
     registry.enter(version("home-1"), lambda folder: None)
@@ -191,7 +189,9 @@ def version(name: str) -> Version:
     )
 
 
-def test_check_says_what_a_run_would_start_from(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_shows_the_model_a_run_would_start_from(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [f"data.source=python:{NAME}:pictures", f"model.name={NAME}:hidden"]
     assert main(["check", "attending", *words, f"from={source}"]) == 0
     shown = capsys.readouterr().out
@@ -201,7 +201,7 @@ def test_check_says_what_a_run_would_start_from(source: Path, capsys: pytest.Cap
     assert "attending: [model] from: 'nowhere' is no version" in capsys.readouterr().err
 
 
-def test_a_run_that_was_cut_off_as_it_began_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
+def test_a_run_interrupted_at_its_start_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
     config = file(f"from={source}")
     before = begun(config, tmp_path / "second", find_initial_model(config, []))
     before.storage.close()
@@ -214,7 +214,7 @@ def test_a_run_that_was_cut_off_as_it_began_reads_its_own_copy(source: Path, tmp
     assert about == before.model.started_from
 
 
-def test_a_version_is_continued_noted_and_not_read_again(source: Path, tmp_path: Path) -> None:
+def test_a_version_is_continued_and_recorded_and_not_read_again(source: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     model = source / "models" / "round-0010"
     registry.enter(version("home-1"), lambda folder: shutil.copytree(model, folder / "model"))
@@ -235,7 +235,7 @@ def test_a_version_is_continued_noted_and_not_read_again(source: Path, tmp_path:
     )
     assert (again.outcome, again.rounds, again.started_from) == ("finished", 5, about)
     entered = describe_run(tmp_path / "second")
-    # Three rounds before the last one, and the model that the run started from.
+    # Three rounds before the last one, plus the model that the run started from.
     assert len(entered.parents) == 4
     assert entered.parents[-1] == digest
     assert entered.started_from == about

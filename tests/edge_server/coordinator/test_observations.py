@@ -1,4 +1,4 @@
-"""What a closed round shows of channels, worked by hand on five of them, and of how many rounds."""
+"""Channel observations of a closed round, computed by hand for five channels, and the observed rounds."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from tests.edge_server.strategy.test_attending import ATTENDING, SCORES, W, sent
 
 GROUPS = ("hidden",)
 UPDATES = [sent(client) for client in "abc"]
-# c: ranked 4 3 2 1 0.
+# Device c ranks its channels 4 3 2 1 0.
 AFTER = close(ATTENDING, State(params=W), UPDATES, MAP)
 
 
@@ -26,28 +26,28 @@ def specs(strategy, state: State) -> dict[int, SubModelSpec]:
     return {tier: tier_spec(strategy, state, NETWORK, ratio) for tier, ratio in enumerate(RATIOS, start=1)}
 
 
-def test_where_devices_rank_channels_a_place_has_the_mean_of_what_came_to_it():
+def test_where_devices_rank_channels_each_rank_has_the_mean_score():
     seen = observation(AFTER, UPDATES, MAP, specs(ATTENDING, AFTER), GROUPS, ranked=True)
     # Sorted scores: a 0.9 0.8 0.5 0.3 0.1, b 0.9 0.7 0.5 0.2 0.1, c 0.5 0.4 0.3 0.2 0.1; their means:
     assert seen.groups["hidden"].scores == pytest.approx((2.3 / 3, 1.9 / 3, 1.3 / 3, 0.7 / 3, 0.1), rel=1e-4)
     assert seen.groups["hidden"].measure == "attention"
-    # Tier 1 keeps 2 of 5, tier 2 keeps 4, tier 3 all, always the leading ones of that order.
+    # Tier 1 keeps the first 2 of 5 channels in that order, tier 2 the first 4, tier 3 all.
     assert seen.groups["hidden"].kept == {1: 2, 2: 4, 3: 5}
     assert (seen.round, seen.similarity) == (1, None)
 
 
-def test_who_sent_no_scores_has_no_say_in_them():
+def test_devices_without_scores_do_not_count_in_the_mean():
     silent = update("d", W)
     seen = observation(AFTER, [sent("c"), silent], MAP, {}, GROUPS, ranked=True)
     assert seen.groups["hidden"].scores == pytest.approx(sorted(SCORES["c"], reverse=True), rel=1e-4)
 
 
-def test_in_any_other_round_a_channel_has_the_norm_of_its_weights():
-    # Row i of the target layer is (10 i, 10 i): 20 i.
+def test_in_unranked_rounds_a_channels_score_is_the_norm_of_its_weights():
+    # Row i of the target layer is (10 i, 10 i), so its norm is 20 i.
     state = State(params=W, round=4)
     strategy = make_strategy(StrategySpec(pruner=Component(name="magnitude")), RATIOS)
     seen = observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False)
-    # The largest: 3 and 4, then 1 to 4.
+    # The largest are channels 3 and 4, then 1 to 4.
     assert seen.groups == {
         "hidden": ChannelScores(
             layers=("hidden",),
@@ -59,15 +59,15 @@ def test_in_any_other_round_a_channel_has_the_norm_of_its_weights():
     assert isinstance(strategy.pruner, Magnitude)
 
 
-def test_a_model_that_has_diverged_shows_no_scores():
+def test_a_diverged_model_has_no_scores():
     state = State(params={**W, "hidden.weight": np.full((5, 2), np.inf, np.float32)})
     assert observation(state, [], MAP, {}, GROUPS, ranked=False).groups == {}
 
 
-def test_what_is_kept_of_a_round_is_bounded(monkeypatch):
+def test_the_observations_of_a_round_are_bounded(monkeypatch):
     state = State(params=W)
     strategy = make_strategy(StrategySpec(pruner=Component(name="magnitude")), RATIOS)
-    # Five scores, and 2 + 4 listed channels.
+    # Five scores plus 2 + 4 listed channels.
     for most, shown in ((11, {"hidden"}), (10, set())):
         monkeypatch.setattr(observations, "MOST_NUMBERS", most)
         seen = observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False)
@@ -82,7 +82,7 @@ def test_what_is_kept_of_a_round_is_bounded(monkeypatch):
 @pytest.mark.parametrize(
     ("rounds", "step", "count"), [(1, 1, 1), (100, 1, 100), (101, 2, 52), (200, 2, 101), (1000, 16, 64)]
 )
-def test_of_many_rounds_about_a_hundred_are_looked_at(rounds, step, count):
+def test_about_a_hundred_of_many_rounds_are_observed(rounds, step, count):
     seen = [number for number in range(1, rounds + 1) if is_observed(number, rounds)]
     assert len(seen) == count
     assert (seen[0], seen[-1]) == (1, rounds)

@@ -1,4 +1,4 @@
-"""The tiers of a run's devices that state none: by memory, speed, measured rounds and refusals."""
+"""Tiers of devices that state none: derived from memory, speed, measured rounds and refusals."""
 
 import queue
 from dataclasses import replace
@@ -29,7 +29,7 @@ RESIDENT = 200_000_000
 
 
 def undecided(name: str, *, free: int | None, speed: float | None = None) -> Device:
-    """A device without a stated tier, with this many bytes for training beyond its libraries."""
+    """Return a device without a stated tier that has `free` bytes for training beyond its libraries."""
     measured = MeasuredSpeed(
         resident_bytes=RESIDENT, training_macs_per_s=speed, memory_bytes_per_s=None if speed is None else 1e12
     )
@@ -38,7 +38,7 @@ def undecided(name: str, *, free: int | None, speed: float | None = None) -> Dev
 
 
 def needed(coordinator: Coordinator, tier: int) -> int:
-    """Bytes that a tier needs, computed from its network."""
+    """Return the bytes that a tier needs, computed from its network."""
     cost = network_cost(coordinator.model.sub_model(tier).requires_grad_(True), (1, 8, 8))
     plan = coordinator.context.config.training
     return round(MARGIN * cost.training(plan, examples=CARD.examples).total)
@@ -53,24 +53,26 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_it(bench: Bench) -> None:
+def test_a_run_assigns_tiers_by_evidence_updates_them_after_rounds_and_stores_them(bench: Bench) -> None:
     coordinator = bench.coordinator
     weak, strong = bench.devices
     tasks = bench.tasks(1, 1)
     assert {name: task.tier for name, task in tasks.items()} == {"weak": 2, "strong": 5}
     assert (coordinator.tiering.tier(weak), coordinator.tiering.tier(strong)) == (2, 5)
-    # "strong" had no memory for its task after all: the next planning asks for less, and it is kept.
+    # "strong" had too little memory for its task: the next planning assigns a lower tier, which is stored.
     coordinator.strike("strong", 1, Reason.NO_MEMORY)
     record, updates = bench.round(1)
     assert {name: task.tier for name, task in bench.tasks(2, 2).items()} == {"weak": 2, "strong": 4}
     paces = bench.folder.load_state(1).paces
     assert paces.keys() == {"weak", "strong"}
     cost = network_cost(coordinator.model.sub_model(4).requires_grad_(True), (1, 8, 8))
-    macs, moved = (one(examples=CARD.examples, epochs=1) for one in (cost.training_macs, cost.training_bytes))
+    macs, moved = (
+        measure(examples=CARD.examples, epochs=1) for measure in (cost.training_macs, cost.training_bytes)
+    )
     expected = macs / REFERENCE.macs + moved / REFERENCE.bytes
     assert paces["strong"] == pytest.approx(updates["strong"].metrics.seconds / expected)
     assert record.completed == ("strong", "weak")
-    # A server that was killed here goes on with the same tiers.
+    # A server killed here resumes with the same tiers.
     reader = JournalReader(bench.folder.journal)
     recovered = recover(reader, RoundRules(rounds=2), "federation", now=0.0)
     reader.close()
@@ -81,15 +83,13 @@ def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_i
     assert {name: task.tier for name, task in bench.tasks(2, 3).items()} == {"weak": 2, "strong": 4}
 
 
-def test_a_slow_device_gets_what_it_can_train_in_time(bench: Bench) -> None:
-    # Half of 600 s: at 1 MAC a second not even the smallest is done, which is then the one to try.
+def test_a_slow_device_gets_a_tier_it_can_train_in_time(bench: Bench) -> None:
+    # Half of 600 s: at 1 MAC a second not even the smallest tier finishes, so the smallest tier is assigned.
     bench.devices = (undecided("weak", free=10**9, speed=1.0), undecided("strong", free=10**9, speed=1e12))
     assert {name: task.tier for name, task in bench.tasks(1, 1).items()} == {"weak": 1, "strong": 5}
 
 
-def test_where_no_evidence_is_needed_no_network_is_looked_at(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stated_tiers_need_no_network_cost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge_server.coordinator.tier_assignment.network_cost", None)
     stated = [Device(name, 1, CapabilityProfile(tier=3), CARD) for name in ("weak", "strong")]
     bench.devices = tuple(stated)
@@ -109,7 +109,7 @@ def no_memory(device: str) -> TaskReply:
     )
 
 
-def test_a_task_without_memory_is_shown_and_kept_once_and_counts_against_nobody() -> None:
+def test_a_refusal_for_memory_is_noted_and_recorded_once_without_a_reputation_loss() -> None:
     run = training("a", "b")
     commands = run.hear(no_memory("a"))
     (note,) = of(Note, commands)
@@ -122,7 +122,7 @@ def test_a_task_without_memory_is_shown_and_kept_once_and_counts_against_nobody(
 
 
 def trained_or_refused(bench: Bench, task: Task) -> str:
-    """What a device says of a task: its own worker does it."""
+    """Run a task in a device's worker and return "done" or the reason of its refusal."""
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     Worker(inbox).start(task, bench.places["strong"])
     while True:
@@ -134,18 +134,18 @@ def trained_or_refused(bench: Bench, task: Task) -> str:
 
 
 def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Bench, tmp_path: Path) -> None:
-    """Its birth spoke of much memory; now its control group has room for the third tier, one by one."""
+    """Its birth stated much memory; its control group now has enough for tier 3 with a batch of one."""
     cost = network_cost(bench.coordinator.model.sub_model(3).requires_grad_(True), (1, 8, 8))
     plan = bench.coordinator.context.config.training
     alone = cost.training(plan, examples=CARD.examples, batch=1, pixel_bytes=0).total - cost.parameters
-    room = {f"sys/fs/cgroup/{GROUP}/memory.max": str(100_000_000 + round(MARGIN * alone) + 1000)}
-    bench.places["strong"] = replace(bench.places["strong"], board=tree(tmp_path / "root", PI, room))
-    said, tiers = [], []
+    limit = {f"sys/fs/cgroup/{GROUP}/memory.max": str(100_000_000 + round(MARGIN * alone) + 1000)}
+    bench.places["strong"] = replace(bench.places["strong"], board=tree(tmp_path / "root", PI, limit))
+    outcomes, tiers = [], []
     for attempt in (1, 2, 3):
         task = bench.tasks(1, attempt)["strong"]
         tiers.append(task.tier)
-        said.append(trained_or_refused(bench, task))
-        if said[-1] == Reason.NO_MEMORY:
+        outcomes.append(trained_or_refused(bench, task))
+        if outcomes[-1] == Reason.NO_MEMORY:
             bench.coordinator.strike("strong", 1, Reason.NO_MEMORY)
     assert tiers == [5, 4, 3]
-    assert said == ["no-memory", "no-memory", "done"]
+    assert outcomes == ["no-memory", "no-memory", "done"]

@@ -1,4 +1,4 @@
-"""`edge-server devices RUN --why DEVICE`: each planning with what came of it."""
+"""`edge-server devices RUN --why DEVICE`: each plan of a device and its outcome."""
 
 import json
 from pathlib import Path
@@ -24,18 +24,19 @@ def choice(device: str, *, chosen: bool, because: str) -> DeviceChoice:
 
 
 def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool = False) -> None:
-    """A planning among pi and pc."""
+    """Record a plan that chooses among pi and pc."""
     reported = [
-        choice(one, chosen=one in chosen, because="drawn" if one in chosen else "not") for one in ("pi", "pc")
+        choice(name, chosen=name in chosen, because="drawn" if name in chosen else "not")
+        for name in ("pi", "pc")
     ]
-    tasks = {one: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for one in chosen}
+    tasks = {name: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for name in chosen}
     choices = None if silent else RoundChoices(attempt=attempt, round=number, devices=tuple(reported))
     journal.planned(attempt, number, tasks, choices=choices)
 
 
-def close(folder: RunFolder, journal: Journal, number: int, *made_of: AggregatedUpdate, **fields) -> None:
-    """A closed round and its line of history."""
-    names = tuple(one.device for one in made_of)
+def close(folder: RunFolder, journal: Journal, number: int, *updates: AggregatedUpdate, **fields) -> None:
+    """Close a round and add its line of history."""
+    names = tuple(update.device for update in updates)
     record = RoundRecord(
         **{
             "round": number,
@@ -51,13 +52,13 @@ def close(folder: RunFolder, journal: Journal, number: int, *made_of: Aggregated
         }
     )
     line = record.model_dump_json()
-    journal.closed(number, DIGEST, updates=made_of, over=("pi", "pc"), record=line, traffic={})
+    journal.closed(number, DIGEST, updates=updates, over=("pi", "pc"), record=line, traffic={})
     folder.add_round(record)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """Five rounds of pi: an abandoned attempt, counted, refused, passed over, dropped, and under way."""
+    """Five rounds of pi: an abandoned attempt, counted, refused, not chosen, dropped, and under way."""
     folder = RunFolder.create(tmp_path / "run", load_config("fedavg"))
     journal = Journal(folder.journal)
     plan(journal, 1, 1, "pi")
@@ -76,7 +77,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_each_planning_says_what_came_of_it(folder):
+def test_each_plan_has_its_outcome(folder):
     rows = read_selection_history(folder.path, "pi")
     assert [(row.attempt, row.round, row.because, row.outcome, row.reason, row.weight) for row in rows] == [
         (1, 1, "drawn", "dropped", None, None),
@@ -101,7 +102,7 @@ def test_an_update_of_a_buffered_round_counts_in_a_later_one(tmp_path):
     assert second.outcome == "not chosen"
 
 
-def test_where_no_reasons_are_kept_the_history_says_in_which_rounds_it_was(tmp_path):
+def test_without_stored_reasons_the_history_still_lists_the_rounds(tmp_path):
     folder = RunFolder.create(tmp_path / "run", load_config("fedavg"))
     journal = Journal(folder.journal)
     plan(journal, 1, 1, "pi", "pc", silent=True)
@@ -111,7 +112,7 @@ def test_where_no_reasons_are_kept_the_history_says_in_which_rounds_it_was(tmp_p
     assert (row.round, row.attempt, row.because, row.outcome) == (1, None, "", "counted")
 
 
-def test_people_get_a_table_and_programs_json(folder, capsys):
+def test_the_history_is_printed_as_a_table_or_as_json(folder, capsys):
     assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "pi"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["round", "chosen", "why", "outcome", "weight"]
@@ -122,7 +123,7 @@ def test_people_get_a_table_and_programs_json(folder, capsys):
     assert reported["rounds"][1]["weight"] == 0.5
 
 
-def test_a_device_that_never_was_in_the_run_is_bad_usage(folder, capsys):
+def test_a_device_unknown_to_the_run_is_bad_usage(folder, capsys):
     assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "pii"]) == 2
     assert (
         "--why pii: no device of that name was ever in this run (did you mean 'p" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a look at a run shows of each device."""
+"""The view of each device in a snapshot of a run."""
 
 import pytest
 
@@ -39,19 +39,19 @@ def seen(run: Run, tally: RunCounters) -> dict[str, DeviceView]:
     return {device.device: device for device in shown.devices}
 
 
-def test_counts_scores_and_refusals_are_each_device_s_own():
+def test_counts_scores_and_refusals_are_kept_per_device():
     run, tally = started("a", "b", start_clients=9), RunCounters()
     tally.closed(record(round=1, attention={"a": 0.75, "b": 0.25}))
     tally.closed(record(round=2, attention={"a": 0.5, "b": 0.5}, completed=("a", "b")))
     for device, reason in (("a", Reason.NOT_FINITE), ("a", Reason.MALFORMED), ("a", Reason.NOT_FINITE)):
         tally.refused(device, reason)
     shown = seen(run, tally)
-    assert [(one.rounds, one.attention) for one in shown.values()] == [(2, 0.5), (1, 0.5)]
+    assert [(device.rounds, device.attention) for device in shown.values()] == [(2, 0.5), (1, 0.5)]
     assert shown["a"].refused == {"malformed": 1, "not-finite": 2}
     assert shown["b"].refused == {}
 
 
-def test_a_restarted_server_knows_the_refusals_of_before():
+def test_a_restarted_server_restores_the_refusals():
     before, after = RunCounters(), RunCounters()
     before.refused("a", Reason.NOT_FINITE)
     after.restore(before.traffic(), [])
@@ -59,7 +59,7 @@ def test_a_restarted_server_knows_the_refusals_of_before():
     assert after.refused_of("a") == {"not-finite": 2}
 
 
-def test_when_a_device_was_last_heard_is_remembered_for_as_many_as_are_counted():
+def test_the_time_of_the_last_message_is_stored_up_to_the_limit_of_devices():
     run, tally = started("a", "b", start_clients=9), RunCounters(most=1)
     tally.heard("a")
     tally.heard("b")
@@ -69,7 +69,7 @@ def test_when_a_device_was_last_heard_is_remembered_for_as_many_as_are_counted()
     assert tally.seen.keys() == {"a"}
 
 
-def test_the_board_is_as_the_device_said_last_or_else_as_it_was_at_its_birth():
+def test_the_board_state_is_the_last_reported_or_that_of_the_birth_message():
     run, tally = started(start_clients=9), RunCounters()
     profile = CapabilityProfile(machine="board", celsius=40.0, battery=0.5, memory_free_bytes=1000)
     run.hear(birth("a").model_copy(update={"profile": profile}))
@@ -81,7 +81,7 @@ def test_the_board_is_as_the_device_said_last_or_else_as_it_was_at_its_birth():
     assert seen(run, tally)["b"].board is None
 
 
-def test_who_may_not_train_says_why():
+def test_a_device_that_may_not_train_shows_the_reason():
     run = started(start_clients=9)
     held = {"eligibility": Eligibility.PAUSE, "ineligible_because": "battery 12 %, at least 30 %"}
     run.hear(birth("a").model_copy(update=held))
@@ -89,7 +89,7 @@ def test_who_may_not_train_says_why():
 
 
 @pytest.mark.parametrize("phase", ["fetching", "training", "uploading", "exporting"])
-def test_the_device_s_own_word_for_what_it_does_is_shown_while_the_server_knows_no_better(phase):
+def test_the_phase_reported_by_a_device_is_shown_until_the_server_knows_more(phase):
     run, tally = started("a", "b"), RunCounters()
     run.plan("a", "b")
     assert seen(run, tally)["a"].state == "offered"
@@ -102,7 +102,7 @@ def test_the_device_s_own_word_for_what_it_does_is_shown_while_the_server_knows_
     assert (seen(run, tally)["a"].state, seen(run, tally)["a"].epoch) == ("uploading", None)
 
 
-def test_a_word_on_another_round_or_on_none_says_nothing_of_this_one():
+def test_telemetry_of_another_round_or_of_none_is_ignored():
     run, tally = started("a"), RunCounters()
     run.plan("a")
     run.hear(reply("a"))
@@ -112,11 +112,11 @@ def test_a_word_on_another_round_or_on_none_says_nothing_of_this_one():
     assert seen(run, tally)["a"].state == "training"
 
 
-def test_who_is_away_or_in_quarantine_is_shown_so_whatever_it_said():
+def test_offline_and_quarantine_override_the_reported_phase():
     run, tally = started("a", "b", rounds=9, reputation=ReputationRules(after=1), quorum=0.1), RunCounters()
     run.plan("b")
     run.upload("b", reason=Reason.NOT_FINITE)
     report(tally, "idle", None)
     run.hear(death("a"))
-    # The round is over: nobody else had a part in it.
-    assert [one.state for one in seen(run, tally).values()] == ["offline", "quarantined"]
+    # The round is over: it had no other device.
+    assert [device.state for device in seen(run, tally).values()] == ["offline", "quarantined"]

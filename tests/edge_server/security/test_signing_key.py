@@ -1,4 +1,4 @@
-"""The server's key, and what it signs with it."""
+"""The server's signing key and its signatures."""
 
 import stat
 from pathlib import Path
@@ -31,7 +31,7 @@ from tests.edge_client.signed import SERVER, TRUSTED
 from tests.integration.bench import Bench
 
 
-def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path):
+def test_a_key_is_created_once_and_private_to_its_owner(tmp_path: Path):
     path = tmp_path / "keys" / "signing.key"
     made = load_or_make_signing_key(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -40,7 +40,7 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path):
     assert load_or_make_signing_key(tmp_path / "other.key").fingerprint != made.fingerprint
 
 
-def test_the_public_half_is_what_devices_trust(tmp_path: Path):
+def test_devices_trust_the_public_key(tmp_path: Path):
     (tmp_path / "signing.pub").write_text(public_key_text(tmp_path / "signing.key"))
     trusted = read_trusted_key(tmp_path / "signing.pub")
     assert trusted.fingerprint == load_or_make_signing_key(tmp_path / "signing.key").fingerprint
@@ -54,7 +54,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path):
         load_or_make_signing_key(tmp_path / "signing.key")
 
 
-def test_what_is_no_signing_key_is_refused_with_a_remedy(tmp_path: Path):
+def test_an_invalid_signing_key_is_refused_with_a_remedy(tmp_path: Path):
     pem, plain = (Encoding.PEM, PrivateFormat.PKCS8), NoEncryption()
     path = tmp_path / "signing.key"
     for content in (
@@ -74,7 +74,7 @@ def test_what_is_no_signing_key_is_refused_with_a_remedy(tmp_path: Path):
         load_or_make_signing_key(path / "signing.key")
 
 
-def test_a_run_signs_with_the_files_key_or_one_of_its_own(tmp_path: Path):
+def test_a_run_signs_with_the_given_key_or_its_own(tmp_path: Path):
     own = open_manifest_signer("home", "run-1", tmp_path / "run", None)
     assert own.signer is not None
     assert read_trusted_key(tmp_path / "run" / "signing.pub").fingerprint == own.signer.fingerprint
@@ -99,8 +99,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def test_every_task_is_signed_for_its_device(bench: Bench):
     for name, task in bench.tasks(1, 1).items():
-        heard = task.model_copy(update={"deadline_s": 5.0})
-        manifest = check_task(heard, TRUSTED, federation="federation", device=name)
+        received = task.model_copy(update={"deadline_s": 5.0})
+        manifest = check_task(received, TRUSTED, federation="federation", device=name)
         assert (manifest.tier, manifest.ratio) == (task.tier, str(task.ratio))
         assert manifest.parent_sha256 == digest_of(version(bench, 0, "state.safetensors"))
         assert len(encode_message(task)) < 256 * 1024
@@ -122,7 +122,7 @@ def version(bench: Bench, number: int, name: str) -> bytes:
     return path.read_bytes()
 
 
-def test_a_tiers_onnx_file_is_signed_as_what_it_says_that_it_is(tmp_path: Path):
+def test_the_signed_manifest_of_an_onnx_file_contains_its_provenance(tmp_path: Path):
     (tmp_path / "tier-2.onnx").write_bytes(b"the model of tier 2")
     provenance = {"round": "7", "tier": "2", "prune_ratio": "0.5", "parent_sha256": "0" * 64}
     spec = SubModelSpec(kept={"conv2": 3})
@@ -134,7 +134,7 @@ def test_a_tiers_onnx_file_is_signed_as_what_it_says_that_it_is(tmp_path: Path):
 
 
 def delivered(task: Task, device: str) -> Delivery:
-    """What a device says when it has exported its model."""
+    """A device's report that it has exported its model."""
     metrics = DeliveryMetrics(
         parameters=1, macs=1, onnx_bytes=1, onnx_sha256="f" * 64, examples=0, max_difference=0, latency_ms=1
     )
@@ -142,7 +142,7 @@ def delivered(task: Task, device: str) -> Delivery:
     return Delivery(federation=task.federation, device=device, **named, metrics=metrics)
 
 
-def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(bench: Bench):
+def test_a_delivery_of_the_devices_own_task_is_countersigned(bench: Bench):
     task = bench.tasks(2, 9, deliver=True)["weak"]
     delivery = delivered(task, "weak")
     participant = Participant("weak", Assignment(task, 1000), 60.0)
@@ -160,20 +160,20 @@ def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(ben
         update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256}
     )
     assert len(encode_message(sent)) < 2048
-    # Said again it is signed again; another device's delivery, or one that nobody asked for, never is.
+    # A repeated delivery is signed again; another device's or an unrequested delivery is not.
     assert answer_in(receive(after, delivery, 1.0)[1]) == answer
-    for odd in ({"device": "strong"}, {"attempt": 8}, {"run": "run-2"}):
-        other = Delivery.model_validate({**delivery.model_dump(), **odd})
+    for changes in ({"device": "strong"}, {"attempt": 8}, {"run": "run-2"}):
+        other = Delivery.model_validate({**delivery.model_dump(), **changes})
         assert answer_in(receive(federation, other, 0.0)[1]).to_sign is None
 
 
 def answer_in(commands: list[Command]) -> Send:
-    """The one message among the commands."""
+    """The only message among the commands."""
     (answer,) = [command for command in commands if isinstance(command, Send)]
     return answer
 
 
-def test_a_training_task_earns_no_signature_for_a_model(bench: Bench):
+def test_a_delivery_for_a_training_task_is_not_signed(bench: Bench):
     task = bench.tasks(2, 8)["weak"]
     delivery = delivered(task, "weak")
     federation = Federation(
@@ -186,7 +186,7 @@ def test_a_training_task_earns_no_signature_for_a_model(bench: Bench):
     assert answer_in(receive(federation, delivery, 0.0)[1]).to_sign is None
 
 
-def test_without_a_key_nothing_is_signed_and_all_goes_on(tmp_path: Path):
+def test_without_a_key_tasks_are_not_signed(tmp_path: Path):
     unsigned = Bench(tmp_path, "attending", "model.name=two-nn")
     assert all(task.manifest is None for task in unsigned.tasks(1, 1).values())
     assert not [path for path in unsigned.folder.path.rglob("*") if "sign" in path.name]

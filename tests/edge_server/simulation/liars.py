@@ -1,6 +1,6 @@
-"""Simulated devices that lie in their births, their measurements, and the groups that they send.
+"""Simulated devices with false births, false measurements and false groups.
 
-The jobs run in this process, one after the other: a run of some rounds takes about a second.
+The jobs run in this process, one after another: a run of a few rounds takes about a second.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from tests.edge_server.simulation.small import run
 from tests.groups import encode_groups, read_groups
 
 Sent = dict[str, dict[str, Any]]
-"""The groups of an update, to be changed in place."""
+"""The groups of an update, which lies change in place."""
 
 LIAR = "device-0004"
 
@@ -86,9 +86,9 @@ class LyingEdge(DeviceEdge):
         result = super()._in_virtual_time(answer)
         if not isinstance(result, Update):
             return result
-        # Validated as on the wire.
-        said = TrainingMetrics.model_validate({**result.metrics.model_dump(), **self.lie.metrics})
-        return result.model_copy(update={"metrics": said})
+        # Validated like a received message.
+        false_metrics = TrainingMetrics.model_validate({**result.metrics.model_dump(), **self.lie.metrics})
+        return result.model_copy(update={"metrics": false_metrics})
 
 
 def run_with(

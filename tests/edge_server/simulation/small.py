@@ -19,7 +19,7 @@ class Quiet:
     """A watcher that does nothing."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Nothing."""
+        """Ignore the snapshot."""
 
 
 class StopAfter:
@@ -45,17 +45,17 @@ def run(
 
 
 def history(out: Path) -> list[dict[str, Any]]:
-    """The lines of a run's history."""
+    """Return the lines of a run's history."""
     return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
 
 
 def last_model(out: Path) -> bytes:
-    """The newest global model of a run."""
+    """Return the newest global model of a run."""
     return (sorted((out / "models").iterdir())[-1] / "state.safetensors").read_bytes()
 
 
 def one_poisoned() -> tuple[np.ndarray, np.ndarray]:
-    """A data source: four classes of 20 examples; every network diverges on the last class."""
+    """A data source of four classes with 20 examples each; every network diverges on the last class."""
     labels = np.repeat(np.arange(4), 20)
     images = np.random.default_rng(0).random((80, 1, 4, 4)).astype(np.float32)
     images[labels == 3] = 1e30

@@ -1,4 +1,4 @@
-"""Availability of devices: the same answers in any order, and spells of the board's mean length."""
+"""Availability of devices: equal answers in any order, and spells of the board's mean length."""
 
 import math
 from dataclasses import replace
@@ -28,9 +28,9 @@ def changes(availability: Availability, count: int) -> list[float]:
 def test_the_answer_does_not_depend_on_the_order_of_the_questions():
     times = [float(t) for t in range(0, 2000, 7)]
     forwards, backwards = device(), device()
-    asked = [(forwards.online(t), forwards.next_change(t)) for t in times]
+    first = [(forwards.online(t), forwards.next_change(t)) for t in times]
     again = [(backwards.online(t), backwards.next_change(t)) for t in reversed(times)]
-    assert asked == again[::-1]
+    assert first == again[::-1]
 
 
 def test_another_name_or_another_seed_has_other_spells():
@@ -40,7 +40,7 @@ def test_another_name_or_another_seed_has_other_spells():
     assert changed != changes(device(seed=1), 5)
 
 
-def test_a_device_turns_exactly_at_a_change_and_not_before():
+def test_a_device_changes_exactly_at_a_change_and_not_before():
     availability = device()
     for begins, ends in pairwise(changes(availability, 50)):
         state = availability.online(begins)
@@ -51,32 +51,32 @@ def test_a_device_turns_exactly_at_a_change_and_not_before():
 
 
 def test_spells_are_as_long_as_the_boards_on_average():
-    # The mean of 2,000 exponential spells of mean m is off by m / sqrt(2000) = 2.2 %; 10 % is over 4 of that.
+    # The mean of 2,000 exponential spells deviates by 1 / sqrt(2000) = 2.2 %; 10 % is over 4 deviations.
     availability = device()
     spells = [
         (availability.online(begins), ends - begins) for begins, ends in pairwise(changes(availability, 4000))
     ]
-    there, away = ([length for state, length in spells if state == kind] for kind in (True, False))
-    assert np.mean(there) == pytest.approx(30.0, rel=0.1)
-    assert np.mean(away) == pytest.approx(10.0, rel=0.1)
-    # An exponential law's deviation is its mean.
-    assert np.std(there) == pytest.approx(30.0, rel=0.2)
+    online, offline = ([length for state, length in spells if state == kind] for kind in (True, False))
+    assert np.mean(online) == pytest.approx(30.0, rel=0.1)
+    assert np.mean(offline) == pytest.approx(10.0, rel=0.1)
+    # The standard deviation of an exponential distribution is its mean.
+    assert np.std(online) == pytest.approx(30.0, rel=0.2)
 
 
-def test_at_the_start_and_later_the_same_share_of_devices_is_there():
-    # 30 / (30 + 10) = 0.75; of 2,000 devices the share is off by sqrt(0.75 * 0.25 / 2000) = 0.01.
+def test_the_share_of_online_devices_is_the_same_at_the_start_and_later():
+    # 30 / (30 + 10) = 0.75; the share of 2,000 devices deviates by sqrt(0.75 * 0.25 / 2000) = 0.01.
     devices = [device(f"device-{number}") for number in range(2000)]
     for t in (0.0, 5.0, 100.0):
         assert np.mean([device.online(t) for device in devices]) == pytest.approx(0.75, abs=0.04)
 
 
-def test_a_board_that_is_never_away_is_always_there():
+def test_a_board_without_offline_spells_is_always_online():
     ideal = Availability(profile("ideal"), seed=0, device="device-0001")
     assert ideal.online(0.0)
     assert ideal.online(1e12)
     assert ideal.next_change(0.0) == math.inf
 
 
-def test_the_end_of_time_is_refused_where_devices_come_and_go():
+def test_an_infinite_time_is_refused_for_devices_with_spells():
     with pytest.raises(InvariantError, match="finite"):
         device().online(math.inf)

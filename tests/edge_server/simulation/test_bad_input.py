@@ -1,4 +1,4 @@
-"""Wrong settings of a simulation end with exit code 2 and a message with a remedy."""
+"""Wrong simulation settings end with exit code 2 and a message that names a remedy."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.edge_server.simulation.small import SMALL
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["fedavgg", "data.source=digits"], "did you mean 'fedavg'"),
         (["fedavg", "model.input-shape=[1, 28, 28]", "num-classes=10"], "[data] source: none is named"),
@@ -26,16 +26,16 @@ from tests.edge_server.simulation.small import SMALL
         pytest.param(
             ["fedavg", *SMALL, "--device", "cuda"],
             "no CUDA device",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device"),
         ),
     ],
 )
 def test_wrong_input_names_the_remedy(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = [] if "--resume" in words else ["--out", str(tmp_path / "run")]
     assert main(["simulate", *words, *out]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -40,18 +40,18 @@ def test_boards_are_listed_from_the_slowest_to_the_fastest():
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_every_source_says_what_is_an_estimate_and_what_an_assumption(name: str):
+def test_every_source_names_its_estimates_and_assumptions(name: str):
     source = profile(name).source
     assert all(word in source for word in ("data sheet", "estimate", "assumptions"))
 
 
 @pytest.mark.parametrize(("name", "tier"), [("pi-zero-2", 1), ("pi-3", 2), ("pi-4", 4), ("pi-5", 5)])
-def test_memory_puts_a_board_into_the_tier_that_a_real_one_gets(name: str, tier: int):
-    # Steps at 1, 2, 4 and 8 GiB: 0.5 passes none, 1 one, 4 three, 8 all four.
+def test_memory_puts_a_board_into_the_tier_of_a_real_board(name: str, tier: int):
+    # Steps at 1, 2, 4 and 8 GiB: 0.5 GiB reaches none, 1 GiB one, 4 GiB three, 8 GiB all four.
     assert tier_of(CapabilityProfile(memory_bytes=profile(name).memory_bytes), 5) == tier
 
 
-def test_as_many_tiers_as_boards_pair_off():
+def test_with_as_many_tiers_as_boards_each_tier_has_its_own_board():
     assert tuple(for_tier(tier, 5, FIVE) for tier in range(1, 6)) == FIVE
 
 
@@ -60,7 +60,7 @@ def test_fewer_tiers_than_boards_keep_the_weakest_and_the_strongest():
     assert [for_tier(tier, 3, FIVE) for tier in (1, 2, 3)] == ["pi-zero-2", "pi-4", "jetson-nano"]
 
 
-def test_more_tiers_than_boards_share_them_and_a_tier_between_has_the_weaker():
+def test_more_tiers_than_boards_share_them_and_a_tier_between_two_boards_gets_the_weaker():
     # floor((tier - 1) * 1 / 4): 0, 0, 0, 0, 1.
     assert [for_tier(tier, 5, ("a", "b")) for tier in range(1, 6)] == ["a", "a", "a", "a", "b"]
 
@@ -70,6 +70,6 @@ def test_a_single_tier_has_the_first_board():
 
 
 @pytest.mark.parametrize(("tier", "names"), [(0, FIVE), (6, FIVE), (1, ())])
-def test_a_tier_that_does_not_exist_or_no_boards_is_our_own_bug(tier: int, names: tuple[str, ...]):
+def test_an_unknown_tier_or_no_boards_is_an_invariant_error(tier: int, names: tuple[str, ...]):
     with pytest.raises(InvariantError):
         for_tier(tier, 5, names)

@@ -1,4 +1,4 @@
-"""How long tasks take, on a board with round figures."""
+"""The virtual duration of tasks, on a board with round figures."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,8 +18,8 @@ def training(epochs: int) -> TrainTask:
     return TrainTask.model_construct(training=SimpleNamespace(local_epochs=epochs))
 
 
-def test_bytes_take_eight_bits_each_on_their_own_link():
-    # 3e6 bytes * 8 / 8e6 bit/s = 3 s down; 1e6 * 8 / 4e6 = 2 s up; no latency, which is per message.
+def test_download_and_upload_take_eight_bits_per_byte_of_their_own_link():
+    # 3e6 bytes * 8 / 8e6 bit/s = 3 s down; 1e6 * 8 / 4e6 = 2 s up; latency is per message, so none is added.
     pace = Pace(BOARD, examples=0)
     assert (pace.download_s(3_000_000), pace.work_s(training(1), 0), pace.upload_s(1_000_000)) == (3, 0, 2)
 
@@ -48,7 +48,7 @@ def test_the_ideal_board_takes_no_time():
     assert pace.work_s(DeliverTask.model_construct(), 10**9) == pace.board.latency_s == 0.0
 
 
-def test_a_round_of_adafl_on_a_pi_4():
+def test_the_durations_of_an_adafl_round_on_a_pi_4():
     # 4 bytes * 199,210 parameters of `mlp` = 796,840 bytes each way: 6,374,720 bit / 57e6 = 0.11184 s.
     # 2 * 3 * 198,800 MACs * 600 images * 5 epochs = 3.5784e9 FLOP / 5.9445e9 = 0.60197 s.
     pace = Pace(profile("pi-4"), examples=600)

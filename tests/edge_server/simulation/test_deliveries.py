@@ -12,10 +12,10 @@ from tests.edge_server.simulation.small import StopAfter, last_model, run
 WORDS = ("num-clients=2", "rounds=3", "local-epochs=1")
 
 
-def test_deliveries_between_rounds_change_nothing_of_the_training(tmp_path: Path) -> None:
+def test_deliveries_between_rounds_do_not_change_the_training(tmp_path: Path) -> None:
     run(tmp_path / "plain", "fedavg", *WORDS)
     delivering = (*WORDS, "deliver-every=2")
-    # Stopped after round two is closed, during its delivery, which the resumed run repeats.
+    # The run stops after closing round two, during its delivery, which the resumed run repeats.
     run(tmp_path / "delivered", "fedavg", *delivering, watcher=StopAfter(2))
     summary = run(tmp_path / "delivered", "fedavg", *delivering, resume=True)
     assert summary.outcome == "finished"
@@ -26,7 +26,7 @@ def test_deliveries_between_rounds_change_nothing_of_the_training(tmp_path: Path
 
 
 def delivered(folder: Path) -> list[int]:
-    """The rounds after which a delivery was planned."""
+    """Return the rounds after which a delivery was planned."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         return [planning.round for planning in reader.plannings() if planning.deliver]
 

@@ -1,4 +1,4 @@
-"""A simulation records its choices and observations, each once, resumed or not."""
+"""A simulation records each of its choices and observations once, even if it is resumed."""
 
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +14,7 @@ CLIENTS = ("num-clients=4", "rounds=3", "fraction=0.5", 'strategy.selection="att
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two of four devices a round, drawn by AdaFL's scores; updates are weighted by similarity."""
+    """A run that draws two of four devices a round by AdaFL's scores and weights updates by similarity."""
     out = tmp_path_factory.mktemp("whole") / "run"
     assert run(out, "attending-igfl", *CLIENTS).outcome == "finished"
     return out
@@ -25,7 +25,7 @@ def read(out: Path) -> tuple[list[RecordedPlanning], list[RoundChoices], list[Ob
         return reader.plannings(), reader.choices(), reader.observations()
 
 
-def test_every_planning_says_of_all_four_whether_they_were_drawn_and_by_which_score(whole: Path) -> None:
+def test_every_planning_records_the_choice_and_score_of_all_four_devices(whole: Path) -> None:
     plannings, choices, _ = read(whole)
     assert [(made.attempt, made.round) for made in choices] == [
         (made.attempt, made.round) for made in plannings
@@ -40,31 +40,31 @@ def test_every_planning_says_of_all_four_whether_they_were_drawn_and_by_which_sc
         assert all(choice.because.startswith("not drawn this time: ") for choice in recorded.devices[2:])
         assert sum(choice.score or 0 for choice in recorded.devices) == pytest.approx(1)
         if planned.round > 1:
-            # The scores after the previous round decided.
+            # The choice was made with the scores after the previous round.
             before = records[planned.round - 2]["attention"]
             assert {choice.device: choice.score for choice in recorded.devices} == before
 
 
-def test_round_one_shows_what_devices_attended_to_and_later_ones_the_weights(whole: Path) -> None:
+def test_round_one_records_attention_scores_and_later_rounds_magnitudes(whole: Path) -> None:
     _, _, (first, second, third) = read(whole)
     assert [seen.round for seen in (first, second, third)] == [1, 2, 3]
     for name, group in first.groups.items():
         assert group.measure == "attention"
         assert list(group.scores) == sorted(group.scores, reverse=True)
         assert {seen.groups[name].measure for seen in (second, third)} == {"magnitude"}
-        # Of 100 or 200 channels five tiers keep 0.3, 0.5, 0.7, 0.9 and all, in every round the same.
+        # The five tiers keep 0.3, 0.5, 0.7, 0.9 and all of 100 or 200 channels, the same in every round.
         channels = len(group.scores)
         kept = {tier: channels * share // 10 for tier, share in enumerate((3, 5, 7, 9, 10), start=1)}
         assert group.kept == second.groups[name].kept == third.groups[name].kept == kept
 
 
-def test_the_likeness_of_the_two_updates_is_that_of_their_round(whole: Path) -> None:
+def test_the_recorded_similarity_is_that_of_the_rounds_updates(whole: Path) -> None:
     _, _, observations = read(whole)
     for seen, record in zip(observations, history(whole), strict=True):
         assert seen.similarity is not None
         assert list(seen.similarity.clients) == record["completed"]
-        ((first, alike), (same, second)) = seen.similarity.values
-        assert (first, second, alike) == (pytest.approx(1, abs=1e-3), pytest.approx(1, abs=1e-3), same)
+        ((first, forth), (back, second)) = seen.similarity.values
+        assert (first, second, forth) == (pytest.approx(1, abs=1e-3), pytest.approx(1, abs=1e-3), back)
 
 
 def test_a_resumed_run_records_the_same_choices_and_observations_once(whole: Path, tmp_path: Path) -> None:

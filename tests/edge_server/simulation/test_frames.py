@@ -1,4 +1,4 @@
-"""Models sent as deltas: a simulation has the same result, and resumes to the same end."""
+"""Models sent as deltas: a simulation has the same result, also when it is resumed."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ DELTA = 'strategy.downlink=["delta", {name="int8", levels=7}, "zstd"]'
 TIERS = ("num-clients=4", "tiers.ratios=[0.5, 0.0]", "learning-rate=0.1")
 
 
-def test_changes_that_lose_nothing_change_nothing_under_masks_either(tmp_path: Path) -> None:
+def test_lossless_deltas_do_not_change_a_masked_run(tmp_path: Path) -> None:
     masked = (*TIERS, "rounds=2", "secure-aggregation=true")
     assert run(tmp_path / "plain", "heterofl", *masked, "strategy.downlink=[]").outcome == "finished"
     lossless = 'strategy.downlink=["delta", "zstd"]'
@@ -16,7 +16,7 @@ def test_changes_that_lose_nothing_change_nothing_under_masks_either(tmp_path: P
     assert last_model(tmp_path / "delta") == last_model(tmp_path / "plain")
 
 
-def test_a_run_whose_devices_miss_rounds_resumes_to_the_same_end(tmp_path: Path) -> None:
+def test_a_run_whose_devices_miss_rounds_resumes_to_the_same_result(tmp_path: Path) -> None:
     words = (*TIERS, "fraction=0.5", "rounds=4")
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert run(whole, "heterofl", *words, DELTA).outcome == "finished"
@@ -29,6 +29,6 @@ def test_a_run_whose_devices_miss_rounds_resumes_to_the_same_end(tmp_path: Path)
     assert down[3] < 0.6 * min(down[0], down[2])
 
 
-def test_buffered_rounds_take_changes_too(tmp_path: Path) -> None:
+def test_buffered_rounds_support_deltas(tmp_path: Path) -> None:
     words = ("clients.mode=buffered", "buffer-size=2", "num-clients=4", "rounds=4", DELTA)
     assert run(tmp_path / "run", "fedavg", *words).outcome == "finished"

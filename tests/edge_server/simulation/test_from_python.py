@@ -1,4 +1,4 @@
-"""Simulations from Python."""
+"""Simulations started from Python."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def test_settings_are_checked_as_on_the_command_line() -> None:
         edge_server.load_run("no-such-run")
 
 
-def test_the_library_is_light_until_it_is_used() -> None:
+def test_importing_the_library_loads_no_heavy_packages() -> None:
     program = "import sys, edge_server; print(sorted({'torch', 'numpy', 'pydantic'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -1,7 +1,7 @@
-"""One contract for every component: a device of ten that sends the worst finite values spoils no run.
+"""One contract for every component: one of ten devices that sends the worst finite values ruins no run.
 
-A new entry of any of these dicts is under it without a word here. The run with the liar ends within two
-points of the run without it, in which the same device does none of its tasks.
+New entries of the registries are tested automatically. The run with the liar ends within two
+percentage points of the run without it, in which the same device does none of its tasks.
 """
 
 import json
@@ -43,7 +43,7 @@ WORDS = (
     "strategy.downlink=[]",
 )
 WORST = 1e6
-"""The largest number that may stand in any group."""
+"""The largest number allowed in any group."""
 CLAIMED = 10**12
 MORE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pruner", name): ('strategy.transforms=["attention-matching"]',) for name in RANKS_CHANNELS
@@ -67,7 +67,7 @@ SENT_GROUPS = [name for name in GROUPS if make_component("group rule", GROUPS, C
 
 
 def words_for(concept: str, name: str) -> tuple[str, ...]:
-    """Settings whose only unusual components are this one and those that it requires."""
+    """Return settings whose only unusual components are this one and those that it requires."""
     if concept == "groups":
         group = make_component("group rule", GROUPS, Component(name=name)).name
         objective = next(
@@ -139,16 +139,16 @@ ONE_LARGE = Lie(groups=one_large_number)
 
 
 @pytest.mark.parametrize(("concept", "name"), ENTRIES)
-def test_a_device_that_exaggerates_all_it_says_of_itself_spoils_nothing(concept, name, runs):
+def test_a_device_that_exaggerates_all_its_statements_ruins_no_run(concept, name, runs):
     words = words_for(concept, name)
     assert runs.accuracy(words, EXAGGERATED) > runs.without(words) - POINTS
-    said = [line["exaggerated"] for line in history(runs.folder(words, EXAGGERATED))]
-    assert any(LIAR in one for one in said)
+    exaggerated = [line["exaggerated"] for line in history(runs.folder(words, EXAGGERATED))]
+    assert any(LIAR in devices for devices in exaggerated)
 
 
 @pytest.mark.parametrize("worst", [WORST, -WORST])
 @pytest.mark.parametrize("name", SENT_GROUPS)
-def test_a_group_of_the_worst_values_is_refused_whole_and_leaves_no_trace(name, worst, runs):
+def test_an_update_with_a_group_of_the_worst_values_does_not_change_the_run(name, worst, runs):
     words = words_for("groups", name)
     group = make_component("group rule", GROUPS, Component(name=name)).name
 
@@ -160,7 +160,7 @@ def test_a_group_of_the_worst_values_is_refused_whole_and_leaves_no_trace(name, 
 
 
 def extremes() -> list[tuple[str, Any]]:
-    """Every figure of an update at both ends of its schema's range."""
+    """Return every metric of an update with both ends of its schema's range."""
     found = []
     for name, described in TrainingMetrics.model_json_schema()["properties"].items():
         kinds = described.get("anyOf", [described])
@@ -174,7 +174,7 @@ WEIGHING = ('strategy.weighting="fedrad"', 'strategy.transforms=["normalise-step
 
 
 @pytest.mark.parametrize(("figure", "worst"), extremes())
-def test_no_single_figure_of_an_update_spoils_a_run_that_goes_by_it(figure, worst, runs):
+def test_no_single_extreme_metric_ruins_a_run_that_uses_it(figure, worst, runs):
     words = LEARNING if figure in ("train_loss", "seconds") else WEIGHING
     assert runs.accuracy(words, Lie(metrics={figure: worst})) > runs.without(words) - POINTS
 
@@ -191,7 +191,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_device_that_exaggerates_spoils_no_buffered_and_no_masked_run(mode, runs):
+def test_a_device_that_exaggerates_ruins_no_buffered_or_masked_run(mode, runs):
     words = MODES[mode]
     assert runs.accuracy(words, EXAGGERATED) > runs.without(words) - POINTS
 
@@ -204,7 +204,7 @@ def test_one_large_number_is_refused_in_a_buffer_too(runs):
 
 
 def times(factor: float, group: str) -> Lie:
-    """A lie that multiplies a group by `factor`, within the bounds of all updates."""
+    """Return a lie that multiplies a group by `factor`, within the bounds of all updates."""
 
     def stretch(sent: Sent) -> None:
         for known, array in sent.get(group, {}).items():
@@ -214,19 +214,19 @@ def times(factor: float, group: str) -> Lie:
 
 
 @pytest.mark.parametrize("name", [name for name in COMBINERS if name not in TRUSTS["combiner"]])
-def test_a_combiner_that_takes_nothing_on_trust_resists_an_update_within_bounds(name, runs):
+def test_a_combiner_without_trust_in_devices_resists_an_update_within_bounds(name, runs):
     words = words_for("combiner", name)
     assert runs.accuracy(words, times(-4, "model")) > runs.without(words) - POINTS
 
 
 @pytest.mark.parametrize("name", [name for name in SENT_GROUPS if name not in TRUSTS["groups"]])
-def test_a_group_that_takes_nothing_on_trust_resists_arrays_within_bounds(name, runs):
+def test_a_group_without_trust_in_devices_resists_arrays_within_bounds(name, runs):
     words = words_for("groups", name)
     group = make_component("group rule", GROUPS, Component(name=name)).name
     assert runs.accuracy(words, times(4, group)) > runs.without(words) - POINTS
 
 
-def test_the_mean_and_the_controls_are_named_because_they_do_not_resist(runs):
+def test_the_mean_and_the_controls_are_listed_as_trusting_because_they_do_not_resist(runs):
     plain, controls = (), words_for("groups", "control")
     assert runs.accuracy(plain, times(-9, "model")) < runs.without(plain) - POINTS
     assert runs.accuracy(controls, times(-9, "control")) < runs.without(controls) - POINTS
@@ -234,5 +234,5 @@ def test_the_mean_and_the_controls_are_named_because_they_do_not_resist(runs):
     assert {"control"} == set(TRUSTS["groups"])
 
 
-def test_one_large_number_is_refused_where_the_norm_hides_it(runs):
+def test_one_large_number_is_refused_even_if_the_norm_hides_it(runs):
     assert runs.accuracy((), ONE_LARGE) == runs.without(())

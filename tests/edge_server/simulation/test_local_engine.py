@@ -13,7 +13,7 @@ from edge_server.config.sections import ENGINE_NAMES
 from edge_server.simulation.engines import ENGINES
 from edge_server.simulation import local_engine
 local_engine.PRELOADED = ["json"]
-# Also where the tests run in the background of a shell, which has that ignored.
+# Needed if the tests run in the background of a shell, which ignores SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     local_engine.warm_up()
@@ -26,7 +26,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_while_processes_are_being_made_is_heard_by_the_parent_alone() -> None:
+def test_ctrl_c_during_process_creation_stops_only_the_parent() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BEGUN_AND_STOPPED],
         capture_output=True,
@@ -38,5 +38,5 @@ def test_ctrl_c_while_processes_are_being_made_is_heard_by_the_parent_alone() ->
     assert (done.stdout, done.stderr) == ("stopped; 0\n", "")
 
 
-def test_every_engine_that_a_file_may_name_is_there():
+def test_every_engine_that_a_file_may_name_exists():
     assert tuple(ENGINES) == ENGINE_NAMES

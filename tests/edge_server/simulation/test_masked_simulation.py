@@ -1,4 +1,4 @@
-"""A simulation with masked updates has the result of the same one without masks."""
+"""A simulation with masked updates has the same result as without masks."""
 
 import math
 from pathlib import Path
@@ -25,15 +25,15 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_masks_change_the_model_by_no_more_than_whole_numbers_do(masked: Path, tmp_path: Path) -> None:
+def test_masks_change_the_model_only_by_rounding(masked: Path, tmp_path: Path) -> None:
     assert run(tmp_path / "plain", "heterofl", *TIERS, "strategy.uplink=[]").outcome == "finished"
     ours, plain = final_model(masked), final_model(tmp_path / "plain")
-    # By round two both have trained from models that differ by 1e-7: no test of one rounding any more.
+    # In round two both runs start from models that differ by 1e-7, so one rounding is no bound.
     assert max(float(np.abs(ours[name] - plain[name]).max()) for name in plain) < 1e-6
     assert any((ours[name] != plain[name]).any() for name in plain)
 
 
-def test_the_same_seed_gives_the_same_run_masks_included(masked: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_masked_run(masked: Path, tmp_path: Path) -> None:
     run(tmp_path / "again", "heterofl", *TIERS, MASKED, "workers=2")
     assert (tmp_path / "again" / "history.jsonl").read_bytes() == (masked / "history.jsonl").read_bytes()
 
@@ -51,7 +51,7 @@ class Leaves:
         return self._at_s if t < self._at_s else math.inf
 
 
-def test_a_third_that_leaves_while_it_trains_is_made_up_for(
+def test_the_masks_of_devices_that_leave_while_training_are_removed(
     masked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = history(masked)[0]["duration_s"]
@@ -60,5 +60,5 @@ def test_a_third_that_leaves_while_it_trains_is_made_up_for(
     assert run(tmp_path / "run", "heterofl", *TIERS, MASKED, "tiers.ratios=[0.0]").outcome == "finished"
     first, second = history(tmp_path / "run")
     assert first["dropped"] == ["device-0001", "device-0004", "device-0007"]
-    assert [len(one["completed"]) for one in (first, second)] == [6, 6]
+    assert [len(line["completed"]) for line in (first, second)] == [6, 6]
     assert second["dropped"] == []

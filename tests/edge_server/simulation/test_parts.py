@@ -1,5 +1,6 @@
-"""The simulator's parts, each by itself."""
+"""Unit tests of the simulator's parts."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,13 @@ def _ref(chunks: int) -> BlobRef:
     return BlobRef(digest="ab" * 32, size=chunks * CHUNK, chunk_bytes=CHUNK)
 
 
+def requested(commands: Sequence[object]) -> list[tuple[int, int]]:
+    """Return the first index and the count of each request for chunks."""
+    return [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.RequestChunks)]
+
+
 # --- the timeline ---
-def test_events_of_one_moment_come_in_the_order_in_which_they_were_posted() -> None:
+def test_simultaneous_events_are_returned_in_posting_order() -> None:
     timeline: Timeline[str] = Timeline()
     for at, name in ((2.0, "c"), (1.0, "a"), (1.0, "b")):
         timeline.post(at, name)
@@ -44,16 +50,16 @@ def test_time_never_goes_back() -> None:
 
 # --- transfers ---
 @pytest.mark.parametrize("chunks", [1, 15, 16, 17, 24, 25, 100])
-def test_the_requests_counted_are_those_that_a_real_transfer_makes(chunks: int) -> None:
+def test_the_counted_requests_are_those_of_a_real_transfer(chunks: int) -> None:
     receiving, commands = chunk_transfer.start(_ref(chunks), 0.0)
-    asked = [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.RequestChunks)]
+    requests = requested(commands)
     for index in range(chunks):
         receiving, commands = chunk_transfer.accept(receiving, Chunk("ab" * 8, index, bytes(CHUNK)), 0.0)
-        asked += [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.RequestChunks)]
+        requests += requested(commands)
     if chunks == 1:
-        assert asked == []  # The message contains the blob.
+        assert requests == []  # The message contains the blob.
     else:
-        assert asked == [(0, min(16, chunks)), *later_windows(chunks)]
+        assert requests == [(0, min(16, chunks)), *later_windows(chunks)]
 
 
 def test_every_chunk_has_a_header() -> None:
@@ -85,7 +91,7 @@ def test_blobs_of_one_device_share_its_link() -> None:
 
 
 # --- the population ---
-def test_tiers_and_boards_are_mixed_and_every_example_is_somewhere() -> None:
+def test_tiers_and_boards_are_mixed_and_every_example_is_assigned() -> None:
     config = load_config("attending", ["num-clients=10"])
     devices = make_population(config, np.repeat(np.arange(10), 10))
     assert [device.tier for device in devices] == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
@@ -95,21 +101,21 @@ def test_tiers_and_boards_are_mixed_and_every_example_is_somewhere() -> None:
     assert held.tolist() == list(range(100))
 
 
-def test_without_tiers_the_boards_take_turns() -> None:
+def test_without_tiers_the_boards_alternate() -> None:
     config = load_config("fedavg", ["num-clients=6"])
     boards = [device.board for device in make_population(config, np.zeros(60, np.int64))]
     assert len(set(boards)) == 5
     assert boards[0] == boards[5]
 
 
-def test_a_device_holds_no_more_than_it_may_and_keeps_some_for_testing() -> None:
+def test_a_device_has_the_stated_number_of_examples_and_holds_out_some() -> None:
     words = ["num-clients=4", "samples-per-client=10", "hold-out=0.2"]
     for device in make_population(load_config("fedavg", words), np.zeros(100, np.int64)):
         assert (len(device.train), len(device.held_out)) == (8, 2)
         assert not set(device.train) & set(device.held_out)
 
 
-def test_the_hold_out_of_a_virtual_device_has_every_class_of_its_own() -> None:
+def test_the_hold_out_of_a_virtual_device_has_all_its_classes() -> None:
     labels = np.repeat(np.arange(10), 24)
     config = load_config("fedavg", ["num-clients=2", "hold-out=0.2"])
     for device in make_population(config, labels):
@@ -133,7 +139,7 @@ def test_a_boundary_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
-def test_history_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
+def test_history_is_truncated_to_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text('{"round":1}\n{"round":2}\n{"rou')
     assert cut_history(path, 2) == ['{"round":1}', '{"round":2}']
@@ -148,7 +154,7 @@ def test_many_devices_are_counted_by_tier() -> None:
     assert fleet_line(views) == "29 devices: 14 of tier 1, 15 of tier 2"
 
 
-def test_without_data_or_shapes_the_shipped_digits_are_shared_out() -> None:
+def test_without_data_or_shapes_the_shipped_digits_are_used() -> None:
     assert as_simulated(load_config("fedavg")).data.source == "digits"
     assert as_simulated(load_config("fedavg", ["data.source=MNIST"])).data.source == "MNIST"
     # Devices and server share one source; the server tests on the part that no device has.

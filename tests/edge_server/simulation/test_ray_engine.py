@@ -1,4 +1,4 @@
-"""The engine `ray`: a cluster of two workers on this machine has the results of the local engine."""
+"""The engine `ray`: a cluster of two workers on this machine has the same results as the local engine."""
 
 import os
 import select
@@ -15,7 +15,9 @@ from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_m
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: .[ray]")
 long = pytest.mark.timeout(600)
-with_chaos = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="make chaos does these")
+with_chaos = pytest.mark.skipif(
+    os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="only `make chaos` runs these tests"
+)
 """Starting a cluster takes longer than its tests."""
 
 MIXED = ("num-clients=5", "fraction=0.6", "rounds=3", "workers=2")
@@ -38,7 +40,7 @@ class Onlooker:
                 continue
 
     def all_ended(self, *, timeout_s: float) -> bool:
-        """Wait until all of them have ended."""
+        """Wait until all recorded processes have ended; return False after a timeout."""
         going = set(self.processes.values())
         while going:
             ended, _, _ = select.select(going, [], [], timeout_s)
@@ -55,7 +57,7 @@ def _descendants(root: int) -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                # "pid (name) state parent": a name may hold anything, brackets too.
+                # "pid (name) state parent": a name may contain any character, including brackets.
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue
@@ -74,7 +76,7 @@ def _private_states(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of SCAFFOLD with the local engine; its devices keep a control variate between rounds."""
+    """A run of SCAFFOLD with the local engine; its devices store a control variate between rounds."""
     out = tmp_path_factory.mktemp("local") / "run"
     assert run(out, "scaffold", *MIXED).outcome == "finished"
     return out
@@ -83,7 +85,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_ray
 @long
 @with_chaos
-def test_a_cluster_comes_to_the_same_bytes_as_the_local_engine(local: Path, tmp_path: Path) -> None:
+def test_a_cluster_produces_the_same_bytes_as_the_local_engine(local: Path, tmp_path: Path) -> None:
     out = tmp_path / "ray"
     assert run(out, "scaffold", *MIXED, "engine=ray").outcome == "finished"
     assert (out / "history.jsonl").read_bytes() == (local / "history.jsonl").read_bytes()
@@ -95,7 +97,7 @@ def test_a_cluster_comes_to_the_same_bytes_as_the_local_engine(local: Path, tmp_
 @long
 @with_chaos
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
-def test_an_interrupted_cluster_is_ended_and_the_local_engine_resumes_its_run(
+def test_an_interrupted_cluster_is_shut_down_and_the_local_engine_resumes_its_run(
     local: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -108,7 +110,7 @@ def test_an_interrupted_cluster_is_ended_and_the_local_engine_resumes_its_run(
             stopper.show(snapshot)
 
     assert run(out, "scaffold", *MIXED, "engine=ray", watcher=Both()).outcome == "interrupted"
-    # The store and the manager of the cluster, and two workers at least.
+    # The store and the manager of the cluster, and at least two workers.
     assert len(onlooker.processes) >= 4
     assert onlooker.all_ended(timeout_s=120)
     assert len(history(out)) == 1
@@ -118,22 +120,22 @@ def test_an_interrupted_cluster_is_ended_and_the_local_engine_resumes_its_run(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["simulation.engine=rays"], "did you mean 'ray'"),
         (["ray-address=10.0.0.1:6379"], "ray-address is for engine = 'ray'"),
         pytest.param(["engine=ray", "ray-address=127.0.0.1:1"], "no Ray at '127.0.0.1:1'", marks=needs_ray),
     ],
 )
-def test_an_engine_that_cannot_be_is_refused_with_the_remedy(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_unavailable_engine_is_refused_with_the_remedy(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", "fedavg", *SMALL, *words, "--out", str(tmp_path / "run")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
-def test_without_ray_the_message_says_how_to_install_it(
+def test_without_ray_the_message_names_the_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None)

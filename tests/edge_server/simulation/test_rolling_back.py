@@ -1,4 +1,4 @@
-"""A simulated run rolls back to the last good model, also after it was resumed."""
+"""A simulated run rolls back to the last good model, even after it was resumed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ LIAR = "device-0001"
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Round two results in a model that no device can train and the server cannot test."""
+    """Make round two produce a model that devices cannot train and the server cannot test."""
     factor = getattr(request, "param", 1e30)
 
     def closed(strategy: Any, state: State, updates: Any, *rest: Any, **more: Any) -> State:
@@ -34,7 +34,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     monkeypatch.setattr(edge_server.coordinator.rollback, "measured", measured)
 
 
-def went_back(out: Path, summary: Summary) -> None:
+def assert_rolled_back(out: Path, summary: Summary) -> None:
     assert summary.outcome == "finished"
     (undone,) = summary.undone
     assert (undone.round, undone.back_to, undone.left_out) == (2, 1, (LIAR,))
@@ -45,16 +45,16 @@ def went_back(out: Path, summary: Summary) -> None:
 
 
 @pytest.mark.parametrize("poisoned", [1e6, 1e30], indirect=True)
-def test_the_run_goes_on_from_the_model_before_without_the_liar(tmp_path: Path, poisoned: None) -> None:
+def test_the_run_continues_from_the_previous_model_without_the_liar(tmp_path: Path, poisoned: None) -> None:
     words = (*WORDS, "learning-rate=0.1")
-    went_back(tmp_path / "whole", run(tmp_path / "whole", "fedavg", *words))
+    assert_rolled_back(tmp_path / "whole", run(tmp_path / "whole", "fedavg", *words))
 
 
-def test_resumed_it_ends_as_one_that_was_never_interrupted(tmp_path: Path, poisoned: None) -> None:
+def test_a_resumed_run_ends_like_an_uninterrupted_one(tmp_path: Path, poisoned: None) -> None:
     words = (*WORDS, "learning-rate=0.1")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(whole, "fedavg", *words)
     run(stopped, "fedavg", *words, watcher=StopAfter(2))
     (stopped / "summary.json").unlink(missing_ok=True)
-    went_back(stopped, run(stopped, "fedavg", *words, resume=True))
+    assert_rolled_back(stopped, run(stopped, "fedavg", *words, resume=True))
     assert last_model(stopped) == last_model(whole)

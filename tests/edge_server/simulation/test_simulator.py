@@ -1,4 +1,4 @@
-"""Whole simulations: their run folders depend on the configuration alone."""
+"""Whole simulations: their run folders depend only on the configuration."""
 
 import dataclasses
 import json
@@ -35,13 +35,13 @@ def test_another_seed_changes_history(unbroken: Path, tmp_path: Path) -> None:
     assert (tmp_path / "other" / "history.jsonl").read_bytes() != (unbroken / "history.jsonl").read_bytes()
 
 
-def test_virtual_time_goes_on_from_round_to_round(unbroken: Path) -> None:
+def test_virtual_time_increases_from_round_to_round(unbroken: Path) -> None:
     times = [record["virtual_time_s"] for record in history(unbroken)]
     assert 0 < times[0] < times[1] < times[2]
     assert all(record["duration_s"] > 0 for record in history(unbroken))
 
 
-def test_an_interrupted_run_leaves_a_whole_folder_and_resumes_to_the_same_end(
+def test_an_interrupted_run_leaves_a_complete_folder_and_resumes_to_the_same_result(
     unbroken: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -64,7 +64,7 @@ def test_a_run_that_closed_no_round_resumes_from_its_start(unbroken: Path, tmp_p
     assert (out / "history.jsonl").read_bytes() == (unbroken / "history.jsonl").read_bytes()
 
 
-def test_a_client_that_diverges_is_refused_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_client_that_diverges_is_refused_by_name_and_the_run_continues(tmp_path: Path) -> None:
     # Shards of one label each: the device with label 3 diverges.
     out = tmp_path / "run"
     source = (
@@ -81,7 +81,7 @@ def test_a_client_that_diverges_is_refused_by_name_and_the_run_goes_on(tmp_path:
         assert len(record["completed"]) == 3
 
 
-def test_a_round_that_nobody_survives_fails_the_run_and_says_why(tmp_path: Path) -> None:
+def test_a_round_without_valid_updates_fails_the_run_with_the_reason(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "fedavg", "num-clients=2", "learning-rate=1e20", "local-epochs=2")
     assert summary.outcome == "failed"
     assert "0 of 2 updates, below the quorum" in summary.detail
@@ -92,7 +92,7 @@ UNLIKE = ('simulation.clock=["pi-zero-2", "jetson-nano"]', "num-clients=2", "loc
 
 
 def test_a_straggler_is_dropped_at_the_deadline(tmp_path: Path) -> None:
-    # 54,800 MACs x 719 examples x 20 epochs x 3 passes x 2 FLOP are 4.7 GFLOP: 2.7 s on the Zero 2 at
+    # 54,800 MACs x 719 examples x 20 epochs x 3 passes x 2 FLOP = 4.7 GFLOP: 2.7 s on the Zero 2 at
     # 1.77 GFLOP/s, 0.1 s on the Nano at 59.
     run(tmp_path / "run", "fedavg", *UNLIKE, "deadline-s=1.5")
     for record in history(tmp_path / "run"):
@@ -101,17 +101,17 @@ def test_a_straggler_is_dropped_at_the_deadline(tmp_path: Path) -> None:
 
 
 class Spells:
-    """Offline between two times in seconds."""
+    """A presence that is offline between two times in seconds."""
 
     def __init__(self, begin: float, end: float) -> None:
         self._begin, self._end = begin, end
 
     def online(self, t: float) -> bool:
-        """Whether the device is online."""
+        """Return whether the device is online."""
         return not self._begin <= t < self._end
 
     def next_change(self, t: float) -> float:
-        """The next of the two times."""
+        """Return the next of the two times after `t`."""
         return next((moment for moment in (self._begin, self._end) if moment > t), float("inf"))
 
 
@@ -122,7 +122,7 @@ def _away(monkeypatch: pytest.MonkeyPatch, device: str, begin: float, end: float
     monkeypatch.setattr(virtual_devices, "presence_of", presence)
 
 
-def test_a_device_that_goes_away_holds_a_round_up_only_so_long(
+def test_a_device_that_leaves_delays_a_round_only_for_the_rejoin_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _away(monkeypatch, "device-0001", 1.0, float("inf"))
@@ -134,7 +134,7 @@ def test_a_device_that_goes_away_holds_a_round_up_only_so_long(
     assert second["selected"] == ["device-0002"]
 
 
-def test_a_device_that_comes_back_in_time_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_returns_in_time_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its work ends at about 2.9 s, while it is offline; it reports when it is online again.
     _away(monkeypatch, "device-0001", 2.0, 6.0)
     run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=10")
@@ -143,15 +143,15 @@ def test_a_device_that_comes_back_in_time_counts(tmp_path: Path, monkeypatch: py
     assert 6.0 < first["virtual_time_s"] < 7.0
 
 
-def test_a_download_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # 0.22 MB take the Zero 2 about 0.1 s: cut after 0.05 s.
+def test_an_interrupted_download_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The Zero 2 downloads 0.22 MB in about 0.1 s; the link is cut after 0.05 s.
     _away(monkeypatch, "device-0001", 0.05, 1.0)
     run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=10")
     assert history(tmp_path / "run")[0]["dropped"] == []
 
 
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every device is online for 3 s and offline for 1 s on average."""
+    """Make every device online for 3 s and offline for 1 s on average."""
     board = dataclasses.replace(profile("pi-zero-2"), online_s=3.0, offline_s=1.0)
 
     def presence(config: object, virtual: VirtualDevice, index: int) -> Availability:
@@ -171,7 +171,7 @@ RESTLESS = (
 )
 
 
-def test_a_restless_fleet_resumes_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restless_fleet_resumes_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _restless(monkeypatch)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert run(whole, "attending", *RESTLESS).outcome == "finished"
@@ -188,7 +188,7 @@ def test_a_restless_fleet_fills_buffers(tmp_path: Path, monkeypatch: pytest.Monk
     assert run(tmp_path / "run", "fedavg", *words, "workers=2").outcome == "finished"
 
 
-def test_time_stands_still_without_a_clock(tmp_path: Path) -> None:
+def test_virtual_time_does_not_advance_without_a_clock(tmp_path: Path) -> None:
     run(tmp_path / "run", "fedavg", "simulation.clock=[]", "num-clients=3", "rounds=2")
     assert [record["virtual_time_s"] for record in history(tmp_path / "run")] == [0.0, 0.0]
 
@@ -197,19 +197,19 @@ def test_buffered_rounds_are_the_same_with_any_number_of_workers(tmp_path: Path)
     words = ("clients.mode=buffered", "buffer-size=2", "num-clients=6", "rounds=4", "local-epochs=2")
     for workers in (1, 2):
         run(tmp_path / str(workers), "fedavg", *words, f"workers={workers}")
-    one, two = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("1", "2"))
-    assert one == two
+    single, double = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("1", "2"))
+    assert single == double
     assert all(len(record["completed"]) >= 2 for record in history(tmp_path / "1"))
 
 
 @pytest.mark.parametrize("concurrency", [2, 6])
-def test_the_bytes_and_seconds_of_buffered_rounds_add_up_to_the_runs(
+def test_the_bytes_and_seconds_of_buffered_rounds_add_up_to_the_totals_of_the_run(
     tmp_path: Path, concurrency: int
 ) -> None:
     words = ("clients.mode=buffered", "buffer-size=2", "num-clients=6", "rounds=5")
     summary = run(tmp_path / "run", "fedavg", *words, f"concurrency={concurrency}")
     rounds = history(tmp_path / "run")
-    # Messages after the last closing belong to no round: acknowledgements, and dropped tasks.
+    # Messages after the last closed round belong to no round: acknowledgements and dropped tasks.
     assert sum(record["uplink_bytes"] for record in rounds) <= summary.uplink_bytes
     late = summary.uplink_bytes - sum(record["uplink_bytes"] for record in rounds)
     assert late <= 6 * max(record["uplink_bytes"] / len(record["completed"]) for record in rounds)
@@ -218,7 +218,7 @@ def test_the_bytes_and_seconds_of_buffered_rounds_add_up_to_the_runs(
     )
 
 
-def test_a_run_resumes_to_the_same_end_after_a_device_has_left(
+def test_a_run_resumes_to_the_same_result_after_a_device_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SCAFFOLD's control is a mean over all clients that ever took part, including the lost one.
@@ -227,13 +227,13 @@ def test_a_run_resumes_to_the_same_end_after_a_device_has_left(
     for out, stop in (("straight", None), ("resumed", StopAfter(2))):
         run(tmp_path / out, "scaffold", *words, watcher=stop)
     run(tmp_path / "resumed", "scaffold", *words, resume=True)
-    one, two = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("straight", "resumed"))
-    assert one == two
+    straight, resumed = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("straight", "resumed"))
+    assert straight == resumed
     assert last_model(tmp_path / "straight") == last_model(tmp_path / "resumed")
     assert 0 < sum("device-0001" in record["completed"] for record in history(tmp_path / "straight")) < 4
 
 
-def test_json_output_is_a_line_per_round_and_the_summary(
+def test_json_output_has_a_line_per_round_and_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["num-clients=2", "rounds=2", "--out", str(tmp_path / "run"), "--format", "json"]

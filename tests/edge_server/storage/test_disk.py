@@ -1,4 +1,4 @@
-"""Waiting once until all files of a round are on disk."""
+"""Waiting until all files of a round are on disk."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def test_files_are_synced_before_their_folders(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(disk, "sync", waited.append)
     disk.wait_for_disk(files)
     assert sorted(waited[:2]) == sorted(files)
-    # The folders of both, and those that these are named in.
+    # The folders of both files, then the parents of these folders.
     assert sorted(waited[2:]) == sorted(
         [tmp_path / "models" / "round-0001", tmp_path / "models", tmp_path / "checkpoints", tmp_path]
     )

@@ -58,7 +58,7 @@ def close(journal: Journal, number: int = 1, over: tuple[str, ...] = ("a",)) -> 
     journal.closed(number, TWO, updates=made_of, over=over, record="{}", traffic={"uplink": {"a": 5}})
 
 
-def test_a_planning_comes_back_as_it_was(journal, reader):
+def test_a_planning_is_read_as_it_was_written(journal, reader):
     device = Device("a", 7, CapabilityProfile(tier=2), CARD)
     journal.planned(
         1, 3, assignments("b", "a"), devices=[device], clients={"a": (2, 24)}, needed=1, rng=(0, 3, 0)
@@ -80,7 +80,7 @@ def test_each_device_has_its_newest_task(journal, reader):
     assert decode_task(tasks[1][2]).attempt == 2
 
 
-def test_tasks_of_the_version_before_are_read_and_written_as_they_were(path):
+def test_tasks_of_the_previous_version_are_read_and_written_unchanged(path):
     before = (Path(__file__).parent / "before" / "journal.sql").read_text()
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(before)
@@ -103,7 +103,7 @@ def test_the_tasks_of_a_closed_round_are_over(journal, reader):
     assert [task[0] for task in reader.tasks()] == ["b"]
 
 
-def test_a_closed_round_says_what_it_was_made_of(journal, reader):
+def test_a_closed_round_lists_its_updates(journal, reader):
     close(journal)
     close(journal)
     assert reader.rounds() == [
@@ -111,20 +111,20 @@ def test_a_closed_round_says_what_it_was_made_of(journal, reader):
     ]
 
 
-def test_accepted_and_refused_updates_are_told_apart(journal, reader):
+def test_accepted_and_refused_updates_are_distinguished(journal, reader):
     journal.examined(update(), reason=None, ratio=0.5)
     journal.examined(update("b", TWO), reason="not-finite")
     assert reader.updates() == [(update(), None, 0.5), (update("b", TWO), "not-finite", None)]
 
 
-def test_norms_and_strikes_come_back_as_they_were(journal, reader):
+def test_norms_and_strikes_are_read_as_they_were_written(journal, reader):
     journal.examined(update(), reason=None, norms={"model": 0.25})
     journal.struck("b", 3, "not-finite")
     assert reader.examined()[0].norms == {"model": 0.25}
     assert reader.strikes() == [Strike("b", 3, "not-finite")]
 
 
-def test_an_update_told_twice_counts_once_and_the_last_word_holds(journal, reader):
+def test_an_update_recorded_repeatedly_is_stored_once_with_its_last_result(journal, reader):
     for reason in ("digest-mismatch", None, None):
         journal.examined(update(), reason=reason)
     assert reader.updates() == [(update(), None, None)]
@@ -137,7 +137,7 @@ def test_another_device_digest_or_attempt_is_another_update(journal, reader, oth
     assert len(reader.updates()) == 2
 
 
-def test_a_simulations_journal_keeps_no_tasks(tmp_path):
+def test_a_simulations_journal_stores_no_tasks(tmp_path):
     with closing(Journal(tmp_path / "simulated", durable=False)) as journal:
         journal.planned(1, 1, assignments("a"))
     with closing(JournalReader(tmp_path / "simulated")) as reader:
@@ -145,7 +145,7 @@ def test_a_simulations_journal_keeps_no_tasks(tmp_path):
         assert reader.tasks() == []
 
 
-def test_it_goes_on_where_an_earlier_one_ended(path):
+def test_a_reopened_journal_continues_after_its_last_entry(path):
     for attempt in (1, 2):
         with closing(Journal(path)) as journal:
             journal.planned(attempt, 1, assignments("a"))
@@ -153,14 +153,14 @@ def test_it_goes_on_where_an_earlier_one_ended(path):
         assert [planned.attempt for planned in reader.plannings()] == [1, 2]
 
 
-def test_it_is_written_ahead_and_synced(journal, path):
+def test_the_journal_is_written_ahead_and_synced(journal, path):
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    # 2 is FULL: each commit is synced, so what was confirmed survives a power cut.
+    # 2 is FULL: each commit is synced, so committed entries survive a power cut.
     assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_it_may_be_used_by_several_threads(journal, reader):
+def test_the_journal_may_be_used_by_several_threads(journal, reader):
     def examine(device: str) -> None:
         for attempt in range(1, 21):
             journal.examined(update(device, attempt=attempt), reason=None)
@@ -174,7 +174,7 @@ def test_it_may_be_used_by_several_threads(journal, reader):
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_what_was_said_survives_the_death_of_the_process(path, durable):
+def test_written_entries_survive_the_death_of_the_process(path, durable):
     program = (
         "import os, sys; from pathlib import Path; from edge_server.storage.journal import Journal;"
         "journal = Journal(Path(sys.argv[1]), durable=sys.argv[2] == 'True');"
@@ -187,17 +187,17 @@ def test_what_was_said_survives_the_death_of_the_process(path, durable):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [(None, "there is no journal"), (b"words, no database" * 99, "no journal"), (b"", "format 0")],
 )
-def test_what_is_no_journal_is_named(path, content, said):
+def test_an_invalid_journal_is_refused(path, content, message):
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         JournalReader(path)
 
 
-def test_a_journal_that_is_closed_is_one_file_also_once_others_have_read_it(path: Path) -> None:
+def test_a_closed_journal_is_one_file_even_after_reads(path: Path) -> None:
     journal = Journal(path)
     journal.begun("run-1", "home")
     reader = JournalReader(path)
@@ -206,4 +206,4 @@ def test_a_journal_that_is_closed_is_one_file_also_once_others_have_read_it(path
     journal.close()
     with closing(JournalReader(path)) as again:
         assert again.run() == "run-1"
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]

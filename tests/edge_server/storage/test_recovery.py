@@ -1,4 +1,4 @@
-"""A round into which others came after its planning, as a restarted server finds it in its journal."""
+"""Recovery from the journal, including a round that devices joined after its planning."""
 
 from contextlib import closing
 
@@ -18,7 +18,7 @@ from tests.integration.bench import Bench
 RULES = RoundRules(rounds=3)
 
 
-def test_whoever_joined_a_round_has_its_part_in_it_and_an_abandoned_planning_has_none(tmp_path):
+def test_devices_that_joined_a_round_are_recovered_and_those_of_an_abandoned_planning_are_not(tmp_path):
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         journal.begun(RUN, NAME)
         journal.planned(1, 1, {"z": assignment(1, 1)}, needed=1)
@@ -34,7 +34,7 @@ def test_whoever_joined_a_round_has_its_part_in_it_and_an_abandoned_planning_has
     assert status == {"a": Status.OFFERED, "b": Status.COUNTED, "c": Status.OFFERED}
 
 
-def test_a_run_goes_on_with_the_model_that_its_last_round_ended_with_and_no_other(tmp_path):
+def test_a_run_resumes_only_with_the_model_of_its_last_round(tmp_path):
     bench = Bench(tmp_path, "fedavg", "rounds=3")
     for number in (1, 2):
         bench.round(number)

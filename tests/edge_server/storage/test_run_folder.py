@@ -1,4 +1,4 @@
-"""The run folder: every file is whole at any time, and nothing of an earlier run is overwritten."""
+"""The run folder: every file is always complete, and files of an earlier run are never overwritten."""
 
 import contextlib
 import fcntl
@@ -49,19 +49,19 @@ def names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
 
 
-def test_it_is_made_with_the_resolved_file_and_an_empty_history(folder):
+def test_a_new_folder_has_the_resolved_file_and_an_empty_history(folder):
     assert names(folder.path) == ["blobs", "federation.toml", "history.jsonl", "models", "onnx"]
     assert load_config(str(folder.path / "federation.toml")) == Config().with_codecs()
     assert (folder.path / "history.jsonl").read_text() == ""
 
 
-def test_its_paths_are_those_of_the_design(folder):
+def test_the_paths_are_those_of_the_design(folder):
     assert folder.blobs == folder.path / "blobs"
     assert folder.journal == folder.path / "journal.sqlite"
     assert folder.onnx(3) == folder.path / "onnx" / "tier-3.onnx"
 
 
-def test_an_earlier_run_is_not_written_over(folder):
+def test_an_earlier_run_is_not_overwritten(folder):
     folder.add_round(record(1))
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match=r"holds an earlier run: name another folder with --out"):
@@ -69,20 +69,20 @@ def test_an_earlier_run_is_not_written_over(folder):
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 
 
-def test_a_folder_that_is_there_and_holds_no_run_will_do(tmp_path):
+def test_an_existing_folder_without_a_run_is_accepted(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     RunFolder.create(tmp_path, Config())
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_the_users_to_repair(tmp_path):
+def test_a_read_only_folder_is_a_config_error(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match=r"--out .*Permission denied"):
         RunFolder.create(tmp_path / "run", Config())
 
 
-def test_a_file_in_its_place_is_the_users_to_repair(tmp_path):
+def test_a_file_in_place_of_the_folder_is_a_config_error(tmp_path):
     (tmp_path / "run").write_text("a file")
     with pytest.raises(ConfigError, match=f"--out {tmp_path / 'run'}: "):
         RunFolder.create(tmp_path / "run", Config())
@@ -95,7 +95,7 @@ def test_the_history_has_a_line_per_round(folder):
     assert [RoundRecord.model_validate_json(line) for line in lines] == [record(1), record(2)]
     first = json.loads(lines[0])
     assert first["rejected"] == [{"device": "b", "reason": "not-finite", "detail": ""}]
-    # JSON has no whole numbers for keys.
+    # JSON keys cannot be integers.
     assert first["tier_accuracy"] == {"1": 0.25, "5": 0.75}
 
 
@@ -109,7 +109,7 @@ def test_a_line_of_history_has_every_key_that_tools_rely_on(folder):
     assert set(keys.split()) <= json.loads((folder.path / "history.jsonl").read_text()).keys()
 
 
-def test_the_summary_is_written_whole_and_may_be_written_again(folder):
+def test_the_summary_is_written_completely_and_may_be_replaced(folder):
     summary = Summary(
         federation="home",
         run="run-1",
@@ -130,7 +130,7 @@ def test_the_summary_is_written_whole_and_may_be_written_again(folder):
     assert not [name for name in names(folder.path) if name.endswith(".part")]
 
 
-def test_a_model_is_kept_with_what_is_needed_to_cut_it(folder):
+def test_a_model_is_stored_with_its_channel_map_and_manifest(folder):
     digest = folder.save_model(7, arrays(1), MAP, {"run": "run-1"})
     version = folder.path / "models" / "round-0007"
     assert names(version) == ["channel-map.json", "manifest.json", "state.safetensors"]
@@ -145,14 +145,14 @@ def test_a_model_is_kept_with_what_is_needed_to_cut_it(folder):
     assert manifest == {"round": 7, "state_sha256": digest, "channel_map_sha256": channels, "run": "run-1"}
 
 
-def test_the_last_versions_are_kept_and_older_ones_go(folder):
+def test_the_last_versions_are_kept_and_older_ones_are_deleted(folder):
     for number in range(12):
         folder.save_model(number, arrays(number), MAP, {})
     assert KEPT_VERSIONS == 3
     assert names(folder.path / "models") == ["round-0009", "round-0010", "round-0011"]
 
 
-def test_a_version_written_again_replaces_itself(folder):
+def test_a_version_written_again_is_replaced(folder):
     digests = [folder.save_model(1, arrays(seed), MAP, {}) for seed in (0, 1)]
     assert digests[0] != digests[1]
     manifest = json.loads((folder.path / "models" / "round-0001" / "manifest.json").read_text())
@@ -172,13 +172,13 @@ def test_the_newest_version_is_kept_in_very_long_runs_too(folder):
 
 # --- the strategy's state ---
 def closed(folder: RunFolder, number: int) -> str:
-    """Leave what a round that is closed leaves; returns the model's digest."""
+    """Write the files of a closed round; return the model's digest."""
     digest = folder.save_model(number, arrays(number), MAP, {}, durable=False)
     folder.save_checkpoint(State(params=arrays(number), round=number, observed={"it": number}), durable=False)
     return digest
 
 
-def test_a_state_comes_back_with_its_model(folder):
+def test_a_state_is_loaded_with_its_model(folder):
     for number in range(3):
         digest = closed(folder, number)
     back = folder.load_state(2, digest)
@@ -186,7 +186,7 @@ def test_a_state_comes_back_with_its_model(folder):
     assert all((back.params[name] == array).all() for name, array in arrays(2).items())
 
 
-def test_a_state_whose_model_is_another_one_is_refused(folder):
+def test_a_state_with_a_different_model_is_refused(folder):
     digest = closed(folder, 1)
     folder.save_model(1, arrays(9), MAP, {})
     with pytest.raises(
@@ -205,7 +205,7 @@ def test_a_state_whose_model_cannot_be_read_is_refused(folder, left):
         folder.load_state(1)
 
 
-# --- written over what nobody needs ---
+# --- overwriting unused files ---
 @pytest.fixture
 def spares(folder) -> Spares:
     spares = Spares(folder.blobs)
@@ -213,7 +213,7 @@ def spares(folder) -> Spares:
     return spares
 
 
-def test_a_checkpoint_is_written_over_one_that_went(folder, spares):
+def test_a_checkpoint_overwrites_a_deleted_one(folder, spares):
     def save(number: int) -> None:
         folder.save_checkpoint(State(params={}, round=number, weighting=arrays(number)), durable=False)
 
@@ -230,7 +230,7 @@ def test_a_checkpoint_is_written_over_one_that_went(folder, spares):
 
 
 def leases(folder: Path) -> bool:
-    """Whether the file system tells who is alone with a file."""
+    """Return whether the file system supports leases, which show that no one else has a file open."""
     probe = folder / "probe"
     probe.write_bytes(b"")
     with probe.open("rb") as file, contextlib.suppress(AttributeError, OSError):
@@ -239,9 +239,9 @@ def leases(folder: Path) -> bool:
     return False
 
 
-def test_a_model_is_written_over_one_that_went(folder, spares, tmp_path):
+def test_a_model_overwrites_a_deleted_one(folder, spares, tmp_path):
     if not leases(tmp_path):
-        pytest.skip("this file system does not tell who has a file open")
+        pytest.skip("this file system does not support leases")
     states = [folder.version(number) / "state.safetensors" for number in range(5)]
     for number in range(4):
         folder.save_model(number, arrays(number), MAP, {})
@@ -255,7 +255,7 @@ def test_a_model_is_written_over_one_that_went(folder, spares, tmp_path):
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["open", "mapped"])
-def test_who_reads_a_version_that_goes_reads_it_to_its_end(folder, spares, mapped):
+def test_a_reader_of_a_deleted_version_can_read_all_of_it(folder, spares, mapped):
     folder.save_model(0, arrays(0), MAP, {})
     state = folder.version(0) / "state.safetensors"
     expected = state.read_bytes()

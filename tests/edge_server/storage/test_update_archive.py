@@ -1,4 +1,4 @@
-"""The spool: rounds that are whole by themselves, the oldest of which go when there are too many bytes."""
+"""The spool: self-contained rounds; the oldest are deleted when the byte budget is exceeded."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ UPDATE = "a" * 64
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path, list[Path]]:
-    """A state of 20 bytes, a model of 80 and an update of 50."""
+    """Create a state of 20 bytes, a model of 80 and an update of 50."""
     state, model, update = (tmp_path / name for name in ("state", "model", UPDATE))
     state.write_bytes(b"s" * 20)
     model.write_bytes(b"m" * 80)
@@ -20,7 +20,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, list[Path]]:
     return state, model, [update]
 
 
-def test_a_round_is_kept_with_the_state_and_the_model_before_it(tmp_path, files):
+def test_a_round_is_stored_with_the_state_and_the_model_before_it(tmp_path, files):
     state, model, (update,) = files
     spool = UpdateArchive(tmp_path / "spool", 1000)
     spool.keep(7, *files)
@@ -32,14 +32,14 @@ def test_a_round_is_kept_with_the_state_and_the_model_before_it(tmp_path, files)
     assert (folder / UPDATE).read_bytes() == b"u" * 50
 
 
-def test_keeping_a_round_twice_is_keeping_it_once(tmp_path, files):
+def test_storing_a_round_twice_changes_nothing(tmp_path, files):
     spool = UpdateArchive(tmp_path / "spool", 1000)
     for _ in range(2):
         spool.keep(1, *files)
     assert sorted(path.name for path in spool.folder(1).iterdir()) == [UPDATE, BEFORE, MODEL]
 
 
-def test_the_oldest_go_when_there_are_too_many_bytes(tmp_path, files):
+def test_the_oldest_rounds_are_deleted_when_the_budget_is_exceeded(tmp_path, files):
     # 150 bytes a round: two are 300, a third would be 450.
     spool = UpdateArchive(tmp_path / "spool", 310)
     for number in (8, 9, 10):
@@ -47,7 +47,7 @@ def test_the_oldest_go_when_there_are_too_many_bytes(tmp_path, files):
     assert [spool.folder(number).exists() for number in (8, 9, 10)] == [False, True, True]
 
 
-def test_the_files_of_a_round_that_goes_are_written_over(tmp_path, files):
+def test_the_files_of_a_deleted_round_are_overwritten(tmp_path, files):
     spares = Spares(tmp_path)
     spool = UpdateArchive(tmp_path / "spool", 1, spares=spares)
     spool.keep(1, *files)
@@ -61,18 +61,18 @@ def test_the_files_of_a_round_that_goes_are_written_over(tmp_path, files):
         new = [tmp_path / f"new-{size}" for size in (20, 50)]
         assert all(spares.become(path, 30) for path in new)
         assert {path.stat().st_ino for path in new} == {inode for inode, size in old.items() if size != 80}
-        # The model that somebody reads is not among them.
+        # The model that is still open is not reused.
         assert not spares.become(tmp_path / "third", 80)
         assert reader.read() == b"m" * 80
 
 
-def test_the_last_round_stays_whatever_it_takes(tmp_path, files):
+def test_the_last_round_stays_whatever_its_size(tmp_path, files):
     spool = UpdateArchive(tmp_path / "spool", 1)
     for number in (1, 2):
         spool.keep(number, *files)
     assert [spool.folder(number).exists() for number in (1, 2)] == [False, True]
 
 
-def test_without_a_budget_nothing_is_kept(tmp_path, files):
+def test_without_a_budget_nothing_is_stored(tmp_path, files):
     UpdateArchive(tmp_path / "spool", 0).keep(1, *files)
     assert not (tmp_path / "spool").exists()

@@ -1,4 +1,4 @@
-"""An agent on a board made of files: it is held, resumes, gives its task back and declines the next."""
+"""An agent on a simulated board pauses and resumes training, gives back its task and declines the next."""
 
 import logging
 from pathlib import Path
@@ -25,7 +25,7 @@ RULES = Rules(max_temperature_c=70, check_every_s=1e-6, give_back_after_s=0.0)
 
 
 class HeldWorker(StillWorker):
-    """Stands for the worker: knows whether training waits."""
+    """Fake worker that records whether training is held."""
 
     held = False
 
@@ -37,7 +37,7 @@ class HeldWorker(StillWorker):
 
 
 class OnBoard(Life):
-    """A device whose temperature a test may set, in thousandths of a degree."""
+    """A device on a simulated board whose temperature a test can set."""
 
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.root = tree(folder / "board", PI)
@@ -59,7 +59,7 @@ class OnBoard(Life):
         return self.agent._runner._worker
 
     def warm(self, millidegrees: int) -> None:
-        """It is that warm, and the agent has looked."""
+        """Set the temperature in thousandths of a degree and let the agent read it."""
         tree(self.root, {TEMPERATURE: f"{millidegrees}\n"})
         self.look()
 
@@ -68,7 +68,7 @@ class OnBoard(Life):
         rules.tick(1e9 + len(self.link.published), self.session)
 
     def work(self) -> None:
-        """It has a task and all that it needs for it."""
+        """Give the device a task with all its blobs, so that it starts training."""
         self.hear(task())
         self.receive(0, 1, 2)
         assert self.phase is SessionPhase.WORKING
@@ -80,35 +80,35 @@ def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "Worker", HeldWorker)
 
 
-def test_heat_holds_the_training_that_is_under_way_and_the_server_hears_why(tmp_path):
+def test_heat_pauses_current_training_and_the_reason_is_reported_to_the_server(tmp_path):
     device = OnBoard(tmp_path, RULES.model_copy(update={"give_back_after_s": 1e9}))
     device.work()
     device.warm(75_000)
     assert device.worker.held
-    assert (device.phase, device.said(TaskReply)[-1].accepted) == (SessionPhase.WORKING, True)
-    birth = device.said(Birth)[-1]
+    assert (device.phase, device.published(TaskReply)[-1].accepted) == (SessionPhase.WORKING, True)
+    birth = device.published(Birth)[-1]
     assert (birth.eligibility, birth.ineligible_because) == (Eligibility.PAUSE, "75 °C, at most 70 °C")
     device.warm(64_000)
     assert not device.worker.held
-    assert device.said(Birth)[-1].eligibility is Eligibility.TRAIN
-    assert {birth.session for birth in device.said(Birth)} == {device.said(Birth)[0].session}
+    assert device.published(Birth)[-1].eligibility is Eligibility.TRAIN
+    assert {birth.session for birth in device.published(Birth)} == {device.published(Birth)[0].session}
 
 
-def test_a_task_that_waits_for_too_long_is_given_back_and_the_next_is_declined(tmp_path):
+def test_a_task_held_for_too_long_is_given_back_and_the_next_task_is_declined(tmp_path):
     device = OnBoard(tmp_path, RULES)
     device.work()
     device.warm(75_000)
     assert (device.phase, device.worker.stopped) == (SessionPhase.IDLE, 1)
-    (given_back,) = [reply for reply in device.said(TaskReply) if not reply.accepted]
+    (given_back,) = [reply for reply in device.published(TaskReply) if not reply.accepted]
     assert (given_back.reason, given_back.round) == (Reason.INELIGIBLE, 1)
     device.hear(task(2))
-    assert (device.phase, device.said(TaskReply)[-1].reason) == (SessionPhase.IDLE, Reason.INELIGIBLE)
+    assert (device.phase, device.published(TaskReply)[-1].reason) == (SessionPhase.IDLE, Reason.INELIGIBLE)
     device.warm(64_000)
     device.hear(task(2))
     assert (device.phase, device.session.task) == (SessionPhase.WORKING, task(2))
 
 
-def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, caplog):
+def test_a_missing_sensor_is_logged_once_and_the_device_keeps_working(tmp_path, caplog):
     device = OnBoard(tmp_path, RULES)
     device.work()
     (device.root / TEMPERATURE).unlink()
@@ -121,7 +121,7 @@ def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, c
     assert device.phase is SessionPhase.WORKING
 
 
-def test_a_model_to_serve_is_taken_in_any_case(tmp_path):
+def test_a_delivery_task_is_accepted_even_when_training_is_not_allowed(tmp_path):
     device = OnBoard(tmp_path, RULES)
     device.warm(75_000)
     device.hear(task(action="deliver"))

@@ -1,4 +1,4 @@
-"""A held worker: training waits within a batch, resumes there, and ends when it is stopped."""
+"""Training in a held worker pauses within a batch, resumes there, and ends when it is stopped."""
 
 import contextlib
 import queue
@@ -18,7 +18,7 @@ PLAN = TrainingPlan(batch_size=8, local_epochs=2, seed=3)
 
 
 class Counting(nn.Linear):
-    """Counts its batches, and says so when it has come to the third."""
+    """Linear layer that counts its batches and signals the third one."""
 
     def __init__(self) -> None:
         super().__init__(64, 10)
@@ -51,7 +51,7 @@ def trained(module: nn.Module, worker: Worker, cancelled: threading.Event) -> th
     return thread
 
 
-def test_it_waits_within_a_batch_and_goes_on_at_that_batch_to_the_same_bits():
+def test_training_resumes_at_the_held_batch_with_bit_identical_weights():
     plain, _ = network()
     trained(plain, Worker(queue.SimpleQueue()), threading.Event()).join(PATIENCE_S)
     module, layer = network()
@@ -65,12 +65,12 @@ def test_it_waits_within_a_batch_and_goes_on_at_that_batch_to_the_same_bits():
     assert layer.batches == 3
     worker.resume()
     thread.join(PATIENCE_S)
-    # 80 examples in batches of 8, twice.
+    # 80 examples in batches of 8, two epochs.
     assert layer.batches == 20
     assert torch.equal(module[1].weight, plain[1].weight)
 
 
-def test_a_held_training_ends_when_it_is_no_longer_wanted():
+def test_held_training_ends_when_the_worker_is_stopped():
     module, layer = network()
     worker = Worker(queue.SimpleQueue())
     layer.on_third = worker.hold

@@ -22,7 +22,7 @@ HOT_ON_BATTERY = Conditions(celsius=80, source="battery")
 
 @dataclass
 class Stepped:
-    """Steps the machine through conditions of the board."""
+    """Steps the eligibility machine through board conditions."""
 
     state: EligibilityState = field(default_factory=EligibilityState)
 
@@ -35,13 +35,13 @@ def kinds(commands: list[Command]) -> list[type]:
     return [type(command) for command in commands]
 
 
-def test_as_long_as_the_rules_are_kept_nothing_is_to_be_done():
+def test_no_commands_while_all_rules_are_met():
     stepped = Stepped()
     assert stepped.see(COOL, 0.0) == stepped.see(COOL, 1000.0) == []
     assert stepped.state.may_train
 
 
-def test_heat_holds_training_at_once_and_lets_it_go_on_when_it_is_over():
+def test_heat_holds_training_immediately_and_cooling_resumes_it():
     stepped = Stepped()
     assert kinds(stepped.see(HOT, 0.0)) == [Hold, ReportVerdict]
     assert stepped.see(HOT, 5.0) == []
@@ -49,7 +49,7 @@ def test_heat_holds_training_at_once_and_lets_it_go_on_when_it_is_over():
     assert kinds(stepped.see(COOL, 10.0)) == [Resume, ReportVerdict]
 
 
-def test_a_task_that_waits_for_too_long_is_given_back_once():
+def test_a_task_held_for_too_long_is_given_back_once():
     stepped = Stepped()
     stepped.see(HOT, 100.0)
     assert stepped.see(HOT, 159.0) == []
@@ -57,7 +57,7 @@ def test_a_task_that_waits_for_too_long_is_given_back_once():
     assert stepped.see(HOT, 161.0, at_work=False) == []
 
 
-def test_time_counts_only_while_a_task_waits():
+def test_hold_time_counts_only_while_a_task_is_held():
     stepped = Stepped()
     stepped.see(HOT, 0.0, at_work=False)
     stepped.see(HOT, 100.0, at_work=False)
@@ -65,7 +65,7 @@ def test_time_counts_only_while_a_task_waits():
     assert kinds(stepped.see(HOT, 260.0)) == [GiveBack]
 
 
-def test_a_short_relief_begins_the_time_anew():
+def test_a_short_recovery_resets_the_hold_time():
     stepped = Stepped()
     stepped.see(HOT, 0.0)
     stepped.see(COOL, 50.0)
@@ -73,7 +73,7 @@ def test_a_short_relief_begins_the_time_anew():
     assert stepped.see(HOT, 70.0) == []
 
 
-def test_another_verdict_is_reported_and_holds_nothing_twice():
+def test_a_changed_verdict_is_reported_without_a_second_hold():
     stepped = Stepped()
     stepped.see(HOT, 0.0)
     (report,) = stepped.see(HOT_ON_BATTERY, 5.0)

@@ -1,4 +1,4 @@
-"""Each eligibility rule: what breaks it, the verdict that follows, the margin until it is kept again."""
+"""Each eligibility rule: what breaks it, the resulting verdict, and the margin for recovery."""
 
 import pytest
 
@@ -10,7 +10,8 @@ from tests.edge_client.system.hardware.trees import PI, tree
 
 PAUSE, INFER_ONLY, TRAIN = Eligibility.PAUSE, Eligibility.INFER_ONLY, Eligibility.TRAIN
 
-# Rule, its limit, what keeps it, what breaks it, what keeps a broken one broken, what ends that.
+# Option, limit, field, a value within the limit, a value that breaks the rule, a value at which a broken
+# rule stays broken, and a value at which it recovers.
 # 70 - 5 = 65 degrees; 30 + 5 = 35 percent; 0.8 * 2 = 1.6 per core; 0.8 * 20 = 16 percent.
 RULES = {
     "temperature": ("max-temperature-c", 70, "celsius", 70, 71, 66, 65),
@@ -23,12 +24,12 @@ RULES = {
 }
 
 
-def test_every_rule_is_tried():
+def test_every_rule_is_covered():
     assert RULES.keys() == BREACHES.keys()
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_is_broken_beyond_its_limit_and_kept_again_with_something_to_spare(name: str):
+def test_a_rule_breaks_beyond_its_limit_and_recovers_with_a_margin(name: str):
     key, limit, field, fine, bad, still_bad, good = RULES[name]
     rules = Rules.model_validate({key: limit})
     assert judge(rules, Conditions(**{field: fine})).eligibility is TRAIN
@@ -46,7 +47,7 @@ def test_without_the_rule_nothing_is_broken(name: str):
 
 
 @pytest.mark.parametrize("name", sorted(RULES.keys() - {"quiet-hours"}))
-def test_what_the_board_does_not_tell_breaks_no_rule_and_is_named(name: str):
+def test_an_unknown_condition_breaks_no_rule_and_is_listed(name: str):
     key, limit, field, _, bad, _, _ = RULES[name]
     rules = Rules.model_validate({key: limit})
     assert judge(rules, Conditions()).eligibility is TRAIN
@@ -54,14 +55,14 @@ def test_what_the_board_does_not_tell_breaks_no_rule_and_is_named(name: str):
     assert unknown(rules, Conditions(**{field: bad})) == unknown(Rules(), Conditions()) == ()
 
 
-def test_what_lasts_counts_more_than_what_passes():
+def test_a_lasting_breach_outweighs_a_temporary_one():
     rules = Rules(max_temperature_c=70, mains_only=True)
     verdict = judge(rules, Conditions(celsius=80, source="battery"))
     assert verdict.eligibility is INFER_ONLY
     assert verdict.detail == "80 °C, at most 70 °C; on battery, mains only"
 
 
-def test_hours_may_pass_midnight_and_end_before_their_last_minute():
+def test_quiet_hours_may_span_midnight_and_exclude_their_end():
     # 22:00 is minute 1320, 07:00 minute 420.
     assert [is_quiet(("22:00-07:00",), m) for m in (1319, 1320, 0, 419, 420)] == [
         False,
@@ -73,7 +74,7 @@ def test_hours_may_pass_midnight_and_end_before_their_last_minute():
     assert [is_quiet(("08:00-09:00", "10:00-11:00"), 60 * h) for h in (8, 9, 10)] == [True, False, True]
 
 
-def test_which_links_cost_is_the_owners_to_say():
+def test_the_owner_decides_which_links_are_metered():
     rules = Rules(unmetered_only=True, metered=("wifi",))
     assert judge(rules, Conditions(link="wifi")).eligibility is INFER_ONLY
     assert judge(rules, Conditions(link="cellular")).eligibility is TRAIN
@@ -87,7 +88,7 @@ def test_conditions_are_read_from_the_board(tmp_path):
     assert 0 <= now.minute < 24 * 60
 
 
-def test_a_battery_with_garbage_and_a_sensor_that_is_gone_break_no_rule(tmp_path):
+def test_unreadable_battery_and_missing_sensor_break_no_rule(tmp_path):
     odd = {
         "sys/class/power_supply/hat/capacity": b"\xff\x00 plenty",
         "sys/class/thermal/thermal_zone0/temp": None,

@@ -1,4 +1,4 @@
-"""A session stepped by hand, with an example in each of its phases."""
+"""Example sessions, one per phase, and helpers that build messages and step a session."""
 
 from edge_client.agent.session.events import (
     BlobChecked,
@@ -44,7 +44,7 @@ SMALL = ref_of(b"small")
 def task(
     number: int = 1, *, attempt: int | None = None, run: str = RUN, state: BlobRef = STATE, **more
 ) -> Task:
-    """The task of round `number`, at its first attempt unless another one is named."""
+    """The task of round `number`; its attempt defaults to the round number."""
     fields = {
         "federation": FEDERATION,
         "run": run,
@@ -69,7 +69,7 @@ def update(number: int = 1, *, attempt: int | None = None, blob: BlobRef = RESUL
 
 
 def delivery(number: int = 1, attempt: int = 2) -> Delivery:
-    """A delivery comes after the training of its round."""
+    """A delivery result; its attempt follows that of the training in the same round."""
     sizes = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "examples": 1, "max_difference": 0, "latency_ms": 1}
     metrics = DeliveryMetrics(onnx_sha256="0" * 64, **sizes)
     return Delivery(**SENT, round=number, attempt=attempt, metrics=metrics)
@@ -110,7 +110,7 @@ def request(ref: BlobRef, first: int, count: int) -> SendMessage:
 
 
 def damaged(ref: BlobRef) -> SendMessage:
-    """The word that a blob is not what its digest says."""
+    """The refusal of a blob whose bytes do not match its digest."""
     about = {"federation": FEDERATION, "device": DEVICE, "run": RUN, "digest": ref.digest}
     return SendMessage(Refusal(**about, reason=Reason.DIGEST_MISMATCH))
 

@@ -1,4 +1,4 @@
-"""A connection that is lost and comes back, and messages for other devices."""
+"""Lost and restored connections, and messages that are not for a device."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.edge_client.agent.session.by_hand import (
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_cut_link_costs_nothing_but_silence(phase):
+def test_a_lost_connection_only_stops_messages(phase):
     session, commands = step(PHASES[phase], Disconnected(), 0.0)
     assert commands == []
     assert step(session, Tick(), 1000.0) == (session, [])
@@ -31,7 +31,7 @@ def test_a_cut_link_costs_nothing_but_silence(phase):
     )
 
 
-def test_work_goes_on_while_the_link_is_cut_and_its_result_is_said_on_return():
+def test_work_continues_offline_and_its_result_is_sent_after_reconnecting():
     session = after(WORKING, Disconnected(), WorkDone(update()))
     assert session.phase is SessionPhase.REPORTING
     session, commands = step(session, Connected(), 50.0)
@@ -39,17 +39,17 @@ def test_work_goes_on_while_the_link_is_cut_and_its_result_is_said_on_return():
     assert step(session, Tick(), 50.0 + RESEND_S)[1] == [SendMessage(update())]
 
 
-def test_on_return_only_missing_chunks_are_asked_for():
+def test_only_missing_chunks_are_requested_after_reconnecting():
     session = after(FETCHING, chunks(STATE_DATA)[1], Disconnected())
     assert step(session, Connected(), 50.0)[1] == [request(STATE, 0, 1), request(STATE, 2, 1)]
 
 
 @pytest.mark.parametrize("phase", ["idle", "working", "settled"])
-def test_on_return_there_is_nothing_to_say_where_nothing_is_pending(phase):
+def test_nothing_is_sent_after_reconnecting_if_nothing_is_pending(phase):
     assert step(after(PHASES[phase], Disconnected()), Connected(), 50.0)[1] == []
 
 
 @pytest.mark.parametrize("message", [update(), delivery(), accepted().message])
 @pytest.mark.parametrize("phase", PHASES)
-def test_messages_that_are_not_for_a_device_change_nothing(phase, message):
+def test_messages_not_meant_for_devices_change_nothing(phase, message):
     assert step(PHASES[phase], Received(message), 0.0) == (PHASES[phase], [])

@@ -1,4 +1,4 @@
-"""The round moves on, the run ends."""
+"""The next round begins, or the run ends."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_the_announcement_of_a_later_round_ends_the_task(phase):
 
 
 @pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
-def test_a_task_of_an_earlier_round_goes_on_while_it_is_wanted(phase):
+def test_a_task_of_an_earlier_round_continues_while_its_result_still_counts(phase):
     # The task is of round 1.
     session, commands = step(PHASES[phase], announcement(4, oldest=1), 0.0)
     assert (session, commands) == (PHASES[phase], [])
@@ -44,15 +44,15 @@ def test_a_task_of_an_earlier_round_goes_on_while_it_is_wanted(phase):
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("heard", [announcement(1), announcement(0), announcement(5, run="run-2")])
-def test_the_announcement_of_this_round_or_of_another_run_only_tells_of_the_run(phase, heard):
+@pytest.mark.parametrize("received", [announcement(1), announcement(0), announcement(5, run="run-2")])
+def test_an_announcement_of_the_current_round_or_another_run_only_records_the_run(phase, received):
     session = PHASES[phase]
-    known = replace(session, runs=session.runs | {heard.message.run})
-    assert step(session, heard, 0.0) == (known, [])
+    known = replace(session, runs=session.runs | {received.message.run})
+    assert step(session, received, 0.0) == (known, [])
 
 
 @pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
-def test_the_end_of_the_run_ends_the_task_and_is_told(phase):
+def test_the_end_of_the_run_ends_the_task_and_is_reported(phase):
     session, commands = step(PHASES[phase], end(), 0.0)
     assert (session.phase, session.task, session.runs) == (SessionPhase.IDLE, None, frozenset())
     assert session.ended_runs == {RUN}
@@ -60,13 +60,13 @@ def test_the_end_of_the_run_ends_the_task_and_is_told(phase):
     assert step(session, end(), 0.0) == (session, [])
 
 
-def test_the_end_of_a_run_that_it_never_saw_is_not_its_end():
-    # What is retained of a run that was over before this device came.
+def test_the_end_of_an_unknown_run_is_ignored():
+    # The retained end message of a run that finished before this device joined.
     assert step(IDLE, end(), 0.0) == (IDLE, [])
     assert step(WORKING, end("run-0"), 0.0) == (WORKING, [])
 
 
-def test_the_end_of_a_run_that_never_selected_it_is_told():
+def test_the_end_of_a_run_that_never_selected_the_device_is_reported():
     waiting = after(IDLE, announcement(1))
     session, commands = step(waiting, end(), 0.0)
     assert (session.phase, session.runs, commands) == (
@@ -76,7 +76,7 @@ def test_the_end_of_a_run_that_never_selected_it_is_told():
     )
 
 
-def test_the_end_of_a_run_is_told_once_also_after_a_late_announcement_of_it():
+def test_the_end_of_a_run_is_reported_once_despite_a_late_announcement():
     session = after(WORKING, end(), announcement(1))
     assert step(session, end(), 0.0) == (session, [])
 
@@ -88,13 +88,13 @@ def test_a_task_of_a_run_that_is_over_is_ignored(phase, late):
     assert step(session, Received(late), 0.0) == (session, [])
 
 
-def test_the_next_run_is_taken_part_in_after_the_end_of_one():
+def test_a_device_joins_the_next_run_after_the_end_of_one():
     session, commands = step(after(WORKING, end()), Received(task(run="run-2")), 0.0)
     assert session.phase is SessionPhase.WORKING
     assert commands == [accepted(run="run-2"), StartWork(task(run="run-2"))]
 
 
-def test_the_end_of_an_earlier_run_does_not_stop_the_work_of_this_one():
+def test_the_end_of_an_earlier_run_does_not_stop_current_work():
     session = after(WORKING, Received(task(run="run-2")))
     ended, commands = step(session, end(), 0.0)
     assert (ended.phase, ended.task, commands) == (

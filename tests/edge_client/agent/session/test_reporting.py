@@ -42,14 +42,14 @@ from tests.edge_client.agent.session.by_hand import (
 )
 
 
-def test_a_result_is_announced_and_its_blob_waits_to_be_asked_for():
+def test_a_result_is_announced_and_its_blob_is_sent_only_on_request():
     session, commands = step(WORKING, WorkDone(update()), 0.0)
     assert session.phase is SessionPhase.REPORTING
     assert commands == [SendMessage(update())]
     assert RESULT.digest in session.held
 
 
-def test_a_small_result_rides_along():
+def test_a_small_result_is_sent_with_its_announcement():
     commands = step(WORKING, WorkDone(update(blob=SMALL)), 0.0)[1]
     assert commands == [SendMessage(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
 
@@ -58,7 +58,7 @@ def test_a_result_is_repeated_until_it_is_answered():
     assert step(REPORTING, Tick(), RESEND_S - 0.1)[1] == []
     repeated, commands = step(REPORTING, Tick(), RESEND_S)
     assert commands == [SendMessage(update())]
-    # Twice as long as the first time: 5 s, then 10 s more.
+    # The interval doubles: 5 s, then another 10 s.
     assert step(repeated, Tick(), 3 * RESEND_S - 0.1)[1] == []
     assert step(repeated, Tick(), 3 * RESEND_S)[1] == [SendMessage(update())]
     assert step(after(repeated, ack()), Tick(), 9 * RESEND_S)[1] == []
@@ -96,7 +96,7 @@ def test_a_second_acknowledgement_changes_nothing():
     assert step(SETTLED, ack(), 0.0) == (SETTLED, [])
 
 
-def test_a_refusal_settles_the_result_and_forgets_it():
+def test_a_refusal_settles_and_discards_the_result():
     session, commands = step(REPORTING, refusal(), 0.0)
     assert (session.phase, session.task, session.result) == (SessionPhase.IDLE, None, None)
     assert commands == [Settled(update(), refusal().message)]
@@ -117,31 +117,31 @@ def test_failed_work_is_reported_as_a_declined_task():
     assert (session.phase, commands) == (SessionPhase.REPORTING, [SendMessage(declined)])
 
 
-def test_failed_work_is_reported_until_the_server_has_heard_of_it():
+def test_failed_work_is_reported_until_the_server_acknowledges_it():
     assert step(FAILED, Tick(), RESEND_S)[1] == [SendMessage(FAILED.result)]
     session, commands = step(FAILED, ack(digest=None), 0.0)
     assert (session.phase, session.task, commands) == (SessionPhase.IDLE, None, [Settled(FAILED.result)])
     assert step(session, Tick(), 9 * RESEND_S)[1] == []
 
 
-def test_failed_work_is_tried_again_when_it_is_offered_again_after_that():
+def test_acknowledged_failed_work_is_retried_when_it_is_offered_again():
     session, commands = step(after(FAILED, ack(digest=None)), Received(task()), 0.0)
     assert commands == [accepted(), StartWork(task())]
     assert session.phase is SessionPhase.WORKING
 
 
-def test_the_blob_of_the_result_is_given_when_asked_for():
-    asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
+def test_the_blob_of_the_result_is_sent_on_request():
+    requested = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
     for session in (REPORTING, SETTLED):
-        assert step(session, Received(asked), 0.0) == (session, [SendChunks(RESULT, 1, 2)])
+        assert step(session, Received(requested), 0.0) == (session, [SendChunks(RESULT, 1, 2)])
 
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("digest", [STATE.digest, NEXT.digest])
-def test_no_other_blob_is_ever_given_away(phase, digest):
-    asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=digest, first=0, count=1)
+def test_no_other_blob_is_ever_sent(phase, digest):
+    requested = BlobRequest(federation=FEDERATION, device=DEVICE, digest=digest, first=0, count=1)
     answer = Refusal(federation=FEDERATION, device=DEVICE, reason=Reason.UNKNOWN_BLOB, digest=digest)
-    assert step(PHASES[phase], Received(asked), 0.0) == (PHASES[phase], [SendMessage(answer)])
+    assert step(PHASES[phase], Received(requested), 0.0) == (PHASES[phase], [SendMessage(answer)])
 
 
 def test_a_waiting_result_is_offered_in_chunks_that_fit_the_limit():

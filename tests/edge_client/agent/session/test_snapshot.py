@@ -32,14 +32,14 @@ def load(path: Path) -> SessionSnapshot:
 
 
 @pytest.mark.parametrize("result", [None, update(), delivery(attempt=1)])
-def test_what_is_remembered_is_there_in_another_process(tmp_path, result):
+def test_a_saved_snapshot_is_loaded_by_another_process(tmp_path, result):
     memory = FULL.model_copy(update={"result": result})
     assert SnapshotFile(tmp_path / "task.json").save(memory)
     assert load(tmp_path) == memory
 
 
 @pytest.mark.parametrize(("name", "task"), [("train", TRAIN_TASK), ("deliver", DELIVER_TASK)])
-def test_a_task_of_the_version_before_is_remembered(tmp_path, name, task):
+def test_a_snapshot_of_the_previous_version_is_loaded(tmp_path, name, task):
     data = (Path(__file__).parent / "before" / f"session-{name}.json").read_bytes()
     (tmp_path / "task.json").write_bytes(data)
     memory = SnapshotFile(tmp_path / "task.json").load("home", "pi-3")
@@ -47,12 +47,12 @@ def test_a_task_of_the_version_before_is_remembered(tmp_path, name, task):
     assert memory.model_dump_json().encode() == data
 
 
-def test_without_a_file_nothing_is_remembered(tmp_path, caplog):
+def test_a_missing_file_gives_an_empty_snapshot(tmp_path, caplog):
     assert load(tmp_path) == NOTHING
     assert caplog.text == ""
 
 
-def test_the_same_again_is_not_written_again(tmp_path):
+def test_an_unchanged_snapshot_is_not_written_again(tmp_path):
     file = SnapshotFile(tmp_path / "task.json")
     assert file.save(FULL)
     (tmp_path / "task.json").unlink()
@@ -62,7 +62,7 @@ def test_the_same_again_is_not_written_again(tmp_path):
     assert load(tmp_path) == NOTHING
 
 
-def test_the_disk_is_waited_for_where_a_power_cut_would_cost_something(tmp_path, monkeypatch):
+def test_a_snapshot_is_synced_only_where_a_power_cut_would_lose_something(tmp_path, monkeypatch):
     waited = []
     monkeypatch.setattr("edge_client.storage.atomic_files.sync", waited.append)
     file = SnapshotFile(tmp_path / "task.json")
@@ -113,13 +113,13 @@ def changed(**fields) -> bytes:
         "other-task",
     ],
 )
-def test_a_memory_that_is_none_is_ignored_with_a_warning(tmp_path, content, caplog):
+def test_an_invalid_snapshot_is_ignored_with_a_warning(tmp_path, content, caplog):
     (tmp_path / "task.json").write_bytes(content)
     assert load(tmp_path) == NOTHING
     assert "task.json is ignored" in caplog.text
 
 
-def test_a_full_disk_costs_the_memory_and_nothing_else(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_loses_only_the_snapshot(tmp_path, monkeypatch, caplog):
     file = SnapshotFile(tmp_path / "task.json")
     file.save(FULL)
 
@@ -129,24 +129,24 @@ def test_a_full_disk_costs_the_memory_and_nothing_else(tmp_path, monkeypatch, ca
     monkeypatch.setattr(Path, "write_bytes", full)
     assert file.save(NOTHING)
     monkeypatch.undo()
-    # Not the older one, whose task is over.
+    # The older snapshot is gone as well, because its task is over.
     assert list(tmp_path.iterdir()) == []
     assert "No space left" in caplog.text
 
 
-def test_it_names_the_blobs_that_must_stay():
+def test_a_snapshot_lists_the_blobs_to_retain():
     assert NOTHING.blobs() == frozenset()
     assert FULL.blobs() == {STATE.digest, RESULT.digest}
 
 
-def test_a_result_of_another_task_is_no_memory():
+def test_a_result_of_another_task_is_refused():
     with pytest.raises(ValidationError, match="another task"):
         SessionSnapshot(federation=FEDERATION, device=DEVICE, task=task(), result=update(2))
 
 
-def test_a_session_at_work_remembers_its_task():
+def test_a_working_session_stores_its_task():
     assert WORKING.snapshot == FULL.model_copy(update={"result": None})
 
 
-def test_reason_for_a_full_disk_is_a_stable_code():
+def test_the_reason_for_a_full_disk_is_a_stable_code():
     assert Reason.NO_SPACE == "no-space"

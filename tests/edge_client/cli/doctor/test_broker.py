@@ -1,4 +1,4 @@
-"""What is told of brokers: one that is absent, one that is well, and those that are not."""
+"""Findings about absent, healthy and faulty brokers."""
 
 import contextlib
 import os
@@ -41,13 +41,13 @@ DAY_S = 86_400.0
 
 @pytest.fixture(autouse=True)
 def _no_server_answers_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where one is there is its answer waited for."""
+    """Shorten the wait for a server; tests with a server lengthen it again."""
     monkeypatch.setattr(edge_client.cli.doctor.broker, "ANSWER_S", 0.2)
 
 
 @contextlib.contextmanager
 def mosquitto(folder: Path, *lines: str) -> Iterator[BrokerAddress]:
-    """A real one that takes anybody, with these lines in its configuration."""
+    """A real Mosquitto broker without access control, with `lines` added to its configuration."""
     binary = find_mosquitto()
     if binary is None:
         pytest.skip("no mosquitto on this machine")
@@ -67,7 +67,7 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[BrokerAddress]:
 
 @contextlib.contextmanager
 def server(address: BrokerAddress, federation: str, files: TlsFiles | None = None) -> Iterator[None]:
-    """Answers requests for blobs as `edge-server run` does: there is none."""
+    """Refuse every blob request as unknown, as `edge-server run` does."""
     ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="server", protocol=mqtt.MQTTv5)
 
@@ -88,7 +88,7 @@ def server(address: BrokerAddress, federation: str, files: TlsFiles | None = Non
     client.connect(address.host, address.port)
     client.loop_start()
     try:
-        client.subscribe([(one, 1) for one in server_filters(federation)])
+        client.subscribe([(filter_, 1) for filter_ in server_filters(federation)])
         assert ready.get(timeout=30)
         yield
     finally:
@@ -97,11 +97,11 @@ def server(address: BrokerAddress, federation: str, files: TlsFiles | None = Non
 
 
 def levels(found: Iterator[Finding]) -> dict[str, str]:
-    return {one.check: one.level for one in found}
+    return {finding.check: finding.level for finding in found}
 
 
 def reported(found: Iterator[Finding], check: str) -> Finding:
-    return next(one for one in found if one.check == check)
+    return next(finding for finding in found if finding.check == check)
 
 
 def test_an_absent_broker_is_a_failure_with_its_address() -> None:
@@ -112,7 +112,7 @@ def test_an_absent_broker_is_a_failure_with_its_address() -> None:
     assert "start the broker" in found.remedy
 
 
-def test_a_name_that_nobody_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -122,7 +122,7 @@ def test_a_name_that_nobody_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatc
     assert "no-such-host.invalid" in found.detail
 
 
-def test_the_command_says_what_failed_and_ends_with_1(
+def test_the_command_prints_failures_and_exits_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge_client.cli.doctor.libraries.TRIALS", {"numpy": "import numpy as m"})
@@ -135,7 +135,7 @@ def test_the_command_says_what_failed_and_ends_with_1(
     assert main([*words, "--offline"]) == 0
 
 
-def test_a_broker_of_our_own_with_a_server_behind_it_is_well(
+def test_the_embedded_broker_with_a_server_is_healthy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge_client.cli.doctor.broker, "ANSWER_S", 30.0)
@@ -144,7 +144,7 @@ def test_a_broker_of_our_own_with_a_server_behind_it_is_well(
         assert levels(network(address, "pi", NOW)) == {"broker": "ok"}
         with server(address, "home"):
             found = list(broker(address, "home", "pi"))
-    assert [(one.check, one.level) for one in found] == [
+    assert [(finding.check, finding.level) for finding in found] == [
         ("mqtt", "ok"),
         ("packet limit", "ok"),
         ("may subscribe", "ok"),
@@ -153,14 +153,14 @@ def test_a_broker_of_our_own_with_a_server_behind_it_is_well(
     ]
 
 
-def test_without_a_server_all_else_can_be_well(tmp_path: Path) -> None:
+def test_a_missing_server_is_only_a_warning(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as address:
         found = reported(broker(address, "home", "pi"), "server")
     assert found.level == "warning"
     assert "edge-server run" in found.remedy
 
 
-def test_access_rules_that_forbid_a_device_its_own_topics_are_found_out(tmp_path: Path) -> None:
+def test_access_rules_that_forbid_a_device_its_own_topics_are_detected(tmp_path: Path) -> None:
     rules = tmp_path / "acl"
     rules.write_text("topic read fed/v1/home/#\ntopic write fed/v1/home/devices/other/up/#\n")
     rules.chmod(0o600)
@@ -172,19 +172,19 @@ def test_access_rules_that_forbid_a_device_its_own_topics_are_found_out(tmp_path
         assert reported(broker(address, "home", "other"), "may publish").level == "ok"
 
 
-def test_a_broker_that_wants_a_name_refuses_strangers(tmp_path: Path) -> None:
+def test_a_broker_that_requires_a_login_refuses_anonymous_clients(tmp_path: Path) -> None:
     with mosquitto(tmp_path, "allow_anonymous false") as address:
         found = list(broker(address, "home", "pi"))
-    assert [(one.check, one.level) for one in found] == [("mqtt", "failure")]
+    assert [(finding.check, finding.level) for finding in found] == [("mqtt", "failure")]
     assert "certificate" in found[0].remedy
 
 
 @pytest.mark.parametrize(
     ("most", "level"),
-    # Chunks of 262,144 and of 15,360 bytes, and 1,024 bytes around them.
+    # Chunks of 262,144 and of 15,360 bytes, plus 1,024 bytes of overhead.
     [(None, "ok"), (263_168, "ok"), (263_167, "warning"), (16_384, "warning"), (16_383, "failure")],
 )
-def test_a_packet_limit_is_held_against_what_chunks_need(most: int | None, level: str) -> None:
+def test_a_packet_limit_is_compared_with_the_chunk_sizes(most: int | None, level: str) -> None:
     assert packets(most).level == level
 
 
@@ -198,7 +198,9 @@ def test_a_packet_limit_is_held_against_what_chunks_need(most: int | None, level
         ("max_packet_size 16000", "failure", "16000 bytes: not even 16384 bytes pass"),
     ],
 )
-def test_what_the_broker_passes_on_is_tried(tmp_path: Path, line: str, level: str, words: str) -> None:
+def test_the_packet_size_that_the_broker_forwards_is_probed(
+    tmp_path: Path, line: str, level: str, words: str
+) -> None:
     with mosquitto(tmp_path, line) as address:
         found = reported(broker(address, "home", "pi"), "packet limit")
     assert found.level == level
@@ -207,7 +209,7 @@ def test_what_the_broker_passes_on_is_tried(tmp_path: Path, line: str, level: st
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerAddress, Path]]:
-    """A broker as `edge-server enroll` sets it up, as the device sees it, and a folder."""
+    """The address of a broker set up by `edge-server enroll`, with the device's certificate, and a folder."""
     folder = tmp_path_factory.mktemp("authority")
     authority = new_authority(folder / "authority")
     files = identity(authority, "pi", folder / "pi")
@@ -217,7 +219,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerAddr
             yield address_of(authority, files), folder
 
 
-def test_an_enrolled_device_is_well(
+def test_an_enrolled_device_has_no_findings_above_ok(
     place: tuple[BrokerAddress, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge_client.cli.doctor.broker, "ANSWER_S", 30.0)
@@ -229,7 +231,7 @@ def test_an_enrolled_device_is_well(
     assert "chunks of 256 kB come back" in reported(found, "packet limit").detail
 
 
-def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress, Path]) -> None:
+def test_a_wrong_authority_is_detected(place: tuple[BrokerAddress, Path]) -> None:
     address, folder = place
     assert address.tls is not None
     other = new_authority(folder / "other")
@@ -242,7 +244,7 @@ def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress
     assert "--ca" in found.remedy or "wrong" in found.remedy
 
 
-def test_a_certificate_of_somebody_else_or_of_yesterday_is_told(place: tuple[BrokerAddress, Path]) -> None:
+def test_a_foreign_or_expired_certificate_is_reported(place: tuple[BrokerAddress, Path]) -> None:
     address, _ = place
     somebody = reported(network(address, "other", NOW), "certificate")
     assert somebody.level == "failure"
@@ -253,9 +255,7 @@ def test_a_certificate_of_somebody_else_or_of_yesterday_is_told(place: tuple[Bro
     assert "edge-server enroll" in much_later.remedy
 
 
-def test_a_broker_without_tls_is_told_from_a_bad_certificate(
-    place: tuple[BrokerAddress, Path], tmp_path: Path
-) -> None:
+def test_a_broker_without_tls_is_reported(place: tuple[BrokerAddress, Path], tmp_path: Path) -> None:
     address, _ = place
     with mosquitto(tmp_path) as plain:
         mixed = BrokerAddress(plain.host, plain.port, address.tls)

@@ -1,4 +1,4 @@
-"""Libraries are tried in processes of their own: whatever ends these is told, with the remedy."""
+"""Libraries are tried in separate processes; each failure is reported with its remedy."""
 
 import sys
 from pathlib import Path
@@ -9,14 +9,14 @@ from edge_client.cli.doctor.libraries import TRIALS, library
 
 
 def interpreter(folder: Path, *lines: str) -> str:
-    """A program that is called as Python is, and does this instead."""
+    """A shell script of these lines that stands in for the Python interpreter."""
     path = folder / "python"
     path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
     path.chmod(0o755)
     return str(path)
 
 
-def test_a_library_that_is_there_and_computes_is_told_with_its_version() -> None:
+def test_a_working_library_is_reported_with_its_version() -> None:
     import numpy
 
     found = library("numpy", sys.executable, "x86_64")
@@ -33,7 +33,7 @@ def test_a_library_that_is_there_and_computes_is_told_with_its_version() -> None
         ("torch", "x86_64", "an earlier torch"),
     ],
 )
-def test_an_illegal_instruction_is_told_with_what_is_known_to_work_on_the_board(
+def test_an_illegal_instruction_is_reported_with_the_known_remedy_for_the_board(
     tmp_path: Path, name: str, machine: str, remedy: str
 ) -> None:
     found = library(name, interpreter(tmp_path, "kill -ILL $$"), machine)
@@ -45,7 +45,7 @@ def test_an_illegal_instruction_is_told_with_what_is_known_to_work_on_the_board(
 @pytest.mark.parametrize(
     ("line", "detail"), [("kill -KILL $$", "for memory"), ("kill -SEGV $$", "crashed with SIGSEGV")]
 )
-def test_other_ends_are_told_by_their_signal(tmp_path: Path, line: str, detail: str) -> None:
+def test_other_crashes_are_reported_with_their_signal(tmp_path: Path, line: str, detail: str) -> None:
     found = library("torch", interpreter(tmp_path, line), "aarch64")
     assert found.level == "failure"
     assert detail in found.detail
@@ -57,28 +57,28 @@ def missing(name: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "level"), [("torch", "warning"), ("onnx", "warning"), ("numpy", "failure")])
-def test_what_only_training_needs_may_be_missing(tmp_path: Path, name: str, level: str) -> None:
+def test_a_missing_training_library_is_only_a_warning(tmp_path: Path, name: str, level: str) -> None:
     found = library(name, interpreter(tmp_path, missing(name)), "x86_64")
     assert (found.level, found.detail) == (level, "not installed")
     assert "pip install" in found.remedy
 
 
-def test_a_system_of_32_bits_is_told_to_be_one(tmp_path: Path) -> None:
+def test_a_32_bit_system_is_reported(tmp_path: Path) -> None:
     found = library("torch", interpreter(tmp_path, missing("torch")), "armv7l")
     assert "64-bit operating system" in found.remedy
 
 
-def test_a_library_that_cannot_be_loaded_is_told_in_its_own_words(tmp_path: Path) -> None:
-    said = "ImportError: libopenblas.so.0: cannot open shared object file"
-    found = library("numpy", interpreter(tmp_path, f'echo "{said}" >&2; exit 1'), "aarch64")
-    assert (found.level, found.detail) == ("failure", said)
+def test_a_library_that_cannot_be_loaded_is_reported_with_its_own_error(tmp_path: Path) -> None:
+    error = "ImportError: libopenblas.so.0: cannot open shared object file"
+    found = library("numpy", interpreter(tmp_path, f'echo "{error}" >&2; exit 1'), "aarch64")
+    assert (found.level, found.detail) == ("failure", error)
 
 
-def test_without_an_interpreter_there_is_a_line_all_the_same(tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     found = library("numpy", str(tmp_path / "nowhere"), "x86_64")
     assert found.level == "failure"
     assert "cannot be run" in found.detail
 
 
-def test_each_library_that_a_device_uses_is_tried() -> None:
+def test_each_library_that_a_device_uses_is_checked() -> None:
     assert set(TRIALS) == {"torch", "onnxruntime", "onnx", "numpy"}

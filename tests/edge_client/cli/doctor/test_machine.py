@@ -1,4 +1,4 @@
-"""Room and time: what is told of a board that has too little of either."""
+"""Findings about disk space, memory and the clock."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ def with_free(free: int | None, limit: int | None = None) -> Memory:
 @pytest.mark.parametrize(
     ("free_mb", "level"), [(5000, "ok"), (999, "warning"), (99, "failure"), (0, "failure")]
 )
-def test_a_disk_is_judged_by_what_is_free(
+def test_a_disk_is_judged_by_its_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mb: int, level: str
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=free_mb * 1_000_000)
@@ -26,7 +26,7 @@ def test_a_disk_is_judged_by_what_is_free(
     assert (found.remedy == "") == (level == "ok")
 
 
-def test_a_state_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_created_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     found = disk(tmp_path / "file" / "state")
     assert found.level == "failure"
@@ -43,18 +43,20 @@ def test_a_state_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None
         (with_free(None), "warning", "/proc"),
     ],
 )
-def test_memory_is_judged_by_what_a_process_may_still_take(memory: Memory, level: str, remedy: str) -> None:
+def test_memory_is_judged_by_what_a_process_may_still_allocate(
+    memory: Memory, level: str, remedy: str
+) -> None:
     found = room(memory)
     assert found.level == level
     assert remedy in found.remedy
 
 
-@pytest.mark.parametrize(("kept", "level"), [(True, "ok"), (False, "warning"), (None, "warning")])
-def test_a_clock_that_nobody_keeps_right_is_told(kept: bool | None, level: str) -> None:
-    found = clock(lambda: kept)
+@pytest.mark.parametrize(("synchronised", "level"), [(True, "ok"), (False, "warning"), (None, "warning")])
+def test_an_unsynchronised_clock_is_reported(synchronised: bool | None, level: str) -> None:
+    found = clock(lambda: synchronised)
     assert found.level == level
     assert bool(found.remedy) == (level == "warning")
 
 
-def test_the_kernel_says_whether_its_clock_is_kept_right() -> None:
+def test_the_kernel_reports_whether_its_clock_is_synchronised() -> None:
     assert kernel_synchronised() in (True, False)

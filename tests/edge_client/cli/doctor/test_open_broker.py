@@ -1,4 +1,4 @@
-"""Whether anyone who reaches a broker may speak and hear as any device is found out, and said."""
+"""Brokers that let anyone publish and subscribe as any device are detected and reported."""
 
 import queue
 from pathlib import Path
@@ -25,7 +25,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge_client.cli.doctor.open_broker.ANSWER_S", 1.0)
 
 
-def test_a_broker_without_access_control_lets_anyone_in(tmp_path: Path) -> None:
+def test_a_broker_without_access_control_is_reported(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as address:
         found = strangers(address, "home")
     assert found.level == "warning"
@@ -34,7 +34,7 @@ def test_a_broker_without_access_control_lets_anyone_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["allow_anonymous false", "acl"])
-def test_a_broker_that_asks_for_names_or_keeps_topics_apart_does_not(tmp_path: Path, line: str) -> None:
+def test_a_broker_with_logins_or_access_rules_passes(tmp_path: Path, line: str) -> None:
     rules = tmp_path / "acl"
     rules.write_text("user somebody\ntopic readwrite #\n")
     rules.chmod(0o600)
@@ -42,34 +42,36 @@ def test_a_broker_that_asks_for_names_or_keeps_topics_apart_does_not(tmp_path: P
         assert strangers(address, "home").level == "ok"
 
 
-def test_a_broker_as_enroll_sets_it_up_lets_no_stranger_in(tmp_path: Path) -> None:
+def test_a_broker_set_up_by_enroll_passes(tmp_path: Path) -> None:
     authority = new_authority(tmp_path / "authority")
     files = identity(authority, "pi", tmp_path / "pi")
     with running_mosquitto(authority):
         assert strangers(address_of(authority, files), FEDERATION).level == "ok"
 
 
-def test_check_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_command_warns_of_an_open_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["model.name=mlp", "model.num-classes=10", "model.input-shape=[1, 8, 8]"]
     with mosquitto(tmp_path) as address:
         assert main(["check", "fedavg", *words, "--broker", str(address)]) == 0
     assert "# warning: strangers:" in capsys.readouterr().out
 
 
-def test_the_start_of_a_run_warns_of_a_broker_that_others_reach(tmp_path: Path) -> None:
+def test_the_start_of_a_run_warns_of_an_open_broker_that_others_can_reach(tmp_path: Path) -> None:
     warned: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with mosquitto(tmp_path) as address:
-        warn_of_open_broker(address, "home", lambda *said: warned.put(said))
+        warn_of_open_broker(address, "home", lambda *warning: warned.put(warning))
         assert warned.empty()
-        warn_of_open_broker(address, "home", lambda *said: warned.put(said), loopback=True)
+        warn_of_open_broker(address, "home", lambda *warning: warned.put(warning), loopback=True)
         what, detail = warned.get(timeout=DEADLINE_S)
     assert what == "broker without access control:"
     assert "every client can publish" in detail
 
 
 @pytest.mark.parametrize(
-    ("host", "is_it"),
+    ("host", "expected"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("192.168.1.10", False), ("broker.lan", False)],
 )
-def test_only_hosts_that_are_surely_this_machine_are_taken_for_it(host: str, is_it: bool) -> None:
-    assert is_loopback(host) is is_it
+def test_only_loopback_hosts_count_as_this_machine(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -1,4 +1,4 @@
-"""Export: one self-contained file that computes what torch computes, or none at all."""
+"""Export: one self-contained file that computes what torch computes, or a refusal."""
 
 import hashlib
 import logging
@@ -30,7 +30,7 @@ PROVENANCE = {
 
 @pytest.fixture(scope="module")
 def module() -> nn.Module:
-    """A small network with all that is usual, trained for a round."""
+    """A small network with the common layer types, trained for one round."""
     torch.manual_seed(0)
     net = nn.Sequential(
         *[nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)],
@@ -69,17 +69,17 @@ def test_the_file_is_valid_and_self_contained(report: ExportReport) -> None:
     batch = model.graph.input[0].type.tensor_type.shape.dim[0]
     assert batch.dim_param == "batch"
     assert not any(node.metadata_props or node.doc_string for node in model.graph.node)
-    # Weights are all that is large: 8*9 + 8 + 10*128 + 10 numbers after folding the normalisation.
+    # The file is little more than its weights: 8*9 + 8 + 10*128 + 10 numbers after folding the normalisation.
     assert report.bytes < 4 * 1370 + 2500
 
 
-def test_the_file_tells_nothing_of_this_machine(report: ExportReport) -> None:
+def test_the_file_contains_no_paths_of_this_machine(report: ExportReport) -> None:
     data = report.path.read_bytes()
     assert str(Path(torch.__file__).parents[1]).encode() not in data
     assert str(Path(__file__).parent).encode() not in data
 
 
-def test_the_file_explains_itself(report: ExportReport) -> None:
+def test_the_file_contains_its_metadata(report: ExportReport) -> None:
     model = load_model(report.path)
     data = load_source("digits")
     assert model.input_shape == (1, 8, 8)
@@ -116,7 +116,7 @@ def test_equal_networks_give_equal_bytes_quietly(
 
 
 def refuse(module: nn.Module, path: Path) -> str:
-    """Export to a file that is there already; returns why that was refused."""
+    """Export to an existing file and return the message of the refusal."""
     path.write_bytes(b"the last good model")
     with pytest.raises(ExportRefused) as caught:
         export_onnx(module, path, input_shape=(1, 8, 8), preprocessing=Preprocessing(), provenance={})

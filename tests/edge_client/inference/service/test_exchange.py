@@ -22,11 +22,11 @@ PIXELS = b'{"pixels": [[9, 0, 0]]}'
 
 def named(path: Path, *names: str) -> Path:
     """A model named after its first class, which is the most probable one for `PIXELS`."""
-    said = '", "'.join(names)
+    classes = '", "'.join(names)
     metadata = {
         "input.shape": "[1, 1, 3]",
         "preprocessing": '{"scale": 1.0}',
-        "class_names": f'["{said}"]',
+        "class_names": f'["{classes}"]',
         "fl.run_id": names[0],
         "fl.round": "2",
     }
@@ -49,7 +49,7 @@ def replace(path: Path, data: bytes) -> None:
     (path.parent / "aside").replace(path)
 
 
-def test_another_file_is_served_once_it_is_looked_at(tmp_path: Path) -> None:
+def test_a_replaced_file_is_served_after_the_next_refresh(tmp_path: Path) -> None:
     path = named(tmp_path / "model.onnx", "ant")
     predictor = predictor_of(path)
     assert (best(predictor), predictor.model["version"]) == ("ant", "ant round 2")
@@ -62,7 +62,7 @@ def test_another_file_is_served_once_it_is_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"no model at all", None])
-def test_a_damaged_file_changes_nothing_and_is_one_line(
+def test_a_damaged_file_changes_nothing_and_is_logged_in_one_line(
     tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = named(tmp_path / "model.onnx", "ant")
@@ -75,14 +75,14 @@ def test_a_damaged_file_changes_nothing_and_is_one_line(
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage().startswith("still serving ant round 2: ")
     assert "\n" not in record.getMessage()
-    # It is reported once, and the next valid model is served.
+    # The damaged file is reported once, and the next valid model is served.
     assert not predictor.refresh()
     replace(path, named(tmp_path / "next.onnx", "bee").read_bytes())
     predictor.refresh()
     assert (best(predictor), predictor.trouble) == ("bee", "")
 
 
-def test_a_file_that_goes_away_changes_nothing(tmp_path: Path) -> None:
+def test_a_deleted_file_changes_nothing(tmp_path: Path) -> None:
     path = named(tmp_path / "model.onnx", "ant")
     predictor = predictor_of(path)
     path.unlink()
@@ -90,7 +90,7 @@ def test_a_file_that_goes_away_changes_nothing(tmp_path: Path) -> None:
     assert best(predictor) == "ant"
 
 
-def test_a_model_that_loads_but_cannot_run_is_not_gone_over_to(
+def test_a_model_that_loads_but_cannot_run_is_not_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = named(tmp_path / "model.onnx", "ant")
@@ -107,7 +107,7 @@ def test_a_model_that_loads_but_cannot_run_is_not_gone_over_to(
     assert best(predictor) == "ant"
 
 
-def test_an_unsigned_model_and_a_strangers_are_not_gone_over_to(tmp_path: Path) -> None:
+def test_models_without_a_trusted_signature_are_not_served(tmp_path: Path) -> None:
     path = named(tmp_path / "model.onnx", "ant")
     sign_file(path)
     predictor = predictor_of(path, trust=TRUSTED)
@@ -125,7 +125,7 @@ def test_an_unsigned_model_and_a_strangers_are_not_gone_over_to(tmp_path: Path) 
     assert best(predictor) == "bee"
 
 
-def test_requests_end_with_the_model_that_they_began_with(tmp_path: Path) -> None:
+def test_a_request_is_answered_by_the_model_that_it_started_with(tmp_path: Path) -> None:
     """A request runs in the old model while the next one replaces it."""
     path = named(tmp_path / "model.onnx", "ant")
     predictor = predictor_of(path)
@@ -186,7 +186,7 @@ def test_no_request_fails_while_models_are_exchanged(tmp_path: Path) -> None:
     assert seen
 
 
-def test_slots_serve_after_the_switch_and_go_back(tmp_path: Path) -> None:
+def test_slots_serve_after_a_switch_and_can_be_rolled_back(tmp_path: Path) -> None:
     slots = Slots(tmp_path / "serving")
     predictor = Predictor(SlotSource(slots), RequestMetrics())
     predictor.refresh()
@@ -205,7 +205,7 @@ def test_slots_serve_after_the_switch_and_go_back(tmp_path: Path) -> None:
     assert best(predictor) == "ant"
 
 
-def test_filling_the_other_slot_loads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filling_the_other_slot_triggers_no_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slots = Slots(tmp_path / "serving")
     old = named(tmp_path / "old.onnx", "ant").read_bytes()
     slots.fill(old, ServedModel(version="1", digest=digest_of(old)))
@@ -230,7 +230,7 @@ def test_too_many_requests_are_refused_as_busy(tmp_path: Path, monkeypatch: pyte
     assert best(predictor) == "ant"
 
 
-def test_what_is_counted_is_what_prometheus_reads(tmp_path: Path) -> None:
+def test_metrics_are_rendered_for_prometheus(tmp_path: Path) -> None:
     tally = RequestMetrics()
     for outcome in ("ok", "ok", "bad"):
         tally.request("http", outcome)

@@ -57,15 +57,15 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    one = Running(
+    service = Running(
         Predictor(FileSource(write_model(tmp_path / "model.onnx")), RequestMetrics()), max_body=10_000
     )
-    yield one
-    one.connection.close()
-    one.stop()
+    yield service
+    service.connection.close()
+    service.stop()
 
 
-def test_a_request_is_answered_with_the_model_that_did(running: Running) -> None:
+def test_an_answer_names_its_model(running: Running) -> None:
     status, answer = running.post(PIXELS, "?top=2")
     assert status == 200
     assert [entry["name"] for entry in answer["results"][0]["top"]] == ["bee", "ant"]
@@ -94,7 +94,7 @@ def test_health_and_metrics(running: Running) -> None:
         ("GET", "/predict", None, 405, "with POST"),
     ],
 )
-def test_what_is_refused_is_one_line_and_the_service_stays_up(
+def test_a_refusal_is_one_line_and_the_service_stays_up(
     running: Running, method: str, path: str, body: bytes | None, status: int, why: str
 ) -> None:
     answered, reply = running.ask(method, path, body)
@@ -117,9 +117,7 @@ def test_what_is_refused_is_one_line_and_the_service_stays_up(
     ],
     ids=["no-length", "negative", "chunked", "huge", "nonsense", "verb", "long"],
 )
-def test_bytes_that_are_no_request_end_their_connection_alone(
-    running: Running, head: bytes, status: bytes
-) -> None:
+def test_invalid_bytes_end_only_their_own_connection(running: Running, head: bytes, status: bytes) -> None:
     with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
         raw.sendall(head)
         answer = b""
@@ -129,7 +127,7 @@ def test_bytes_that_are_no_request_end_their_connection_alone(
     assert running.post(PIXELS)[0] == 200
 
 
-def test_a_body_that_breaks_off_is_no_request(running: Running) -> None:
+def test_a_truncated_body_is_not_processed(running: Running) -> None:
     with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
         raw.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
         raw.shutdown(socket.SHUT_WR)
@@ -137,7 +135,7 @@ def test_a_body_that_breaks_off_is_no_request(running: Running) -> None:
     assert running.post(PIXELS)[0] == 200
 
 
-def test_a_fault_of_our_own_costs_one_answer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_fails_only_one_request(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **more: object) -> None:
         raise RuntimeError("a fault")
 
@@ -148,7 +146,7 @@ def test_a_fault_of_our_own_costs_one_answer(running: Running, monkeypatch: pyte
     assert running.post(PIXELS)[0] == 200
 
 
-def test_connections_have_a_bound(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_connections_is_limited(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     running.post(PIXELS)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
     with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
@@ -156,7 +154,7 @@ def test_connections_have_a_bound(running: Running, monkeypatch: pytest.MonkeyPa
     assert running.post(PIXELS)[0] == 200
 
 
-def test_without_a_model_yet_it_says_so_and_serves_as_soon_as_there_is_one(tmp_path: Path) -> None:
+def test_without_a_model_the_service_reports_not_ready(tmp_path: Path) -> None:
     running = Running(Predictor(SlotSource(Slots(tmp_path / "serving")), RequestMetrics()))
     try:
         status, reply = running.post(PIXELS)
@@ -169,7 +167,7 @@ def test_without_a_model_yet_it_says_so_and_serves_as_soon_as_there_is_one(tmp_p
         running.stop()
 
 
-def test_a_replaced_file_is_served_without_a_word(tmp_path: Path) -> None:
+def test_a_replaced_file_is_served_automatically(tmp_path: Path) -> None:
     path = named(tmp_path / "model.onnx", "ant")
     running = Running(Predictor(FileSource(path), RequestMetrics()))
     exchanged = threading.Event()
@@ -191,7 +189,7 @@ def test_a_replaced_file_is_served_without_a_word(tmp_path: Path) -> None:
         running.stop()
 
 
-def test_an_end_waits_for_requests_that_have_begun(running: Running) -> None:
+def test_stopping_waits_for_running_requests(running: Running) -> None:
     """One request is inside the model when the service stops; it is still answered."""
     model = running.predictor._model.loaded
     inside, go_on = threading.Event(), threading.Event()

@@ -30,7 +30,7 @@ def infer(
     return code, capsys.readouterr().out.splitlines()
 
 
-def test_each_line_has_an_answer_under_its_own_mark(model_path, tmp_path, monkeypatch, capsys):
+def test_each_line_is_answered_under_its_own_id(model_path, tmp_path, monkeypatch, capsys):
     file = io.BytesIO()
     Image.new("L", (3, 1)).save(file, "PNG")
     (tmp_path / "a.png").write_bytes(file.getvalue())
@@ -45,14 +45,14 @@ def test_each_line_has_an_answer_under_its_own_mark(model_path, tmp_path, monkey
     code, out = infer(model_path, lines, "--format", "json", monkeypatch=monkeypatch, capsys=capsys)
     answers = [json.loads(line) for line in out]
     assert code == 0
-    # A line without a mark is called by its number, and the empty one is the second.
+    # A line without an id is identified by its number; the empty line is number 2.
     assert [answer["id"] for answer in answers] == ["front", "3", "5", "5"]
     assert answers[0]["results"][0]["top"][0]["name"] == "bee"
     assert [len(answer["results"][0]["top"]) for answer in answers] == [1, 3, 1, 1]
     assert [result["top"][0]["name"] for result in answers[3]["results"]] == ["ant", "bee", "cat"]
 
 
-def test_a_bad_line_costs_that_line_and_the_exit_code(model_path, tmp_path, monkeypatch, capsys):
+def test_a_bad_line_fails_alone_and_sets_the_exit_code(model_path, tmp_path, monkeypatch, capsys):
     lines = [
         "garbage",
         '{"file": "no.png", "id": "x"}',
@@ -71,6 +71,6 @@ def test_a_bad_line_costs_that_line_and_the_exit_code(model_path, tmp_path, monk
     assert out[4] == "5  cat 100.0%  ant 0.0%"
 
 
-def test_standard_input_stands_alone(model_path, monkeypatch, capsys):
+def test_standard_input_cannot_be_combined_with_files(model_path, monkeypatch, capsys):
     assert main(["infer", str(model_path), "-", "a.png"]) == 2
     assert "stands alone" in capsys.readouterr().err

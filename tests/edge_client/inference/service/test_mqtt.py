@@ -67,22 +67,22 @@ def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
     channel._link.handle = watched_handle  # type: ignore[method-assign]
     channel.open()
     connected.get(timeout=60)
-    one = Asker(url)
-    yield one
-    one.link.close()
+    client = Asker(url)
+    yield client
+    client.link.close()
     channel.close()
 
 
-def test_a_request_is_answered_under_its_own_mark(asker: Asker) -> None:
+def test_a_request_is_answered_under_its_own_id(asker: Asker) -> None:
     answer = asker.ask(b'{"pixels": [[0, 9, 0]], "top": 2, "id": "channel"}')
     assert [entry["name"] for entry in answer["results"][0]["top"]] == ["bee", "ant"]
     assert answer["id"] == "channel"
 
 
-def test_whatever_is_no_request_is_answered_and_the_service_stays_up(asker: Asker) -> None:
+def test_invalid_requests_are_answered_and_the_service_stays_up(asker: Asker) -> None:
     assert "it is no image" in asker.ask(b"no image")["error"]
     assert "takes images of 1x1x3" in asker.ask(b'{"pixels": [[1]], "id": 7}')["error"]
     assert "at most 10000 bytes" in asker.ask(b"x" * 10_001)["error"]
-    # sha256 of "no image", first 16 digits: the mark of a request that has none.
+    # sha256 of "no image", first 16 digits: the id of a request without one.
     assert asker.ask(b"no image")["id"] == "453361fd925712bb"
     assert asker.ask(b'{"pixels": [[0, 9, 0]]}')["results"][0]["top"][0]["name"] == "bee"

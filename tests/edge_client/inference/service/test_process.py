@@ -1,4 +1,4 @@
-"""`edge-client serve` as a process: its imports, memory and end."""
+"""`edge-client serve` as a process: its imports, memory use and exit."""
 
 import http.client
 import json
@@ -98,7 +98,7 @@ def resident(connection: http.client.HTTPConnection) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith("process_resident_memory_bytes ")))
 
 
-def test_serving_two_nn_takes_less_than_90_mb_and_only_the_base_install(tmp_path: Path) -> None:
+def test_serving_two_nn_needs_less_than_90_mb_and_only_the_base_install(tmp_path: Path) -> None:
     Image.fromarray(np.arange(784, dtype=np.uint8).reshape(28, 28)).save(tmp_path / "a.png")
     path = write_two_nn(tmp_path / "model.onnx")
     with serving(path, "--poll-s", "0.05", log=tmp_path / "log") as (process, connection):
@@ -120,7 +120,7 @@ def test_serving_two_nn_takes_less_than_90_mb_and_only_the_base_install(tmp_path
     assert least < LIMIT_BYTES, f"{least / 1e6:.1f} MB"
 
 
-def test_serving_imports_no_tls_before_somebody_asks_for_it() -> None:
+def test_serving_imports_tls_only_when_needed() -> None:
     code = """
 import sys
 from edge_client.cli.commands.serve import _import_http
@@ -132,7 +132,7 @@ ssl.create_default_context()
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-def test_a_bad_model_is_complained_of_in_one_line_and_the_old_one_serves_on(tmp_path: Path) -> None:
+def test_a_bad_model_is_logged_in_one_line_and_the_old_one_stays_in_use(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model.onnx")
     sign_file(path)
     key = public_file(tmp_path / "signing.pub")
@@ -179,7 +179,7 @@ def placed(folder: Path, words: tuple[str, ...]) -> list[str]:
         (("good.onnx", "--broker", "mqtt://y", "--device-id", "a/b"), "--device-id 'a/b'"),
     ],
 )
-def test_what_cannot_be_served_is_one_line_and_exit_code_2(
+def test_bad_arguments_give_one_line_and_exit_code_2(
     tmp_path: Path, words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(placed(tmp_path, words)) == 2
@@ -189,7 +189,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(
     assert captured.out == ""
 
 
-def test_the_mqtt_channel_says_what_to_install(tmp_path: Path) -> None:
+def test_the_mqtt_channel_names_the_missing_package(tmp_path: Path) -> None:
     done = run_bare(*placed(tmp_path, ("good.onnx", "--broker", "mqtt://127.0.0.1")))
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'edge-federation[mqtt]'" in done.stderr

@@ -44,7 +44,7 @@ def npy(array: Any) -> bytes:
 
 
 def size(value: object) -> str | None:
-    """The name of a body in a test's id."""
+    """The test id of a body."""
     return f"{len(value)}-bytes" if isinstance(value, bytes) else None
 
 
@@ -75,14 +75,14 @@ def test_images_come_in_many_forms(model: LoadedModel, body: bytes, count: int) 
     assert (read.top, read.id, read.notes) == (1, None, ())
 
 
-def test_pixels_are_taken_as_they_are(model: LoadedModel) -> None:
+def test_pixels_are_used_unchanged(model: LoadedModel) -> None:
     body = json.dumps({"pixels": ONE, "top": 3, "id": "front-1"}).encode()
     read = read_request(body, model, top=2)
     np.testing.assert_array_equal(read.images[0, 0], ONE)
     assert (read.top, read.id) == (3, "front-1")
 
 
-def test_an_image_of_another_size_is_resized_and_that_is_said(model: LoadedModel) -> None:
+def test_an_image_of_another_size_is_resized_with_a_note(model: LoadedModel) -> None:
     assert read_request(png((6, 4), "RGB"), model).notes == ("resized from 6x4 to 3x2",)
 
 
@@ -122,7 +122,7 @@ def test_an_image_of_another_size_is_resized_and_that_is_said(model: LoadedModel
     ],
     ids=size,
 )
-def test_whatever_is_no_request_is_one_line(model: LoadedModel, body: bytes, why: str) -> None:
+def test_an_invalid_request_gives_a_one_line_error(model: LoadedModel, body: bytes, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
         read_request(body, model)
     assert "\n" not in str(caught.value)
@@ -150,7 +150,7 @@ def test_a_small_file_of_a_huge_image_is_not_decoded(model: LoadedModel) -> None
 @pytest.mark.parametrize(
     ("body", "mark"), [(b'{"id": 7, "x": 1}', "7"), (b'{"id": null}', None), (b"[]", None), (b"\xff", None)]
 )
-def test_a_bad_request_is_answered_under_its_own_mark(body: bytes, mark: str | None) -> None:
+def test_the_id_of_a_bad_request_is_found(body: bytes, mark: str | None) -> None:
     assert request_id(body) == mark
 
 

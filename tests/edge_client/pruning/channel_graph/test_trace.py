@@ -75,7 +75,7 @@ def test_a_flattened_concatenation_has_segments_of_both_branches():
     assert segments(channel_map, "out.weight", 0) == []
 
 
-def test_an_image_in_a_concatenation_is_never_cut():
+def test_an_image_in_a_concatenation_is_never_pruned():
     channel_map = trace(lambda m, x: m.out(torch.cat([x, m.a(x)], 1)), a=conv(3, 4), out=conv(7, 2))
     assert segments(channel_map, "out.weight", 1) == [(3, None, 1), (4, "a", 1)]
 
@@ -89,7 +89,7 @@ def test_running_statistics_follow_their_channels():
     assert "norm.num_batches_tracked" not in channel_map.parameters
 
 
-def test_group_norm_records_the_block_that_stays_whole():
+def test_group_norm_records_its_block_size():
     channel_map = trace(
         lambda m, x: m.out(m.norm(m.a(x))), a=conv(3, 12), norm=nn.GroupNorm(4, 12), out=conv(12, 2)
     )
@@ -129,18 +129,22 @@ def test_a_depthwise_layer_couples_and_other_grouped_convolutions_pin():
     assert not grouped.groups
 
 
-def test_a_layer_used_twice_couples_what_it_reads_and_makes():
+def test_a_layer_used_twice_couples_its_inputs_and_outputs():
     channel_map = trace(lambda m, x: m.out(m.b(m.b(m.a(x)))), a=conv(3, 4), b=conv(4, 4), out=conv(4, 2))
     assert channel_map.groups["a"].layers == ("a", "b")
 
 
-def test_tied_weights_are_read_as_one():
-    one, two = conv(4, 4), conv(4, 4)
-    two.weight = one.weight
+def test_layers_with_tied_weights_share_a_group():
+    first, second = conv(4, 4), conv(4, 4)
+    second.weight = first.weight
     channel_map = trace(
-        lambda m, x: m.out(m.two(m.one(m.a(x)))), a=conv(3, 4), one=one, two=two, out=conv(4, 2)
+        lambda m, x: m.out(m.second(m.first(m.a(x)))),
+        a=conv(3, 4),
+        first=first,
+        second=second,
+        out=conv(4, 2),
     )
-    assert channel_map.groups["a"].layers == ("a", "one", "two")
+    assert channel_map.groups["a"].layers == ("a", "first", "second")
 
 
 UNKNOWN = {
@@ -205,6 +209,6 @@ def too_narrow(module, x):
 
 
 @pytest.mark.parametrize("forward", [branching, too_narrow])
-def test_a_network_that_cannot_be_traced_says_what_to_do(forward):
+def test_a_network_that_cannot_be_traced_is_refused_with_a_remedy(forward):
     with pytest.raises(ConfigError, match="must take one tensor of that shape"):
         trace(forward, out=conv(3, 2))

@@ -1,4 +1,4 @@
-"""The micro-benchmark: what it measures, and for how long what it found holds."""
+"""The micro-benchmark: its measurements, and when stored results are reused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +14,16 @@ CHIP = Processor(model="BCM2835", board="Raspberry Pi 3", cores=4, architecture=
 MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000)
 
 
-def test_a_measurement_says_how_fast_training_and_memory_are() -> None:
+def test_a_measurement_contains_training_and_memory_speed() -> None:
     found = device_speed.measure(0.1)
     assert found.training_macs_per_s is not None
-    # One whole step at the very least is counted: 32 examples, three passes of 2.44 million.
+    # At least one complete step is counted: 32 examples, three passes of 2.44 million MACs.
     assert device_speed.BLOCK_MACS == 32 * 32 * 9 * 256 + 32 * 256 * 10 == 2_441_216
     assert found.training_macs_per_s > 0
     assert found.memory_bytes_per_s is not None
     assert found.memory_bytes_per_s > 0
     assert found.resident_bytes is not None
-    # numpy's and torch's own pages.
+    # At least the pages of numpy and torch.
     assert found.resident_bytes > 50_000_000
 
 
@@ -35,23 +35,21 @@ def test_without_torch_only_memory_is_measured(monkeypatch: pytest.MonkeyPatch) 
     assert found.memory_bytes_per_s is not None
 
 
-def test_what_was_measured_is_there_at_the_next_start(tmp_path: Path) -> None:
+def test_a_measurement_is_reused_at_the_next_start(tmp_path: Path) -> None:
     path = speed_cache.kept_at(tmp_path / "state")
     speed_cache.keep(path, MEASURED, CHIP)
     assert speed_cache.recall(path, CHIP) == MEASURED
 
 
 @pytest.mark.parametrize("other", [{"cores": 1}, {"model": "BCM2711"}, {"architecture": "armv7l"}])
-def test_what_was_measured_on_another_processor_is_not_believed(
-    tmp_path: Path, other: dict[str, str]
-) -> None:
+def test_a_measurement_of_another_processor_is_not_reused(tmp_path: Path, other: dict[str, str]) -> None:
     path = speed_cache.kept_at(tmp_path)
     speed_cache.keep(path, MEASURED, CHIP)
     assert speed_cache.recall(path, replace(CHIP, **other)) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\0", b"[]", b'{"of": "a", "speed": {"resident_bytes": -1}}'])
-def test_a_kept_measurement_that_is_garbage_is_none(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_stored_measurement_is_ignored(tmp_path: Path, content: bytes) -> None:
     path = speed_cache.kept_at(tmp_path)
     path.write_bytes(content)
     assert speed_cache.recall(path, CHIP) is None

@@ -1,4 +1,4 @@
-"""What a device says of its board in its birth message, and what `edge-client profile` prints."""
+"""The board profile in a birth message, and the output of `edge-client profile`."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ CARD = DataCard(source="digits", examples=1, input_shape=(1, 8, 8), num_classes=
 MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000)
 
 
-def test_the_birth_message_says_what_the_board_is_and_how_it_is(tmp_path: Path) -> None:
+def test_the_birth_message_describes_the_board_and_its_state(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", PI)
     speed_cache.keep(speed_cache.kept_at(tmp_path), MEASURED, processor(root))
     reported = profile(tmp_path, tier=2, root=root)
@@ -37,13 +37,13 @@ def test_the_birth_message_says_what_the_board_is_and_how_it_is(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0" * 9, b"9" * 5000])
-def test_a_board_whose_files_are_garbage_has_a_birth_message_too(tmp_path: Path, garbage: bytes) -> None:
+def test_a_board_with_garbage_files_still_has_a_birth_message(tmp_path: Path, garbage: bytes) -> None:
     reported = profile(tmp_path, root=tree(tmp_path / "root", dict.fromkeys(PI, garbage)))
     assert reported.memory_bytes == 0
     assert encode_message(Birth(federation="home", device="pi", session=1, profile=reported, data=CARD))
 
 
-def test_the_command_measures_and_keeps_what_it_found(
+def test_the_command_measures_and_stores_the_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", "--state-dir", str(tmp_path), "--seconds", "0.05", "--format", "json"]) == 0
@@ -59,9 +59,7 @@ def test_without_a_benchmark_nothing_is_measured(tmp_path: Path, capsys: pytest.
     assert not speed_cache.kept_at(tmp_path).exists()
 
 
-def test_the_devices_file_says_which_device_is_meant(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_reads_the_device_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "client.toml"
     file.write_text('device-id = "pi"\nstate-dir = "here"\ntier = 3\n')
     assert main(["profile", "--config", str(file), "--seconds", "0.02", "--format", "json"]) == 0

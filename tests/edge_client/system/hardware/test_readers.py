@@ -1,4 +1,4 @@
-"""What each reader makes of a board's files, and of files that are garbage."""
+"""Readers of a board's files, including files with garbage."""
 
 from pathlib import Path
 
@@ -34,15 +34,15 @@ def test_without_a_device_tree_the_processors_file_names_the_board(tmp_path: Pat
     assert processor(root).board == "Raspberry Pi 3 Model B"
 
 
-def test_systemds_limit_bounds_the_memory_and_its_use_what_is_free(pi: Path) -> None:
+def test_the_systemd_limit_bounds_total_and_free_memory(pi: Path) -> None:
     found = memory(pi)
     assert found.physical == 948_304 * 1024
     assert found.limit == found.usable == 400_000_000
-    # 400 MB less the 150 MB in use, of which 50 MB are idle pages of files.
+    # 400 MB minus the 150 MB in use, plus 50 MB of idle file pages among them.
     assert found.free == 300_000_000
 
 
-def test_the_limit_of_a_group_above_counts_where_it_is_lower(tmp_path: Path) -> None:
+def test_a_lower_limit_of_a_parent_group_counts(tmp_path: Path) -> None:
     root = tree(
         tmp_path,
         PI,
@@ -55,7 +55,7 @@ def test_the_limit_of_a_group_above_counts_where_it_is_lower(tmp_path: Path) -> 
     assert [group.folder.name for group in bounded_groups(root)] == ["edge-client.service", "system.slice"]
 
 
-def test_without_a_limit_what_the_machine_has_left_is_free(tmp_path: Path) -> None:
+def test_without_a_limit_the_machines_available_memory_is_free(tmp_path: Path) -> None:
     found = memory(tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": "max\n"}))
     assert (found.limit, found.free) == (None, 700_000 * 1024)
     assert found.usable == found.physical
@@ -85,20 +85,20 @@ def test_in_a_container_the_mounted_group_is_the_processs_own(tmp_path: Path, pa
     assert memory(tree(tmp_path, PI, files)).limit == 200_000_000
 
 
-def test_a_limit_of_the_address_space_counts_too(tmp_path: Path) -> None:
+def test_an_address_space_limit_counts(tmp_path: Path) -> None:
     root = tree(tmp_path, PI, {"proc/self/limits": "Max address space   200000000   unlimited    bytes\n"})
     found = memory(root)
-    # 200,000,000 less the process's 100,000 kB.
+    # 200,000,000 minus the process's 100,000 kB.
     assert (found.limit, found.free) == (200_000_000, 97_600_000)
 
 
-def test_load_and_pressure_are_those_of_the_last_moments(pi: Path) -> None:
+def test_load_and_pressure_use_the_shortest_averages(pi: Path) -> None:
     assert load(pi) == 1.25
     assert pressure("memory", pi) == Pressure(0.125, 0.025)
     assert pressure("io", pi) is None
 
 
-def test_a_sensor_that_is_switched_off_is_no_temperature(pi: Path) -> None:
+def test_a_disabled_sensor_has_no_temperature(pi: Path) -> None:
     assert zones(pi) == (Zone("cpu-thermal", 61.225),)
     assert hottest(zones(pi)) == 61.225
     assert hottest(()) is None
@@ -114,7 +114,7 @@ def test_the_firmwares_flags_are_read_bit_by_bit(pi: Path) -> None:
     )
 
 
-def test_no_flag_is_set_on_a_board_that_is_well(tmp_path: Path) -> None:
+def test_a_healthy_board_has_no_flags(tmp_path: Path) -> None:
     assert throttle_flags(tree(tmp_path, {"sys/devices/platform/soc/soc:firmware/get_throttled": "0"})) == ()
 
 
@@ -144,7 +144,7 @@ def test_the_source_of_power(tmp_path: Path, supplies: dict[str, str], expected:
     assert power(tree(tmp_path, supplies)) == expected
 
 
-def test_the_link_is_that_of_the_cheapest_default_route_that_is_up(pi: Path) -> None:
+def test_the_link_is_the_active_default_route_with_the_lowest_metric(pi: Path) -> None:
     assert connection(pi) == Connection("wlan0", "wifi")
 
 
@@ -184,7 +184,7 @@ def test_a_jetson_has_an_accelerator(tmp_path: Path) -> None:
     assert accelerator(tree(tmp_path, {"dev/nvhost-gpu": ""})) == "cuda"
 
 
-def test_the_disk_of_a_folder_that_is_not_made_yet_is_known(tmp_path: Path) -> None:
+def test_the_disk_of_a_missing_folder_is_found(tmp_path: Path) -> None:
     found = storage(tmp_path / "not" / "made")
     assert found is not None
     assert 0 < found.free <= found.total
@@ -203,7 +203,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_board_whose_files_are_garbage_can_still_be_described(tmp_path: Path, garbage: bytes) -> None:
+def test_a_board_with_garbage_files_can_still_be_described(tmp_path: Path, garbage: bytes) -> None:
     found = look(tmp_path, tree(tmp_path, dict.fromkeys(PI, garbage)))
     assert found.zones == ()
     assert found.memory.physical is None
@@ -212,7 +212,7 @@ def test_a_board_whose_files_are_garbage_can_still_be_described(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("path", PI)
-def test_garbage_in_one_file_leaves_all_that_others_say(tmp_path: Path, path: str) -> None:
+def test_garbage_in_one_file_affects_at_most_one_value(tmp_path: Path, path: str) -> None:
     (tmp_path / "whole").mkdir()
     sound = look(tmp_path, tree(tmp_path / "whole", PI))
     (tmp_path / "bad").mkdir()

@@ -1,4 +1,4 @@
-"""Boards as trees of files: a Raspberry Pi 3 with a battery hat on Wi-Fi, under systemd's memory limit."""
+"""File trees of boards: a Raspberry Pi 3 with a battery hat on Wi-Fi, with a systemd memory limit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ PI = {
 
 
 def tree(root: Path, *parts: Mapping[str, str | bytes | None]) -> Path:
-    """Files below `root`; of two with one path the later counts, and None means that there is none."""
+    """Write files below `root`; a later part overrides an earlier one, and None omits the file."""
     files: dict[str, str | bytes | None] = {}
     for part in parts:
         files.update(part)

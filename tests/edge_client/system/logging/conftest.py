@@ -1,4 +1,4 @@
-"""What holds for every line is put back after each test."""
+"""The log context is cleared before and after each test."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from edge_client.system.logging.context import FACTS, about
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_known() -> Iterator[None]:
+def _empty_log_context() -> Iterator[None]:
     about(**dict.fromkeys(FACTS))
     yield
     about(**dict.fromkeys(FACTS))

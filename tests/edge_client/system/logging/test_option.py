@@ -1,4 +1,4 @@
-"""The options, on real processes: what stands on standard error."""
+"""The log options in real processes, by their standard error output."""
 
 import json
 import os
@@ -29,31 +29,31 @@ warnings.warn("old")
 
 
 def errors(*words: str, **environment: str) -> list[str]:
-    """What a process that begins its log with these words puts on standard error."""
+    """The standard error lines of a process that sets up its log with these arguments."""
     variables = {key: value for key, value in os.environ.items() if key != "EDGE_LOG_FORMAT"} | environment
     run = [sys.executable, "-c", PROGRAM, *words]
     return subprocess.run(run, capture_output=True, text=True, env=variables).stderr.splitlines()
 
 
-def test_programs_get_objects_alone_also_of_what_libraries_warn_of() -> None:
+def test_json_format_applies_to_library_warnings() -> None:
     reported = [json.loads(line) for line in errors("--log-format", "json")]
-    assert [one["level"] for one in reported] == ["info", "warning", "warning"]
+    assert [line["level"] for line in reported] == ["info", "warning", "warning"]
     assert reported[1]["device"] == "pi"
     assert "old" in reported[2]["message"]
-    assert all((one["federation"], one["round"]) == ("home", 2) for one in reported)
+    assert all((line["federation"], line["round"]) == ("home", 2) for line in reported)
 
 
-def test_the_environment_says_the_format_and_the_option_the_level() -> None:
+def test_the_environment_sets_the_format_and_the_option_the_level() -> None:
     reported = [json.loads(line) for line in errors("--log-level", "debug", EDGE_LOG_FORMAT="json")]
-    assert [one["message"] for one in reported[:3]] == ["small", "it begins", "late"]
+    assert [line["message"] for line in reported[:3]] == ["small", "it begins", "late"]
 
 
-def test_people_get_text() -> None:
+def test_text_is_the_default_format() -> None:
     first = errors()[0]
     assert first.partition(" ")[2] == "INFO it begins [federation=home round=2]"
 
 
-def test_an_unknown_format_in_the_environment_names_the_nearest() -> None:
+def test_an_unknown_format_in_the_environment_suggests_the_nearest() -> None:
     assert "EDGE_LOG_FORMAT=jsn: human or json (did you mean 'json'?)" in errors(EDGE_LOG_FORMAT="jsn")[-1]
 
 
@@ -71,12 +71,12 @@ def test_an_unknown_format_in_the_environment_names_the_nearest() -> None:
         (EDGE_CLIENT, ["serve", "m.onnx"]),
     ],
 )
-def test_every_verb_that_runs_long_takes_the_options(command, words) -> None:
+def test_every_long_running_command_accepts_the_options(command, words) -> None:
     args = command.parser().parse_args([*words, "--log-format", "json", "--log-level", "debug"])
     assert (args.log_format, args.log_level) == ("json", "debug")
 
 
-def test_a_device_file_may_state_them(tmp_path: Path) -> None:
+def test_a_device_file_may_set_the_log_options(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     path.write_text('log-format = "json"\nlog-level = "debug"\n')
     assert read_client_file(path) == {"log_format": "json", "log_level": "debug"}

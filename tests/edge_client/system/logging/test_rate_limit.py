@@ -1,4 +1,4 @@
-"""One line per kind, device and minute, with a count; made-up names do not get round it."""
+"""One line per kind, device and minute, with a count; made-up names do not bypass the limit."""
 
 import io
 import logging
@@ -17,7 +17,7 @@ def record(words: str = "%s: ignored", device: str | None = None, **facts: objec
 
 
 def lines(limiter: Limiter, *records: logging.LogRecord, now: float = 0.0) -> list[str]:
-    return [line.getMessage() for one in records for line in limiter.take(one, now)]
+    return [line.getMessage() for made in records for line in limiter.take(made, now)]
 
 
 def test_a_flood_of_one_device_is_one_line_a_minute_with_its_count() -> None:
@@ -30,7 +30,7 @@ def test_a_flood_of_one_device_is_one_line_a_minute_with_its_count() -> None:
     ]
 
 
-def test_another_kind_device_or_reason_has_a_line_of_its_own() -> None:
+def test_each_kind_device_and_reason_has_its_own_line() -> None:
     limiter = Limiter()
     reported = [
         record(device="a", reason="malformed"),
@@ -42,7 +42,7 @@ def test_another_kind_device_or_reason_has_a_line_of_its_own() -> None:
     assert len(lines(limiter, *reported, *reported)) == len(reported)
 
 
-def test_what_the_program_says_of_itself_is_never_held_back() -> None:
+def test_messages_not_about_a_device_are_never_limited() -> None:
     assert lines(Limiter(), *[record("epoch is done")] * 3) == ["epoch is done"] * 3
 
 
@@ -63,14 +63,14 @@ def test_made_up_reasons_do_not_fill_the_table_either() -> None:
     assert len(limiter) <= MOST_LINES + 2
 
 
-def test_what_was_held_back_is_forgotten_once_it_is_said() -> None:
+def test_suppressed_lines_are_reported_once() -> None:
     limiter = Limiter()
     lines(limiter, *[record(device="pi", reason="malformed")] * 2)
     assert [line.getMessage() for line in limiter.rest(1.0)] == ["pi: ignored"]
     assert (list(limiter.rest(2.0)), len(limiter)) == ([], 0)
 
 
-def test_every_process_that_begins_its_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_applies_in_processes_with_an_inherited_log(monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(root, "handlers", [])
@@ -80,6 +80,6 @@ def test_every_process_that_begins_its_log_is_limited(monkeypatch: pytest.Monkey
         log.warning("%s: ignored", "pi", extra={"device": "pi", "reason": "malformed"})
     (handler,) = root.handlers
     handler.close()
-    said = sys.stderr.getvalue().splitlines()
-    assert len(said) == 2
-    assert "the last of 999 such lines" in said[1]
+    printed = sys.stderr.getvalue().splitlines()
+    assert len(printed) == 2
+    assert "the last of 999 such lines" in printed[1]

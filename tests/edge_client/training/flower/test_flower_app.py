@@ -14,7 +14,7 @@ import pytest
 import torch
 
 if importlib.util.find_spec("flwr") is None:
-    pytest.skip("Flower is not installed here: make test-flower", allow_module_level=True)
+    pytest.skip("Flower is not installed: make test-flower", allow_module_level=True)
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
@@ -43,7 +43,7 @@ def plus_one(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def app_that(change: Change, **metrics: float) -> ClientApp:
-    """An app that trains by `change` and reports these metrics."""
+    """An app that trains by applying `change` and reports these metrics."""
     app = ClientApp()
 
     @app.train()
@@ -58,7 +58,7 @@ def app_that(change: Change, **metrics: float) -> ClientApp:
 
 @pytest.fixture
 def module() -> Iterator[ModuleType]:
-    """An empty module that apps are put into, importable as `made_up_app`."""
+    """An empty module for apps, importable as `made_up_app`."""
     made = ModuleType("made_up_app")
     sys.modules["made_up_app"] = made
     yield made
@@ -95,7 +95,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path, "fedavg")
 
 
-def test_an_apps_training_is_what_the_module_ends_with(bench: Bench, module: ModuleType) -> None:
+def test_the_module_contains_the_weights_trained_by_the_app(bench: Bench, module: ModuleType) -> None:
     net, seen = network(), []
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     work = work_of(module, app_that(plus_one, train_loss=0.25))
@@ -108,7 +108,7 @@ def test_an_apps_training_is_what_the_module_ends_with(bench: Bench, module: Mod
     assert [(report.epoch, report.loss) for report in seen] == [(2, 0.25)]
 
 
-def test_an_app_is_told_what_flower_would_tell_it(bench: Bench, module: ModuleType) -> None:
+def test_an_app_receives_the_same_configuration_as_in_flower(bench: Bench, module: ModuleType) -> None:
     app, received = ClientApp(), []
 
     @app.train()
@@ -142,7 +142,7 @@ def without_bias(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             lambda s: {**s, "0.weight": torch.zeros(3, 1)},
@@ -154,20 +154,20 @@ def without_bias(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         (lambda s: {**s, "0.bias": torch.zeros(3, dtype=torch.int64)}, "numbers of type int64"),
     ],
 )
-def test_arrays_that_are_not_the_models_are_no_update(
-    bench: Bench, module: ModuleType, change: Change, said: str
+def test_arrays_that_do_not_match_the_model_are_refused(
+    bench: Bench, module: ModuleType, change: Change, message: str
 ) -> None:
-    with pytest.raises(FlowerError, match=said):
+    with pytest.raises(FlowerError, match=message):
         work_of(module, app_that(change)).train(job(bench, network()))
 
 
-def test_an_app_must_say_how_many_examples_it_took(bench: Bench, module: ModuleType) -> None:
+def test_an_app_must_report_its_number_of_examples(bench: Bench, module: ModuleType) -> None:
     app = app_that(plus_one, **{"num-examples": float("nan")})
     with pytest.raises(FlowerError, match="num-examples"):
         work_of(module, app).train(job(bench, network()))
 
 
-def test_whatever_an_app_raises_is_its_own(bench: Bench, module: ModuleType) -> None:
+def test_an_exception_of_an_app_is_passed_on(bench: Bench, module: ModuleType) -> None:
     def fails(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         raise ValueError("no data in this partition")
 
@@ -175,12 +175,12 @@ def test_whatever_an_app_raises_is_its_own(bench: Bench, module: ModuleType) -> 
         work_of(module, app_that(fails)).train(job(bench, network()))
 
 
-def test_a_task_that_has_ended_is_not_begun(bench: Bench, module: ModuleType) -> None:
+def test_a_cancelled_task_is_not_started(bench: Bench, module: ModuleType) -> None:
     with pytest.raises(TrainingStopped):
         work_of(module, app_that(plus_one)).train(job(bench, network(), should_stop=lambda: True))
 
 
-def test_what_an_algorithm_changes_within_training_is_refused(bench: Bench, module: ModuleType) -> None:
+def test_algorithms_that_change_local_training_are_refused(bench: Bench, module: ModuleType) -> None:
     work, task = work_of(module, app_that(plus_one)), bench.tasks(1, 1)["weak"]
     work.check(task)
     changed = task.training.model_copy(
@@ -191,7 +191,7 @@ def test_what_an_algorithm_changes_within_training_is_refused(bench: Bench, modu
     assert refused.value.reason is Reason.INCOMPATIBLE
 
 
-def test_an_app_evaluates_where_it_can_and_else_the_device_does(bench: Bench, module: ModuleType) -> None:
+def test_the_device_evaluates_if_the_app_cannot(bench: Bench, module: ModuleType) -> None:
     place, task = bench.places["weak"], bench.tasks(1, 1)["weak"]
     app = app_that(plus_one)
     update = do_training(
@@ -211,20 +211,22 @@ def test_an_app_evaluates_where_it_can_and_else_the_device_does(bench: Bench, mo
     assert (update.metrics.received_loss, update.metrics.accuracy) == (1.5, 0.875)
 
 
-def test_an_app_that_builds_its_model_from_what_comes_trains_a_pruned_tier(
+def test_an_app_that_builds_its_model_from_received_arrays_trains_a_pruned_tier(
     tmp_path: Path, module: ModuleType
 ) -> None:
     bench = Bench(tmp_path, "heterofl")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     assert task.spec.kept
-    at_work = replace(place, work=work_of(module, app_that(plus_one)))
-    update = do_training(task, at_work, on_epoch=lambda _: None, should_stop=lambda: False)
+    context = replace(place, work=work_of(module, app_that(plus_one)))
+    update = do_training(task, context, on_epoch=lambda _: None, should_stop=lambda: False)
     groups = decode_groups(place.store.path(update.blob.digest).read_bytes())
     for array in groups["model"].values():
         assert np.allclose(array, 1, atol=1e-5)
 
 
-def test_an_app_of_a_client_fn_is_asked_in_flowers_older_words(bench: Bench, module: ModuleType) -> None:
+def test_an_app_with_a_client_fn_is_called_through_flowers_older_interface(
+    bench: Bench, module: ModuleType
+) -> None:
     class Client(NumPyClient):
         def fit(self, parameters: list[Any], config: dict[str, Any]) -> tuple[list[Any], int, dict[str, Any]]:
             return [array + config["lr"] for array in parameters], 12, {"train_loss": 0.5}
@@ -243,10 +245,10 @@ def test_an_app_of_a_client_fn_is_asked_in_flowers_older_words(bench: Bench, mod
     assert (found.loss, found.accuracy, found.examples) == (0.75, 0.5, 4)
 
 
-def test_an_app_that_cannot_be_is_named_with_the_remedy(module: ModuleType, tmp_path: Path) -> None:
+def test_an_app_that_cannot_be_loaded_is_refused_with_a_remedy(module: ModuleType, tmp_path: Path) -> None:
     module.number = 3  # type: ignore[attr-defined]
     module.idle = ClientApp()  # type: ignore[attr-defined]
-    for name, said in [
+    for name, message in [
         ("made_up_app", "expected package.module:app"),
         ("no_such_module:app", "importing 'no_such_module' failed"),
         ("made_up_app:app2", "is nothing, not a flwr.clientapp.ClientApp"),
@@ -254,14 +256,14 @@ def test_an_app_that_cannot_be_is_named_with_the_remedy(module: ModuleType, tmp_
         ("made_up_app:idle", "write @app.train"),
         (str(tmp_path), "names no clientapp"),
     ]:
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             load_app(name)
 
 
 SILENT = """
 import sys, threading, urllib.request
 from edge_client.training.flower.app import load_app
-def refuse(*_, **__): raise AssertionError("something was sent")
+def refuse(*_, **__): raise AssertionError("a request was sent")
 urllib.request.urlopen = refuse
 load_app(sys.argv[1])
 from flwr.common import EventType, event
@@ -269,7 +271,7 @@ print(event(EventType.PING).result(), [thread.name for thread in threading.enume
 """
 
 
-def test_flower_tells_its_makers_nothing_even_if_asked_to() -> None:
+def test_flower_sends_no_telemetry_even_if_called_explicitly() -> None:
     folder = Path(__file__).parents[4] / "deploy" / "examples" / "flower"
     command = [sys.executable, "-c", SILENT, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

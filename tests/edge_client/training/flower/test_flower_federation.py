@@ -19,7 +19,7 @@ DIGITS = ROOT / "edge_client" / "data" / "digits.npz"
 
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """The processes of a test, which are ended with it."""
+    """The processes of a test, which are killed at its end."""
     started: list[subprocess.Popen[str]] = []
     yield started
     for process in started:
@@ -28,7 +28,7 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def begin(processes: list[subprocess.Popen[str]], module: str, *words: str) -> subprocess.Popen[str]:
-    # The app's folder is where a user would be: `--flower .` makes it importable, the server finds it there.
+    # Run in the app's folder, as a user would: `--flower .` makes it importable, also for the server.
     command = [sys.executable, "-m", module, *words]
     path = {"PYTHONPATH": f"{ROOT}:{APP}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -66,11 +66,11 @@ def test_an_unmodified_app_trains_on_every_device(
                 *("--data", "digits", "--share", share, "--state-dir", str(tmp_path / name)),
                 *("--flower", ".", "--flower-config", f"data={DIGITS}", "--model-code", "network:net"),
             )
-        said, _ = server.communicate(timeout=DEADLINE_S)
-    assert server.returncode == 0, said
+        output, _ = server.communicate(timeout=DEADLINE_S)
+    assert server.returncode == 0, output
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["outcome"] == "finished"
-    # Ten classes: a guess is right in a tenth of the cases.
+    # With ten classes, guessing has an accuracy of 0.1.
     assert summary["test_accuracy"] > 0.5
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["completed"] for line in lines] == [["pi-1", "pi-2"]] * 2

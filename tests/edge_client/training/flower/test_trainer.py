@@ -1,4 +1,4 @@
-"""Local work of a user: its results, its inputs, and refusals."""
+"""A user's own local work: its results, inputs and refusals."""
 
 import importlib.util
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.integration.bench import Bench
 
 
 class Adding:
-    """Adds one to every weight and says that it took seven examples."""
+    """Adds one to every weight and reports seven examples."""
 
     def check(self, task: Task) -> None:
         if task.round > 1:
@@ -40,14 +40,14 @@ class Adding:
         return Evaluation(2.0, 0.25, 4)
 
 
-def at_work(bench: Bench, name: str) -> TaskContext:
+def context_of(bench: Bench, name: str) -> TaskContext:
     return replace(bench.places[name], work=Adding())
 
 
 @pytest.mark.parametrize("name", ["weak", "strong"])
-def test_what_it_did_to_the_weights_is_the_update_at_every_tier(tmp_path: Path, name: str) -> None:
+def test_the_change_of_the_weights_is_the_update_at_every_tier(tmp_path: Path, name: str) -> None:
     bench = Bench(tmp_path, "heterofl")
-    task, place = bench.tasks(1, 1)[name], at_work(bench, name)
+    task, place = bench.tasks(1, 1)[name], context_of(bench, name)
     update = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
     groups = decode_groups(place.store.path(update.blob.digest).read_bytes())
     assert task.tier == (1 if name == "weak" else 2)
@@ -62,15 +62,15 @@ def test_what_it_did_to_the_weights_is_the_update_at_every_tier(tmp_path: Path, 
     )
 
 
-def test_a_task_that_it_cannot_do_is_given_back_with_its_reason(tmp_path: Path) -> None:
+def test_a_task_that_own_work_refuses_is_declined_with_its_reason(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg")
     task = bench.tasks(1, 1)["weak"].model_copy(update={"round": 2})
     with pytest.raises(PeerError, match="only the first") as refused:
-        do_training(task, at_work(bench, "weak"), on_epoch=lambda _: None, should_stop=lambda: False)
+        do_training(task, context_of(bench, "weak"), on_epoch=lambda _: None, should_stop=lambda: False)
     assert refused.value.reason is Reason.INCOMPATIBLE
 
 
-def test_words_are_read_as_toml_and_else_as_text() -> None:
+def test_settings_are_read_as_toml_or_else_as_text() -> None:
     words = ["epochs=3", "lr=1e-2", "augment=true", "data=/home/a b.npz", 'name="x"']
     assert read_words(words, option="--flower-config") == {
         "epochs": 3,
@@ -84,14 +84,14 @@ def test_words_are_read_as_toml_and_else_as_text() -> None:
             read_words([wrong], option="--flower-config")
 
 
-def test_an_apps_own_config_is_flattened_as_flower_does(tmp_path: Path) -> None:
+def test_an_apps_own_config_is_flattened_as_in_flower(tmp_path: Path) -> None:
     text = '[tool.flwr.app.config]\nepochs = 2\n[tool.flwr.app.config.data]\npath = "x"\nlist = [1]\n'
     (tmp_path / "pyproject.toml").write_text(text)
     assert flat_config(app_table(tmp_path).get("config")) == {"epochs": 2, "data.path": "x"}
     assert app_table(tmp_path / "elsewhere") == {}
 
 
-def test_a_client_file_names_an_app_and_what_it_is_told(tmp_path: Path) -> None:
+def test_a_client_file_names_an_app_and_its_configuration(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     path.write_text('flower = "app:app"\nflower-config = ["epochs=3"]\nflower-node = ["partition-id=1"]\n')
     assert read_client_file(path) == {
@@ -102,21 +102,21 @@ def test_a_client_file_names_an_app_and_what_it_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--flower-config", "epochs=3"), "--flower-config is for --flower"),
         (("--flower", "app:app", "--checkpoint-s", "5"), "--checkpoint-s"),
         (("--flower", "app:app", "--flower-node", "x"), "expected key=value"),
     ],
 )
-def test_options_that_go_ill_together_are_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+def test_incompatible_options_are_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     assert EDGE_CLIENT.run(["run", "--state-dir", str(tmp_path), *words]) == 2
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("flwr") is not None, reason="Flower is installed here")
-def test_without_flower_the_remedy_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.skipif(importlib.util.find_spec("flwr") is not None, reason="Flower is installed")
+def test_without_flower_the_remedy_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert EDGE_CLIENT.run(["run", "--state-dir", str(tmp_path), "--flower", "app:app"]) == 2
     assert "pip install 'edge-federation[flower]'" in capfd.readouterr().err

@@ -37,7 +37,7 @@ def pool(image: object, label: object) -> dict[str, dict[str, np.ndarray]]:
 
 
 def mixed_loss(module: nn.Module, inputs: Tensor, labels: Tensor, received, mixing: float) -> Tensor:
-    """The loss that training would step on for one batch."""
+    """The loss that training would minimise for one batch."""
     mix = Mix(mixing=mixing)
     mix.setup(module, TrainingContext(plan(mixing), received, inputs=inputs, labels=labels))
     fed = mix.prepare(inputs)
@@ -45,7 +45,7 @@ def mixed_loss(module: nn.Module, inputs: Tensor, labels: Tensor, received, mixi
     return mix.loss(Batch(module, fed, labels, outputs), functional.cross_entropy(outputs, labels))
 
 
-def test_the_loss_is_the_one_worked_by_hand_on_a_linear_model() -> None:
+def test_the_loss_on_a_linear_model_matches_hand_computation() -> None:
     # Scores are x itself: W = identity. x = (4, 4), y = class 0, l = 1/4, so z = (3, 3): softmax (1/2, 1/2).
     # CE(z, 0) = ln 2. x' = (8, 4), y' = (1/4, 3/4): CE(z, y') = ln 2.
     # dCE/dz = softmax - one-hot = (-1/2, 1/2); its product with x' is -4 + 2 = -2.
@@ -67,24 +67,24 @@ def test_the_slope_of_a_batch_is_the_mean_of_its_examples() -> None:
     assert loss.item() == pytest.approx(np.log(2), abs=1e-6)
 
 
-def test_the_loss_is_the_directional_derivative_by_finite_differences() -> None:
+def test_the_slope_term_matches_finite_differences() -> None:
     module, mixing, step = network(inputs=6, classes=3).double(), 0.3, 1e-5
     inputs, labels = torch.randn(5, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0])
     image, label = np.linspace(-1, 1, 6, dtype=np.float32), np.float32([0.2, 0.3, 0.5])
     loss = mixed_loss(module, inputs, labels, pool(image, label), mixing)
-    z, way = (1 - mixing) * inputs, step * torch.from_numpy(image).double()
+    z, direction = (1 - mixing) * inputs, step * torch.from_numpy(image).double()
 
     def plain(at: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(module(at), target)
 
-    slope = (plain(z + way, labels) - plain(z - way, labels)) / (2 * step)
+    slope = (plain(z + direction, labels) - plain(z - direction, labels)) / (2 * step)
     other = plain(z, torch.from_numpy(label).double().expand(5, 3))
     expected = (1 - mixing) * plain(z, labels) + mixing * other + mixing * slope
     assert loss.item() == pytest.approx(expected.item(), abs=1e-7)
 
 
-def test_the_slope_trains_the_network_too() -> None:
-    # x = (0, 0): z is 0 whatever the mixing, scores are 0 and softmax is (1/2, 1/2) whatever W is, so that
+def test_the_slope_term_contributes_gradients() -> None:
+    # x = (0, 0): z is 0 for any mixing, scores are 0 and softmax is (1/2, 1/2) for any W, so that
     # cross-entropies give W no gradient (its gradient is an outer product with z). The slope term is
     # l (W' (p - e_0)) . x' = l (-1/2, 1/2) W x'; its gradient by W is l (-1/2, 1/2) outer x', with
     # x' = (8, 4) and l = 1/4: ((-1, -1/2), (1, 1/2)).
@@ -95,7 +95,7 @@ def test_the_slope_trains_the_network_too() -> None:
     assert module.weight.grad.tolist() == [[-1.0, -0.5], [1.0, 0.5]]
 
 
-def test_what_other_objectives_added_stays_whole() -> None:
+def test_terms_of_other_objectives_are_unchanged() -> None:
     module, inputs, labels = network(inputs=6, classes=3), torch.ones(2, 6), torch.tensor([0, 1])
     received = pool(np.ones(6), [0, 0, 1])
     losses = []
@@ -112,13 +112,13 @@ def test_what_other_objectives_added_stays_whole() -> None:
 @pytest.mark.parametrize(("mixing", "has_pool"), [(0.0, True), (0.3, False)])
 def test_without_mixing_or_without_a_pool_it_is_plain_sgd_exactly(mixing: float, has_pool: bool) -> None:
     received = pool(np.ones((1, 8, 8)), np.full(10, 0.1)) if has_pool else {}
-    one, two = network(), network()
-    train(one, digits(), plan(mixing), received=received)
-    train(two, digits(), plan(None))
-    assert all((arrays_of(one)[name] == array).all() for name, array in arrays_of(two).items())
+    mixed, plain = network(), network()
+    train(mixed, digits(), plan(mixing), received=received)
+    train(plain, digits(), plan(None))
+    assert all((arrays_of(mixed)[name] == array).all() for name, array in arrays_of(plain).items())
 
 
-def test_a_pool_changes_the_training_repeatably() -> None:
+def test_mixing_changes_training_and_is_repeatable() -> None:
     received = {
         "mean-data": {
             "images": np.random.default_rng(0).random((5, 1, 8, 8), np.float32),
@@ -134,7 +134,7 @@ def test_a_pool_changes_the_training_repeatably() -> None:
     assert (trained[0] != trained[1]).any()
 
 
-def test_a_device_that_only_looks_changes_nothing_and_sends_its_means() -> None:
+def test_a_device_without_epochs_changes_nothing_and_sends_its_means() -> None:
     module, before = network(), arrays_of(network())
     looked = plan(0.3).model_copy(update={"local_epochs": 0})
     result = train(module, digits(), looked, received=pool(np.ones((1, 8, 8)), np.full(10, 0.1)))
@@ -142,8 +142,8 @@ def test_a_device_that_only_looks_changes_nothing_and_sends_its_means() -> None:
     assert result.groups["mean-data"]["images"].shape == (1, 1, 8, 8)
 
 
-def test_one_mean_is_that_of_all_examples() -> None:
-    # Pixels 0, 0.2, 0.4 and 1.0 have the mean 0.4; labels 0, 1, 1 and 2 of 3 are a quarter, half, a quarter.
+def test_a_single_mean_covers_all_examples() -> None:
+    # Pixels 0, 0.2, 0.4 and 1.0 have the mean 0.4; labels 0, 1, 1 and 2 of 3 have the mean (1/4, 1/2, 1/4).
     images = np.float32([0.0, 0.2, 0.4, 1.0]).reshape(4, 1, 1, 1) * np.ones((1, 1, 2, 2), np.float32)
     data = labelled(images, np.array([0, 1, 1, 2]))
     sent = train(network(inputs=4, classes=3), data, plan(0.1)).groups["mean-data"]
@@ -152,9 +152,9 @@ def test_one_mean_is_that_of_all_examples() -> None:
     assert sent["labels"].tolist() == [[0.25, 0.5, 0.25]]
 
 
-def test_means_are_of_parts_that_differ_by_one_at_most_and_cover_everything() -> None:
+def test_means_cover_all_examples_in_parts_of_nearly_equal_size() -> None:
     # One-hot examples: a part's mean holds 1 / size for each of its examples, so every example is seen once.
-    # 7 in 3 parts are 3, 2 and 2.
+    # 7 examples in 3 parts are 3, 2 and 2.
     data = labelled(np.eye(7, dtype=np.float32).reshape(7, 1, 1, 7), np.zeros(7, np.int64) + np.arange(7) % 2)
     sent = train(network(inputs=7, classes=2), data, plan(0.1, means=3)).groups["mean-data"]
     rows = sent["images"].reshape(3, 7)
@@ -169,7 +169,7 @@ def test_a_single_example_is_never_sent(examples: int, rows: int) -> None:
     assert len(groups["mean-data"]["images"]) == rows if rows else "mean-data" not in groups
 
 
-def test_means_are_sent_until_they_are_counted_and_never_again() -> None:
+def test_means_are_sent_until_they_are_counted() -> None:
     first = train(network(), digits(), plan(0.1))
     assert "mean-data" in first.groups
     uncounted = train(network(), digits(), plan(0.1), kept={})

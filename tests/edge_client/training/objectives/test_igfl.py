@@ -1,4 +1,4 @@
-"""IGFL's client optimizer; numbers worked by hand."""
+"""IGFL's client optimizer, with numbers computed by hand."""
 
 import numpy as np
 import pytest
@@ -19,14 +19,14 @@ DIGITS = load_source("digits").subset(range(40))
 
 
 class OneWeight(nn.Module):
-    """One number to learn."""
+    """A module with array_of trainable number."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.tensor([start]))
 
 
-def one(number: float) -> dict[str, np.ndarray]:
+def array_of(number: float) -> dict[str, np.ndarray]:
     return {"w": np.array([number], np.float32)}
 
 
@@ -39,51 +39,51 @@ def local_round(
     momentum: float = 0.0,
     slope: float | None = None,
 ) -> tuple[list[float], Groups]:
-    """The weight after each step at rate 0.1, |S| = 4, and what is kept; the loss is w^2 / 2, or a slope."""
+    """The weights after each step and the kept groups, for rate 0.1, |S| = 4, loss w^2 / 2 or `slope` * w."""
     module, objective = OneWeight(start), Igfl()
     plan = TrainingPlan(learning_rate=0.1, momentum=momentum, participants=4)
     context = TrainingContext(
-        plan, received={"last-step": one(group)}, kept={"own-step": one(own)}, steps=steps
+        plan, received={"last-step": array_of(group)}, kept={"own-step": array_of(own)}, steps=steps
     )
     objective.setup(module, context)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
-    way = []
+    weights = []
     for _ in range(steps):
         optimizer.zero_grad()
         loss = module.w**2 / 2 if slope is None else slope * module.w
         loss.sum().backward()
         objective.correct()
         optimizer.step()
-        way.append(module.w.item())
-    return way, objective.keep()
+        weights.append(module.w.item())
+    return weights, objective.keep()
 
 
 def test_two_steps_of_algorithm_2_by_hand() -> None:
     # T = 2, |S| = 4, Delta w_i = 0.8, Delta w_ps = 0.4; the gradient of w^2 / 2 is w.
     # From 1: Delta_I = -0.1, Delta_G = (-0.1 - 0.8 / 2) / 4 + 0.4 / 2 = 0.075, w = 0.975.
     # Then Delta_I = -0.0975, Delta_G = (-0.0975 - 0.4) / 4 + 0.2 = 0.075625, w = 0.953125.
-    way, kept = local_round(start=1.0, group=0.4, own=0.8)
-    assert way == pytest.approx([0.975, 0.953125])
+    weights, kept = local_round(start=1.0, group=0.4, own=0.8)
+    assert weights == pytest.approx([0.975, 0.953125])
     assert kept["own-step"]["w"] == pytest.approx(-0.046875)
 
 
-def test_the_constant_parts_add_up_over_a_round_whatever_the_momentum() -> None:
-    # A loss without slope: Delta_I = 0, so a round moves by Delta w_ps - Delta w_i / |S| = 0.4 - 0.2 = 0.2.
+def test_the_constant_parts_add_up_over_a_round_for_any_momentum() -> None:
+    # With slope 0, Delta_I = 0, so a round moves by Delta w_ps - Delta w_i / |S| = 0.4 - 0.2 = 0.2.
     for momentum in (0.0, 0.5, 0.9):
         for steps in (1, 2, 7):
-            way, _ = local_round(start=1.0, group=0.4, own=0.8, steps=steps, momentum=momentum, slope=0.0)
-            assert way[-1] == pytest.approx(1.2, abs=1e-6)
+            weights, _ = local_round(start=1.0, group=0.4, own=0.8, steps=steps, momentum=momentum, slope=0.0)
+            assert weights[-1] == pytest.approx(1.2, abs=1e-6)
 
 
-def test_before_there_is_any_step_each_client_adds_its_share_of_the_group() -> None:
+def test_without_previous_steps_each_client_adds_its_share_of_the_group() -> None:
     # Delta w_i = Delta w_ps = 0: Delta_I + Delta_G = (1 + 1 / 4) * -0.1 * w; from 1: 0.875.
-    way, _ = local_round(start=1.0, group=0.0, own=0.0, steps=1)
-    assert way == pytest.approx([0.875])
+    weights, _ = local_round(start=1.0, group=0.0, own=0.0, steps=1)
+    assert weights == pytest.approx([0.875])
 
 
-def test_a_round_without_steps_keeps_the_step_before() -> None:
-    way, kept = local_round(start=1.0, group=0.4, own=0.8, steps=0)
-    assert way == []
+def test_a_round_without_steps_keeps_the_previous_step() -> None:
+    weights, kept = local_round(start=1.0, group=0.4, own=0.8, steps=0)
+    assert weights == []
     assert kept["own-step"]["w"] == pytest.approx(0.8)
 
 
@@ -101,8 +101,8 @@ def trained(*components: Component, **received: dict[str, np.ndarray]) -> dict[s
     return arrays_of(module)
 
 
-def test_without_the_group_s_part_it_is_fedavg_s_client_to_the_bit() -> None:
-    # Section 3: with eq. 4 in the place of line 4 IGFL is FedAvg; eq. 4 is the round without any Delta_G.
+def test_with_strength_zero_it_is_bit_identical_to_fedavg() -> None:
+    # Section 3: with eq. 4 instead of line 4, IGFL is FedAvg; eq. 4 is the round without any Delta_G.
     step = {name: np.ones_like(array) for name, array in arrays_of(net()).items()}
     plain, without = (
         trained(),
@@ -113,7 +113,7 @@ def test_without_the_group_s_part_it_is_fedavg_s_client_to_the_bit() -> None:
     assert any((plain[name] != full[name]).any() for name in plain)
 
 
-def test_nothing_is_sent_beside_the_model() -> None:
+def test_only_the_model_is_sent() -> None:
     plan = TrainingPlan(objectives=(Component(name="igfl"),))
     module = net()
     before = arrays_of(module)

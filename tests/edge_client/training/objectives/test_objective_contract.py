@@ -45,7 +45,7 @@ def trained(
 
 
 def twice(name: str) -> tuple[dict[str, np.ndarray], TrainingResult, TrainingResult]:
-    """Two rounds, the second with the groups that the first kept and sent."""
+    """Train two rounds, the second with the groups that the first kept and sent."""
     arrays, first = trained(name, digits())
     received = {group: first.groups[group] for group in OBJECTIVES[name].receives if group in first.groups}
     arrays, second = trained(name, digits(), received=received, kept=first.kept)
@@ -53,7 +53,7 @@ def twice(name: str) -> tuple[dict[str, np.ndarray], TrainingResult, TrainingRes
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_two_rounds_are_finite_and_leave_the_network_as_plain_as_it_was(name):
+def test_two_rounds_are_finite_and_leave_the_network_plain(name):
     arrays, first, second = twice(name)
     assert all(np.isfinite(array).all() for array in arrays.values())
     for result in (first, second):
@@ -63,15 +63,15 @@ def test_two_rounds_are_finite_and_leave_the_network_as_plain_as_it_was(name):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_same_seed_gives_the_same_weights_and_groups(name):
-    (one, _, first), (two, _, second) = twice(name), twice(name)
-    assert all(np.array_equal(one[n], two[n]) for n in one)
+    (arrays, _, first), (repeated, _, second) = twice(name), twice(name)
+    assert all(np.array_equal(arrays[n], repeated[n]) for n in arrays)
     assert first.groups.keys() == second.groups.keys()
     for group in first.groups:
         assert all(np.array_equal(array, second.groups[group][n]) for n, array in first.groups[group].items())
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_it_says_which_groups_it_sends(name):
+def test_an_objective_declares_the_groups_that_it_sends(name):
     _, first, second = twice(name)
     assert first.groups.keys() | second.groups.keys() <= OBJECTIVES[name].sends
     (objective,) = build_objectives(plan(name).objectives)
@@ -79,7 +79,7 @@ def test_it_says_which_groups_it_sends(name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_what_it_sends_is_float32_as_the_firewall_asks(name):
+def test_sent_groups_are_float32(name):
     _, first, second = twice(name)
     for result in (first, second):
         for arrays in result.groups.values():
@@ -88,7 +88,7 @@ def test_what_it_sends_is_float32_as_the_firewall_asks(name):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_a_device_without_examples_is_at_ease(name, epochs):
+def test_a_device_without_examples_changes_nothing(name, epochs):
     before = arrays_of(build_model(SPEC, seed=1))
     arrays, result = trained(name, digits(0), local_epochs=epochs)
     assert result.metrics.steps == 0
@@ -96,14 +96,14 @@ def test_a_device_without_examples_is_at_ease(name, epochs):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_look_without_epochs_changes_no_weight(name):
+def test_a_round_without_epochs_changes_no_weight(name):
     before = arrays_of(build_model(SPEC, seed=1))
     arrays, _ = trained(name, digits(), local_epochs=0)
     assert all(np.array_equal(array, before[n]) for n, array in arrays.items())
 
 
 def answer_digest(module, result: TrainingResult) -> str:
-    """Weights, groups to send and groups to keep."""
+    """The digest of weights, groups to send and groups to keep."""
     kept = {f"kept {group}": arrays for group, arrays in result.kept.items()}
     return digest_of(encode_groups({"model": arrays_of(module), **result.groups, **kept}))
 
@@ -111,12 +111,12 @@ def answer_digest(module, result: TrainingResult) -> str:
 @pytest.mark.parametrize("epoch", [1, 3])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_training_that_was_killed_ends_in_the_same_bytes(name, optimizer, epoch, tmp_path):
+def test_killed_and_resumed_training_ends_with_the_same_bytes(name, optimizer, epoch, tmp_path):
     """Killed after epoch 1 or 3 of 3 and resumed by new objects, in a round with kept groups."""
     if OBJECTIVES[name].optimizers and optimizer not in OBJECTIVES[name].optimizers:
-        pytest.skip(f"{name} is made for other optimizers")
+        pytest.skip(f"{name} supports other optimizers only")
     _, first = trained(name, digits())
-    # It gets every group that it receives, with the network's shapes and other values than none.
+    # Provide every group that the objective receives, with the network's shapes and non-zero values.
     weights = {group: {n: a * 0.1 for n, a in first.groups[group].items()} for group in first.groups}
     steps = {n: np.full_like(a, 0.01) for n, a in arrays_of(build_model(SPEC, seed=1)).items()}
     shared = {n: a > 0 for n, a in arrays_of(build_model(SPEC, seed=2)).items()}

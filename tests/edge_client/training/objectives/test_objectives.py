@@ -45,8 +45,8 @@ def state(module: nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.detach().numpy().copy() for name, tensor in module.state_dict().items()}
 
 
-def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
-    return one.keys() == two.keys() and all((one[name] == two[name]).all() for name in one)
+def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return first.keys() == second.keys() and all((first[name] == second[name]).all() for name in first)
 
 
 def hooks(module: nn.Module) -> int:
@@ -54,7 +54,7 @@ def hooks(module: nn.Module) -> int:
 
 
 class Recorder(LocalObjective):
-    """Notes its calls; multiplies the loss, then the gradients."""
+    """Records its calls; multiplies the loss, then the gradients."""
 
     def __init__(self, calls: list[str], *, loss: float = 1.0, gradient: float = 1.0) -> None:
         self.calls, self.loss_factor, self.gradient_factor = calls, loss, gradient
@@ -114,7 +114,7 @@ def test_objectives_are_closed_after_errors(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_factor_on_the_loss_or_on_the_gradient_is_a_factor_on_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # SGD's step is rate times gradient: halving the loss, the gradient or the rate must all do the same.
+    # SGD's step is rate times gradient: halving the loss, the gradient or the rate has the same effect.
     trained = []
     for options in ({"loss": 0.5}, {"gradient": 0.5}, {}):
         _, plan = recorded(monkeypatch, **options)
@@ -127,7 +127,7 @@ def test_a_factor_on_the_loss_or_on_the_gradient_is_a_factor_on_the_step(
         torch.testing.assert_close(module.state_dict(), trained[0][0].state_dict())
 
 
-def test_attentive_training_gives_scores_and_leaves_no_trace() -> None:
+def test_attentive_training_returns_scores_and_detaches_from_the_network() -> None:
     module = TinyNet()
     before = state(module)
     result = train(module, digits(), TrainingPlan(objectives=(ATTENTIVE,), local_epochs=2))
@@ -141,31 +141,31 @@ def test_attentive_training_gives_scores_and_leaves_no_trace() -> None:
     assert hooks(module) == 0
 
 
-def test_attentive_training_is_repeatable_and_unlike_plain_training() -> None:
+def test_attentive_training_is_repeatable_and_differs_from_plain_training() -> None:
     plan = TrainingPlan(objectives=(ATTENTIVE,), seed=3)
-    one, two, plain = TinyNet(), TinyNet(), TinyNet()
-    scores = [train(module, digits(), plan).groups["attention"]["conv2"] for module in (one, two)]
+    first, second, plain = TinyNet(), TinyNet(), TinyNet()
+    scores = [train(module, digits(), plan).groups["attention"]["conv2"] for module in (first, second)]
     train(plain, digits(), plan.model_copy(update={"objectives": ()}))
     assert (scores[0] == scores[1]).all()
-    assert same(state(one), state(two))
-    assert not same(state(one), state(plain))
+    assert same(state(first), state(second))
+    assert not same(state(first), state(plain))
 
 
 def test_attention_is_removed_after_errors() -> None:
     module = TinyNet()
-    asked: list[int] = []
+    checks: list[int] = []
     with pytest.raises(TrainingStopped):
         train(
             module,
             digits(),
             TrainingPlan(objectives=(ATTENTIVE,)),
-            should_stop=lambda: asked.append(1) or len(asked) > 1,  # type: ignore[func-returns-value]
+            should_stop=lambda: checks.append(1) or len(checks) > 1,  # type: ignore[func-returns-value]
         )
     assert hooks(module) == 0
 
 
 def test_scores_are_those_of_the_last_epoch() -> None:
-    # With a rate of nearly nothing every epoch sees the same network, so sums over two epochs would double.
+    # With a rate near 0, every epoch sees the same network, so sums over two epochs would double.
     scores = [
         train(
             TinyNet(),
@@ -194,12 +194,12 @@ def test_without_examples_there_are_no_scores() -> None:
         ),
     ],
 )
-def test_wrong_objectives_say_what_is_wrong(component: Component, message: str) -> None:
+def test_wrong_objectives_are_refused_with_the_reason(component: Component, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_objectives((component,))
 
 
-def test_two_objectives_must_not_send_one_group() -> None:
+def test_two_objectives_must_not_send_the_same_group() -> None:
     with pytest.raises(ConfigError, match="two objectives send the group 'attention'"):
         merge_groups([{"attention": {}}, {"attention": {}}])
 
@@ -217,7 +217,7 @@ def test_without_epochs_attention_is_measured_and_no_weight_changes() -> None:
 
 # --- FedProx ---
 class OneWeight(nn.Module):
-    """Logits [w, 0] for every input: two classes, one number to learn and one without effect."""
+    """Logits [w, 0] for every input: two classes, one trainable number and one without effect."""
 
     def __init__(self, *, frozen: bool = False) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() ->
     objective.setup(module, TrainingContext(TrainingPlan()))
     inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
     batch = Batch(module, inputs, labels, module(inputs))
-    # Both weights at their start: nothing is added. Then both are 2 away: 0.5 / 2 * (4 + 4) = 2.
+    # Both weights at their start: nothing is added. Then both are 2 distances: 0.5 / 2 * (4 + 4) = 2.
     assert objective.loss(batch, torch.tensor(1.5)).item() == 1.5
     moved(module, 2.0)
     loss = objective.loss(batch, torch.tensor(1.5))
@@ -256,7 +256,7 @@ def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() ->
     assert module.w.grad.tolist() == [1.0]
 
 
-def test_prox_leaves_alone_what_is_not_trained() -> None:
+def test_prox_ignores_frozen_parameters() -> None:
     module = OneWeight(frozen=True)
     (objective,) = build_objectives((prox(mu=0.5),))
     objective.setup(module, TrainingContext(TrainingPlan()))
@@ -267,18 +267,18 @@ def test_prox_leaves_alone_what_is_not_trained() -> None:
     assert objective.loss(batch, torch.tensor(0.0)).item() == 1.0
 
 
-def test_without_mu_prox_is_sgd_to_the_bit() -> None:
+def test_with_mu_zero_prox_is_bit_identical_to_plain_training() -> None:
     for optimizer, momentum in (("sgd", 0.5), ("adam", 0.0)):
         plan = TrainingPlan(optimizer=optimizer, momentum=momentum, local_epochs=3, learning_rate=0.05)
         plain, proximal = TinyNet(), TinyNet()
-        one = train(plain, digits(), plan)
-        two = train(proximal, digits(), plan.model_copy(update={"objectives": (prox(mu=0.0),)}))
+        first = train(plain, digits(), plan)
+        second = train(proximal, digits(), plan.model_copy(update={"objectives": (prox(mu=0.0),)}))
         assert same(state(plain), state(proximal))
-        assert one.metrics.train_loss == two.metrics.train_loss
+        assert first.metrics.train_loss == second.metrics.train_loss
 
 
-def test_the_first_step_of_prox_is_that_of_sgd() -> None:
-    # The pull is mu * (w - w_received), which is 0 where training begins.
+def test_the_first_step_of_prox_equals_that_of_sgd() -> None:
+    # The added gradient is mu * (w - w_received), which is 0 at the start of training.
     plan = TrainingPlan(batch_size=64)
     plain, proximal = TinyNet(), TinyNet()
     train(plain, digits(64), plan)
@@ -286,20 +286,20 @@ def test_the_first_step_of_prox_is_that_of_sgd() -> None:
     torch.testing.assert_close(plain.state_dict(), proximal.state_dict())
 
 
-def test_a_stronger_pull_keeps_the_model_nearer_to_the_received_one() -> None:
+def test_a_larger_mu_keeps_the_model_closer_to_the_received_one() -> None:
     start = state(TinyNet())
-    away = []
+    distances = []
     for mu in (0.0, 0.1, 1.0, 10.0):
         module = TinyNet()
         train(module, digits(), TrainingPlan(local_epochs=5, learning_rate=0.05, objectives=(prox(mu=mu),)))
         end = state(module)
-        away.append(sum(float(np.square(end[name] - start[name]).sum()) for name in start))
-    assert away == sorted(away, reverse=True)
-    assert away[0] > 2 * away[-1]
+        distances.append(sum(float(np.square(end[name] - start[name]).sum()) for name in start))
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 2 * distances[-1]
 
 
-def test_the_reported_loss_is_the_plain_one() -> None:
-    # A rate of nearly nothing: the network stays, and so must the loss, whatever mu is.
+def test_the_reported_loss_excludes_the_proximal_term() -> None:
+    # With a rate near 0 the network stays the same, and so must the loss, for any mu.
     losses = [
         train(
             TinyNet(), digits(), TrainingPlan(learning_rate=1e-12, local_epochs=2, objectives=components)
@@ -325,7 +325,7 @@ def test_prox_trains_a_compact_sub_model() -> None:
     assert 0 < ends[100.0] < ends[0.0]
 
 
-def test_prox_goes_together_with_attentive_training() -> None:
+def test_prox_can_be_combined_with_attentive_training() -> None:
     module = TinyNet()
     for components in ((ATTENTIVE, prox()), (prox(), ATTENTIVE)):
         result = train(module, digits(), TrainingPlan(objectives=components))

@@ -1,4 +1,4 @@
-"""Hermes's device: its initial values, and what it keeps."""
+"""Hermes on the device: initial values and kept values."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ KEPT = {"personal": OWN, "personal-held": HELD}
 SHARED = {"weight": np.array([[True, False], [True, False]]), "bias": np.array([False, False])}
 
 
-def begun(received: Groups, kept: Groups) -> tuple[nn.Linear, LocalObjective]:
+def set_up(received: Groups, kept: Groups) -> tuple[nn.Linear, LocalObjective]:
     module = nn.Linear(2, 2)
     load_arrays(module, RECEIVED)
     (objective,) = build_objectives((Component(name="personal"),))
@@ -28,25 +28,26 @@ def begun(received: Groups, kept: Groups) -> tuple[nn.Linear, LocalObjective]:
     return module, objective
 
 
-def test_a_device_begins_from_its_own_values_outside_the_intersection_and_the_received_ones_in_it() -> None:
-    module, _ = begun({"overlap": SHARED}, KEPT)
-    # Weights: 1 is shared, 2 is not and was held: 20. The second row was never held. Bias: 5 was held: 50.
+def test_a_device_starts_from_received_values_in_the_overlap_and_own_values_outside() -> None:
+    module, _ = set_up({"overlap": SHARED}, KEPT)
+    # Weights: 1 is shared; 2 is not shared but was held, so 20; the second row was never held.
+    # Bias: 5 was held, so 50.
     assert module.weight.tolist() == [[1, 20], [3, 4]]
     assert module.bias.tolist() == [50, 6]
 
 
-def test_a_newcomer_begins_from_the_received_model() -> None:
-    module, _ = begun({"overlap": SHARED}, {})
+def test_a_new_device_starts_from_the_received_model() -> None:
+    module, _ = set_up({"overlap": SHARED}, {})
     assert module.weight.tolist() == [[1, 2], [3, 4]]
 
 
-def test_before_the_first_intersection_everybody_begins_from_the_received_model() -> None:
-    module, _ = begun({}, KEPT)
+def test_without_an_overlap_every_device_starts_from_the_received_model() -> None:
+    module, _ = set_up({}, KEPT)
     assert module.bias.tolist() == [5, 6]
 
 
-def test_a_device_keeps_what_it_trained_and_sends_nothing() -> None:
-    module, objective = begun({"overlap": SHARED}, KEPT)
+def test_a_device_keeps_its_trained_values_and_sends_nothing() -> None:
+    module, objective = set_up({"overlap": SHARED}, KEPT)
     with torch.no_grad():
         module.bias.add_(1)
     kept = objective.keep()
@@ -58,8 +59,8 @@ def test_a_device_keeps_what_it_trained_and_sends_nothing() -> None:
     assert objective.keep() == {}
 
 
-def test_a_channel_that_was_never_in_the_sub_model_is_not_the_devices_own() -> None:
-    # Channels 0 and 2 in the first round, 1 and 2 in the second; only the classes' bias is shared.
+def test_a_channel_new_to_the_sub_model_starts_from_the_received_value() -> None:
+    # Channels 0 and 2 in the first round, 1 and 2 in the second; only the bias of `out` is shared.
     network = nn.ModuleDict({"hidden": nn.Linear(2, 2), "out": nn.Linear(2, 2)})
     (objective,) = build_objectives((Component(name="personal"),))
     first, second = SubModelSpec(kept={"hidden": (0, 2)}), SubModelSpec(kept={"hidden": (1, 2)})

@@ -1,4 +1,4 @@
-"""FedGH on the device (Yi et al. 2023): the header, and the means of every class."""
+"""FedGH on the device (Yi et al. 2023): the header, and the mean representation of each class."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ PLAN = TrainingPlan(objectives=(Component(name="prototypes"),), learning_rate=0.
 
 
 class Backwards(nn.Module):
-    """A network whose header is the first layer that it makes."""
+    """A network whose header is the first layer that it defines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def test_every_shipped_network_has_a_header(model: str, header: str) -> None:
     assert header_of(ModelSpec(name=model, input_shape=(3, 32, 32), num_classes=7)) == header
 
 
-def test_the_header_is_the_layer_that_makes_the_scores_not_the_one_made_last() -> None:
+def test_the_header_is_the_layer_that_computes_the_scores() -> None:
     module = Backwards().train()
     assert header_name(module, (1, 8, 8)) == "classes"
     assert module.training
@@ -71,9 +71,9 @@ def test_a_network_that_does_not_end_in_a_linear_layer_is_refused(module: nn.Mod
         header_name(module, (1, 8, 8))
 
 
-def test_representations_are_meaned_by_class() -> None:
-    # The header is fed relu(2 x): (2, 0), (6, 4) and (0, 8). Class 0 has the first two, their mean is (4, 2);
-    # class 2 the last; class 1 none.
+def test_representations_are_averaged_by_class() -> None:
+    # The input of the header is relu(2 x): (2, 0), (6, 4) and (0, 8). Class 0 has the first two, with mean
+    # (4, 2); class 2 has the last; class 1 has none.
     module = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 3, bias=False))
     module[1].weight.data = 2 * torch.eye(2)
     inputs = torch.tensor([[1.0, -5.0], [3.0, 2.0], [-1.0, 4.0]])
@@ -106,7 +106,7 @@ def test_a_narrower_sub_model_sends_prototypes_of_its_own_width() -> None:
     assert sent["3.weight"].shape == (10, 5) == arrays_of(module)["3.weight"].shape
 
 
-def test_it_is_plain_sgd_and_leaves_nothing_behind() -> None:
+def test_training_is_plain_sgd() -> None:
     data = load_source("digits").subset(range(30))
     trained = []
     for objectives in (PLAN.objectives, ()):
@@ -117,6 +117,6 @@ def test_it_is_plain_sgd_and_leaves_nothing_behind() -> None:
     assert all((trained[0][name] == array).all() for name, array in trained[1].items())
 
 
-def test_a_device_without_examples_sends_none() -> None:
+def test_a_device_without_examples_sends_no_prototypes() -> None:
     data = labelled(np.zeros((0, 1, 8, 8), np.float32), np.zeros(0, np.int64))
     assert train(Backwards(), data, PLAN).groups == {}

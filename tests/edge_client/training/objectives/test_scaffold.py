@@ -1,4 +1,4 @@
-"""SCAFFOLD's client; numbers worked by hand."""
+"""SCAFFOLD's client, with numbers computed by hand."""
 
 import itertools
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from schemas.tensors.blobs import Groups
 
 
 class OneWeight(nn.Module):
-    """One number to learn."""
+    """A module with array_of trainable number."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -31,20 +31,22 @@ class OneWeight(nn.Module):
 Loss = Callable[[Tensor], Tensor]
 
 
-def one(number: float) -> dict[str, np.ndarray]:
+def array_of(number: float) -> dict[str, np.ndarray]:
     return {"w": np.array([number], np.float32)}
 
 
 def local_round(
     start: float, loss: Loss, steps: int, *, c: float = 0.0, own: float = 0.0, momentum: float = 0.0
 ) -> tuple[float, Groups, Groups]:
-    """Where `steps` steps at rate 0.1 end, what is sent and what is kept."""
+    """The weight after `steps` steps at rate 0.1, the sent groups and the kept groups."""
     module = OneWeight(start)
     plan = TrainingPlan(learning_rate=0.1, momentum=momentum)
     objective = Scaffold()
     objective.setup(
         module,
-        TrainingContext(plan, received={"control": one(c)}, kept={"own-control": one(own)}, steps=steps),
+        TrainingContext(
+            plan, received={"control": array_of(c)}, kept={"own-control": array_of(own)}, steps=steps
+        ),
     )
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
     for _ in range(steps):
@@ -75,29 +77,29 @@ def test_two_steps_by_hand() -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_at_the_optimum_of_the_mean_with_the_gradients_there_as_controls_nobody_moves(
+def test_at_the_common_optimum_with_its_gradients_as_controls_no_client_moves(
     momentum: float,
 ) -> None:
-    # The mean of w^2 and (w - 3)^2 / 2 is least where 2 w + w - 3 = 0: at 1, with gradients 2 and -2, whose
-    # mean, c, is 0.
+    # The mean of w^2 and (w - 3)^2 / 2 is minimal where 2 w + w - 3 = 0, at 1; the gradients there are 2 and
+    # -2, with mean c = 0.
     for loss, own in ((steep, 2.0), (flat, -2.0)):
         end, sent, kept = local_round(1.0, loss, 10, c=0.0, own=own, momentum=momentum)
         assert end == 1.0
         assert kept["own-control"]["w"].tolist() == [own]
         assert sent["control"]["w"].tolist() == [0.0]
-        # Without its control each would leave for its own optimum.
+        # Without its control, each client would move to its own optimum.
         assert abs(local_round(1.0, loss, 10, momentum=momentum)[0] - 1.0) > 0.5
 
 
-def test_with_momentum_the_control_is_still_a_mean_of_gradients() -> None:
+def test_with_momentum_the_control_is_a_weighted_mean_of_gradients() -> None:
     # Momentum 0.5 from 2: gradient 4, w = 1.6; gradient 3.2, velocity 0.5 * 4 + 3.2 = 5.2, w = 1.08. The
-    # first gradient counted 1.5 times, the second once: (2 - 1.08) / 0.25 = (1.5 * 4 + 3.2) / 2.5 = 3.68.
+    # first gradient counts 1.5 times, the second once: (2 - 1.08) / 0.25 = (1.5 * 4 + 3.2) / 2.5 = 3.68.
     end, _, kept = local_round(2.0, steep, 2, momentum=0.5)
     assert end == pytest.approx(1.08)
     assert kept["own-control"]["w"] == pytest.approx(3.68)
 
 
-def test_gradient_mass_is_the_sum_of_what_each_step_still_moves() -> None:
+def test_gradient_mass_is_the_sum_of_all_momentum_weights() -> None:
     assert [gradient_mass(steps, 0.0) for steps in (0, 1, 7)] == [0, 1, 7]
     for steps, momentum in itertools.product((1, 2, 5), (0.5, 0.9)):
         direct = sum(momentum**later for first in range(steps) for later in range(steps - first))
@@ -125,7 +127,7 @@ DIGITS = load_source("digits").subset(range(64))
 
 
 class Normalised(nn.Module):
-    """A frozen weight, an unused one, and running statistics, besides trained weights."""
+    """A network with trained, frozen and unused weights and running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +141,7 @@ class Normalised(nn.Module):
         return self.linear(self.norm(inputs).flatten(1)) * self.fixed
 
 
-def test_what_is_not_trained_has_a_control_of_zero() -> None:
+def test_untrained_parameters_have_a_control_of_zero() -> None:
     module = Normalised()
     result = train(module, DIGITS, TrainingPlan(objectives=(Component(name="scaffold"),)))
     control = result.groups["control"]

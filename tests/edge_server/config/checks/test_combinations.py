@@ -1,4 +1,4 @@
-"""Combinations that make no sense are refused before a run, with section, key, reason and remedy."""
+"""Contradictory settings are refused before a run, with section, key, reason and remedy."""
 
 import pytest
 
@@ -17,23 +17,23 @@ from schemas.errors import ConfigError
 
 
 def found(recipe: str = "fedavg", **sections: dict[str, object]) -> list[str]:
-    """What is wrong with a recipe and sections over it."""
+    """Return the problems of a recipe with these sections over it."""
     config = Config.model_validate(merge_tables(read_recipe(recipe), sections), by_alias=True, by_name=False)
     return problems(config, config.make_strategy())
 
 
 def strategy(recipe: str = "fedavg", **keys: object) -> list[str]:
-    """What is wrong with a recipe and keys over its [strategy]."""
+    """Return the problems of a recipe with these keys over its [strategy]."""
     return found(recipe, strategy={key.replace("_", "-"): value for key, value in keys.items()})
 
 
-# --- what is right ---
+# --- valid combinations ---
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_makes_sense(name):
+def test_every_recipe_is_free_of_problems(name):
     assert found(name) == []
 
 
-def test_whoever_is_said_to_have_a_trait_exists():
+def test_every_component_listed_with_a_trait_exists():
     assert COMBINERS.keys() >= IGNORES_WEIGHTS
     assert PRUNERS.keys() >= RANKS_CHANNELS | NEW_EACH_ROUND
     assert RATIOS.keys() >= STEADY
@@ -57,7 +57,7 @@ def test_whoever_is_said_to_have_a_trait_exists():
     ],
     ids=str,
 )
-def test_what_is_unusual_or_without_effect_is_no_problem(sections):
+def test_unusual_settings_and_settings_without_effect_are_accepted(sections):
     assert found("attending", **sections) == []
 
 
@@ -84,28 +84,30 @@ def test_a_rule_without_its_objective_is_refused():
     ]
 
 
-def test_what_only_a_pruner_may_ask_for_is_refused_as_an_objective():
+def test_an_objective_reserved_for_pruners_is_refused():
     assert strategy("attending", objectives=[{"name": "attentive", "layers": ["conv2"]}]) == [
         "[strategy] objectives: 'attentive' sends the group 'attention', which no rule serves: "
         "leave it out (a pruner that needs it adds it)"
     ]
 
 
-# --- the same twice ---
+# --- duplicates ---
 @pytest.mark.parametrize(
     ("recipe", "key", "component"),
     [("attending", "transforms", "fill-with-global"), ("fedprox", "objectives", "prox")],
 )
-def test_a_piece_that_is_named_twice_is_refused(recipe, key, component):
+def test_a_component_that_is_named_twice_is_refused(recipe, key, component):
     assert strategy(recipe, **{key: [component, component]})[0] == (
         f"[strategy] {key}: '{component}' is named 2 times: name it once"
     )
 
 
 def test_a_group_that_is_sent_twice_is_refused():
-    said = strategy("scaffold", objectives=["scaffold", "scaffold"], groups=["control", "control"])
-    assert "[strategy] groups: 'control' is named 2 times: name it once" in said
-    assert "[strategy] objectives: 2 of them send the group 'control': leave all but one out" in said
+    found_problems = strategy("scaffold", objectives=["scaffold", "scaffold"], groups=["control", "control"])
+    assert "[strategy] groups: 'control' is named 2 times: name it once" in found_problems
+    assert (
+        "[strategy] objectives: 2 of them send the group 'control': leave all but one out" in found_problems
+    )
 
 
 # --- local training ---
@@ -117,7 +119,7 @@ def test_an_objective_for_another_optimizer_is_refused(recipe, objective):
     ]
 
 
-def test_counting_steps_with_another_momentum_is_refused():
+def test_counting_steps_with_a_different_momentum_is_refused():
     assert found("fednova", training={"momentum": 0.9}) == [
         "[strategy] transforms: 'normalise-steps' counts steps with momentum 0.0, but [training] momentum "
         'is 0.9: write { name = "normalise-steps", momentum = 0.9 }'
@@ -135,7 +137,7 @@ def test_counting_steps_of_adam_is_refused():
 
 # --- aggregation ---
 @pytest.mark.parametrize("scale", sorted(SCALES))
-def test_scaling_what_was_moved_is_refused(scale):
+def test_scaling_after_moving_channels_is_refused(scale):
     transforms = ["attention-matching", scale, "fill-with-global"]
     assert strategy("attending", transforms=transforms) == [
         f"[strategy] transforms: '{scale}' after 'attention-matching' would scale the moving of channels "
@@ -144,21 +146,21 @@ def test_scaling_what_was_moved_is_refused(scale):
 
 
 @pytest.mark.parametrize("combiner", sorted(IGNORES_WEIGHTS))
-def test_weights_that_the_combiner_leaves_aside_are_refused(combiner):
+def test_weights_that_the_combiner_ignores_are_refused(combiner):
     assert strategy("igfl-s-self", combiner=combiner) == [
         f"[strategy] weighting: combiner '{combiner}' does not go by weights, so those of 'igfl-self' "
         'would be lost: set combiner = "mean", or weighting = "examples"'
     ]
 
 
-def test_weights_by_held_out_data_that_is_not_there_are_refused():
+def test_weights_by_held_out_data_are_refused_if_no_data_is_held_out():
     assert found("fedrad", simulation={"hold-out": 0.0}) == [
         "[simulation] hold-out: weighting 'fedrad' goes by what devices measure on data that they hold out, "
         "and here they hold out none: set hold-out = 0.2"
     ]
 
 
-def test_channels_that_are_ranked_and_never_moved_are_refused():
+def test_ranked_channels_that_are_never_moved_are_refused():
     assert strategy("attending", transforms=["fill-with-global"]) == [
         "[strategy] pruner: 'attention' lets devices rank channels and then cuts the last ones, but no "
         'transform puts channels in that order: add "attention-matching" to transforms, or set '
@@ -167,63 +169,65 @@ def test_channels_that_are_ranked_and_never_moved_are_refused():
 
 
 # --- codecs ---
-def test_changes_in_sub_models_that_are_new_each_round_are_refused():
-    said = "[strategy] downlink: 'delta' sends what has changed in a sub-model, but {} "
-    said += "gives devices another one in every round: leave 'delta' out"
-    assert strategy("feddrop", downlink=["delta", "zstd"]) == [said.format("pruner 'random'")]
-    assert strategy("hermes", downlink=["delta"]) == [said.format("pruner 'magnitude'")]
-    assert strategy("fedavg", ratio="bandit", downlink=["delta"]) == [said.format("ratio 'bandit'")]
+def test_deltas_are_refused_for_sub_models_that_change_every_round():
+    message = "[strategy] downlink: 'delta' sends what has changed in a sub-model, but {} "
+    message += "gives devices another one in every round: leave 'delta' out"
+    assert strategy("feddrop", downlink=["delta", "zstd"]) == [message.format("pruner 'random'")]
+    assert strategy("hermes", downlink=["delta"]) == [message.format("pruner 'magnitude'")]
+    assert strategy("fedavg", ratio="bandit", downlink=["delta"]) == [message.format("ratio 'bandit'")]
     assert strategy("feddrop", downlink=["int8", "zstd"]) == []
 
 
 # --- rounds ---
-def test_epochs_where_a_share_is_wanted_are_refused():
+def test_epochs_in_place_of_a_share_are_refused():
     assert strategy(fraction={"name": "random-intervals", "interval": 5}) == [
         "[strategy] fraction: 'random-intervals' gives 5 in round 1: "
         "a share of the devices is above 0 and at most 1"
     ]
 
 
-def test_shares_where_epochs_are_wanted_are_refused():
+def test_shares_in_place_of_epochs_are_refused():
     assert strategy(local_epochs={"name": "step-up", "start": 0.1, "end": 0.5}) == [
         "[strategy] local-epochs: 'step-up' gives less than one epoch in round 1: "
         "give it numbers of 1 or more"
     ]
 
 
-def test_choosing_a_share_of_devices_is_refused_where_rounds_are_buffered():
-    said = "says nothing in [clients] mode 'buffered', where no round chooses its devices: "
+def test_choosing_a_share_of_devices_is_refused_in_buffered_mode():
+    reason = "says nothing in [clients] mode 'buffered', where no round chooses its devices: "
     remedy = 'leave it out and set [clients] concurrency, or set mode = "rounds"'
     assert strategy("fedbuff", fraction={"name": "step-up"}) == [
-        f"[strategy] fraction: 'step-up' {said}{remedy}"
+        f"[strategy] fraction: 'step-up' {reason}{remedy}"
     ]
-    assert found("fedbuff", clients={"fraction": 0.5}) == [f"[clients] fraction: 0.5 {said}{remedy}"]
+    assert found("fedbuff", clients={"fraction": 0.5}) == [f"[clients] fraction: 0.5 {reason}{remedy}"]
     assert found("fedbuff", clients={"fraction": 0.5, "mode": "rounds"}) == []
 
 
 # --- layers ---
-def test_layers_that_the_network_has_not_are_refused_with_the_nearest():
-    said = found("attending", tiers={"ratios": [{"conv3": 0.5}, 0.0, {"linear9": 0.1}]})
+def test_layers_missing_from_the_network_are_refused_with_the_nearest_name():
+    found_problems = found("attending", tiers={"ratios": [{"conv3": 0.5}, 0.0, {"linear9": 0.1}]})
     assert (
-        said[0]
+        found_problems[0]
         == "[tiers] ratios: tier 1 of 'two-nn': no channels to prune match 'conv3' (did you mean 'conv2'?)"
     )
-    assert said[1].startswith("[tiers] ratios: tier 3 of 'two-nn': no channels to prune match 'linear9'")
+    assert found_problems[1].startswith(
+        "[tiers] ratios: tier 3 of 'two-nn': no channels to prune match 'linear9'"
+    )
 
 
-def test_layers_of_your_own_network_are_looked_at_where_its_shapes_are_stated():
+def test_layers_of_a_users_own_network_are_checked_if_its_shapes_are_stated():
     own = {"name": "edge_client.models.mlp:MLP"}
     tiers = {"ratios": [{"hidden9": 0.5}]}
     assert found(model=own, tiers=tiers) == []
     shapes = {"input-shape": [1, 8, 8], "num-classes": 10}
-    (said,) = found(model={**own, **shapes}, tiers=tiers)
-    assert said.startswith(
+    (problem,) = found(model={**own, **shapes}, tiers=tiers)
+    assert problem.startswith(
         "[tiers] ratios: tier 1 of 'edge_client.models.mlp:MLP': no channels to prune match"
     )
 
 
-# --- as a user meets it ---
-def test_every_problem_is_a_line_with_the_files_name():
+# --- messages to the user ---
+def test_every_problem_has_one_line_with_the_files_name():
     table = merge_tables(read_recipe("scaffold"), {"training": {"optimizer": "adam"}})
     table = merge_tables(table, {"strategy": {"groups": []}})
     with pytest.raises(ConfigError) as refused:
@@ -235,7 +239,7 @@ def test_every_problem_is_a_line_with_the_files_name():
     ]
 
 
-def test_the_command_ends_with_2_and_says_why(capsys):
+def test_the_command_exits_with_2_and_the_reason(capsys):
     assert main(["check", "fedrad", "hold-out=0"]) == 2
     assert "fedrad: [simulation] hold-out: weighting 'fedrad' goes by" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What recipes take on trust of their devices is data, and said wherever somebody looks for it."""
+"""The trust of components in their devices is listed in data, and shown by the CLI and the README."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
 README = Path(__file__).parents[4] / "edge_server" / "coordinator" / "validation" / "README.md"
 
 
-def test_a_strict_firewall_says_what_a_recipe_takes_on_trust():
+def test_a_strict_firewall_warns_of_a_recipes_trust_in_devices():
     lines = warnings(load_config("scaffold", ["firewall.strict=true"]))
     assert [line.split(":")[0] for line in lines] == ["[strategy] combiner", "[strategy] groups"]
     assert "stays in them" in lines[1]
     assert warnings(load_config("scaffold")) == []
 
 
-def test_every_recipe_with_a_robust_combiner_takes_no_weight_on_trust():
+def test_recipes_with_a_robust_combiner_do_not_trust_weights():
     for name in recipe_names():
         spec = load_config(name).strategy
         concepts = {concept for concept, _, _ in trusted_components(spec)}
@@ -27,7 +27,7 @@ def test_every_recipe_with_a_robust_combiner_takes_no_weight_on_trust():
             assert "weighting" not in concepts
 
 
-def test_the_readme_has_every_component_that_takes_something_on_trust_in_the_same_words():
+def test_the_readme_lists_every_trusting_component_in_the_same_words():
     text = README.read_text()
     for concept in TRUSTS:
         for name, words in TRUSTS[concept].items():
@@ -35,7 +35,7 @@ def test_the_readme_has_every_component_that_takes_something_on_trust_in_the_sam
             assert words in line
 
 
-def test_check_and_recipes_say_it(capsys):
+def test_check_and_recipes_show_the_trust_in_devices(capsys):
     words = ["data.source=digits", "model.name=mlp", "firewall.strict=true"]
     assert main(["check", "fedavg", *words]) == 0
     assert "'mean' takes its devices on trust: an update within bounds" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What devices receive is the model within its codec's bounds; what they send is the difference to that."""
+"""Devices receive the model within its codec's bounds and send the difference to the model they received."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def words(codec: str) -> tuple[str, str]:
 
 
 def bound(codec: str, array: np.ndarray) -> np.ndarray:
-    """How far off each number may be: half a step of its row, or half a unit of a half's last place."""
+    """Largest error per number: half a step of its row (int8), or half a unit in the last place (fp16)."""
     size = np.abs(array.astype(np.float64))
     if codec == "fp16":
         return np.maximum(size * 2**-11, 2**-25)
@@ -35,7 +35,7 @@ def bound(codec: str, array: np.ndarray) -> np.ndarray:
 
 
 def received(bench: Bench, name: str, task: Task) -> dict[str, np.ndarray]:
-    """The model as a device reads it."""
+    """Return the model as a device reads it."""
     model = decoded(received_groups(task, bench.places[name].store, bench.coordinator.context.channel_map))[
         "model"
     ]
@@ -72,7 +72,7 @@ def test_nested_sub_models_share_their_layers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path, codec: str) -> None:
-    """Its update is the difference to what it received, not to what the server has."""
+    """A device's update is the difference to the model it received, not to the server's exact model."""
     bench = Bench(tmp_path, "heterofl", *words(codec))
     task = bench.tasks(1, 1)["weak"]
     assert task.training is not None
@@ -83,7 +83,7 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path, codec: str) 
     assert not any(sent[name].any() for name in sent)
 
 
-def test_the_model_that_stays_is_exact(tmp_path: Path) -> None:
+def test_the_delivered_model_is_exact(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl", *words("int8"))
     task = bench.tasks(1, 1, deliver=True)["strong"]
     model, network = received(bench, "strong", task), bench.coordinator.context.network
@@ -91,7 +91,7 @@ def test_the_model_that_stays_is_exact(tmp_path: Path) -> None:
     assert all(np.array_equal(model[name], exact[name]) for name in exact)
 
 
-def test_rounds_are_computed_again_to_the_bit(tmp_path: Path) -> None:
+def test_replayed_rounds_agree_bit_for_bit(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "attending", 'strategy.downlink=["int8"]')
     for number in (1, 2):
         record, _ = bench.round(number)
@@ -102,7 +102,7 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path) -> None:
     ]
 
 
-def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
+def test_without_a_codec_groups_are_returned_unchanged(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl")
     coordinator = bench.coordinator
     groups = {"model": coordinator.model.state.params}
@@ -119,7 +119,7 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
         ([{"name": "fp16", "levels": 3}], "downlink: codec 'fp16' has no option 'levels'"),
     ],
 )
-def test_what_is_no_codec_of_models_is_refused(named: list[object], message: str) -> None:
+def test_invalid_downlink_codecs_are_refused(named: list[object], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         make_downlink([Component.model_validate(component) for component in named])
     assert str(error.value) == message

@@ -1,4 +1,4 @@
-"""States in layers: what nested sub-models share is there once, and together they are the state itself."""
+"""Layered states: values shared by nested sub-models are stored once, and the layers add up to the state."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ TYPES = [np.float32, np.int8, np.float16, np.bool_]
 
 
 def narrower(spec: SubModelSpec, channel_map: ChannelMap, seed: int) -> SubModelSpec:
-    """A sub-model within another: some of its blocks, in another order."""
+    """Return a sub-model nested in `spec`: some of its blocks, in another order."""
     random = np.random.default_rng(seed)
     kept = {}
     for name, group in channel_map.groups.items():
@@ -49,7 +49,7 @@ def narrower(spec: SubModelSpec, channel_map: ChannelMap, seed: int) -> SubModel
 
 
 class Desk:
-    """What a server lays out, and what a device makes of it."""
+    """Publishes layers as a server does and assembles them as a device does."""
 
     def __init__(self, folder: Path, channel_map: ChannelMap) -> None:
         self.store, self.channel_map = BlobStore(folder, durable=False), channel_map
@@ -76,7 +76,7 @@ class Desk:
         return received_groups(task, self.store, self.channel_map)
 
     def values(self, ref: BlobRef) -> int:
-        """How many values of the model are in a layer."""
+        """Return the number of model values in a layer."""
         groups = FileGroups(self.store.path(ref.digest))
         both = (groups.get(name, {}) for name in ("model", "model" + ADDED))
         return sum(array.size for arrays in both for array in arrays.values())
@@ -93,7 +93,7 @@ def assert_same(groups, expected) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(net=st.integers(0, 2), seeds=st.lists(st.integers(0, 9999), min_size=1, max_size=4))
-def test_layers_put_together_are_the_state_to_the_bit(net, seeds, tmp_path_factory):
+def test_assembled_layers_equal_the_state_bit_for_bit(net, seeds, tmp_path_factory):
     channel_map, params = TRACED[net]
     desk = Desk(tmp_path_factory.mktemp("store"), channel_map)
     specs = {"full": SubModelSpec()}
@@ -103,7 +103,7 @@ def test_layers_put_together_are_the_state_to_the_bit(net, seeds, tmp_path_facto
     dtype = TYPES[seeds[0] % len(TYPES)]
 
     def holding(spec):
-        """Groups of every kind of rule: cut like the model, common to all, and unlike for every sub-model."""
+        """Return groups of every kind: cut like the model, common to all, different for every sub-model."""
         codes = {name: (array * 50).astype(dtype) for name, array in params.items()}
         own = sum(len(spec.indices(n, g.channels)) for n, g in channel_map.groups.items())
         return {
@@ -118,7 +118,7 @@ def test_layers_put_together_are_the_state_to_the_bit(net, seeds, tmp_path_facto
         assert_same(desk.received(parts, specs[name]), expected)
 
 
-def test_nested_sub_models_are_one_chain_whose_layers_add_up_to_the_largest(tmp_path):
+def test_nested_sub_models_form_one_chain_whose_layers_add_up_to_the_largest(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {f"d{kept}": SubModelSpec(kept={"hidden": kept}) for kept in (4, 2, 5)}
     parts = desk.parts({**specs, "again": specs["d2"]}, lambda spec: {"model": LazySlice(params, spec, MAP)})
@@ -126,12 +126,12 @@ def test_nested_sub_models_are_one_chain_whose_layers_add_up_to_the_largest(tmp_
     # With n channels the network has 2n + n weights and biases, then 2n weights and 2 biases: 5n + 2.
     assert [desk.values(ref) for ref in refs] == [12, 10, 5]
     assert [len(parts[name].layers) for name in ("d2", "again", "d4", "d5")] == [1, 1, 2, 3]
-    # Increment 3 is d5's alone.
+    # Only d5 uses increment 3.
     assert parts["d5"].channels == {"channel-map": 0, "layer-1": 1, "layer-2": 2}
     assert parts["d2"].channels == {"channel-map": 0, "layer-1": 1}
 
 
-def test_of_sub_models_that_do_not_nest_each_has_a_layer_of_its_own(tmp_path):
+def test_sub_models_that_do_not_nest_have_separate_layers(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"a": SubModelSpec(kept={"hidden": (0, 1)}), "b": SubModelSpec(kept={"hidden": (3, 4)})}
     parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, MAP)}, new_map=False)
@@ -139,14 +139,14 @@ def test_of_sub_models_that_do_not_nest_each_has_a_layer_of_its_own(tmp_path):
     assert [task.channels for task in parts.values()] == [{}, {}]
 
 
-def test_nothing_is_shared_where_tasks_are_handed_out_one_at_a_time(tmp_path):
+def test_tasks_assigned_one_at_a_time_share_no_channels(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"a": SubModelSpec(), "b": SubModelSpec()}
     parts = desk.parts(specs, lambda spec: {"model": LazySlice(params, spec, MAP)}, shared=False)
     assert [task.channels for task in parts.values()] == [{}, {}]
 
 
-def test_a_group_that_only_the_smaller_sub_model_has_begins_a_chain_anew(tmp_path):
+def test_a_group_present_only_in_the_smaller_sub_model_starts_a_new_chain(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     specs = {"small": SubModelSpec(kept={"hidden": 2}), "full": SubModelSpec()}
 
@@ -159,7 +159,7 @@ def test_a_group_that_only_the_smaller_sub_model_has_begins_a_chain_anew(tmp_pat
     assert {*desk.received(parts["full"], specs["full"])} == {"model"}
 
 
-def test_a_chain_is_sorted_by_what_contains_what():
+def test_a_chain_is_sorted_by_containment():
     small, middle = SubModelSpec(kept={"hidden": (4, 1)}), SubModelSpec(kept={"hidden": (1, 2, 4)})
     apart = SubModelSpec(kept={"hidden": (0, 3)})
     assert nested_chains([SubModelSpec(), apart, middle, small, middle], MAP) == [
@@ -212,13 +212,13 @@ def test_a_layer_that_does_not_fit_is_refused(layer, why):
         assemble(small_holding(), layer, MAP)
 
 
-def test_a_first_layer_for_channels_that_the_network_lacks_is_refused():
+def test_a_first_layer_for_channels_missing_from_the_network_is_refused():
     first = first_holding({"model": extract(arrays(0), SubModelSpec(kept={"hidden": 2}), MAP), **named(9)})
     with pytest.raises(PeerError, match="lacks"):
         assemble(first, {"model+": {"hidden.bias": np.zeros(2, np.float32)}, **named(4)}, MAP)
 
 
-def test_layers_of_another_sub_model_than_the_tasks_are_refused(tmp_path):
+def test_layers_of_a_sub_model_other_than_the_tasks_are_refused(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     spec = SubModelSpec(kept={"hidden": 2})
     parts = desk.parts({"a": spec}, lambda spec: {"model": LazySlice(params, spec, MAP)})["a"]

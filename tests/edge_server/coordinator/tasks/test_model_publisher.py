@@ -1,4 +1,4 @@
-"""Frames of a model: each device fetches those that it lacks, and what they come to is the same for all."""
+"""Model frames: each device fetches the frames it lacks, and all devices end up with the same model."""
 
 import sys
 import tomllib
@@ -40,14 +40,14 @@ def bench(folder: Path, downlink: str, *words: str, recipe: str = "heterofl") ->
 
 
 def received(task: Task, store: BlobStore, desk: Bench) -> dict[str, np.ndarray]:
-    """The model as a device reads it."""
+    """Return the model as a device reads it."""
     with unpacked(task, store) as cache:
         model = decoded(received_groups(task, cache, desk.coordinator.context.channel_map))["model"]
         return {name: model[name] for name in model}
 
 
 def moved(desk: Bench, seed: int, size: float = 0.001) -> None:
-    """As if a round had been closed: the model has moved a little."""
+    """Change the model a little, as a closed round would."""
     rng, state = np.random.default_rng(seed), desk.coordinator.model.state
     params = {
         name: array + np.float32(size) * rng.normal(size=array.shape).astype(np.float32)
@@ -57,7 +57,7 @@ def moved(desk: Bench, seed: int, size: float = 0.001) -> None:
 
 
 def asked_for(task: Task, held: frozenset[str]) -> set[str]:
-    """The names of the blobs that a device which holds these has yet to get."""
+    """Return the names of the blobs that a device holding `held` still has to fetch."""
     session, _ = step(Session("test", "pi", held=held), Connected(), 0.0)
     session, _ = step(session, Received(task.model_copy(update={"federation": "test"})), 0.0)
     return {name for name, ref in task.blobs.items() if ref.digest in session.receiving}
@@ -72,8 +72,8 @@ def last_frame(task: Task) -> set[str]:
     return {layer.blob for layer in task.layers if layer.frame == newest}
 
 
-# --- who fetches what ---
-def test_of_what_follows_a_whole_model_only_the_changes_are_fetched(tmp_path: Path) -> None:
+# --- blobs that each device fetches ---
+def test_only_changes_are_fetched_after_a_whole_model(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL)
     first = desk.tasks(1, 1)
     assert asked_for(first["strong"], frozenset()) == set(first["strong"].blobs)
@@ -85,7 +85,9 @@ def test_of_what_follows_a_whole_model_only_the_changes_are_fetched(tmp_path: Pa
         assert asked_for(second[name], digests(first[name])) == last_frame(second[name])
 
 
-def test_a_device_that_missed_rounds_fetches_what_it_missed_and_has_what_all_have(tmp_path: Path) -> None:
+def test_a_device_that_missed_rounds_fetches_the_missed_frames_and_gets_the_same_model(
+    tmp_path: Path,
+) -> None:
     desk = bench(tmp_path, SMALL)
     first = desk.tasks(1, 1)["strong"]
     for number in (2, 3, 4):
@@ -103,7 +105,7 @@ def test_a_device_that_missed_rounds_fetches_what_it_missed_and_has_what_all_hav
         assert array.tobytes() == everyone[name].tobytes()
 
 
-def test_a_device_that_has_lost_all_or_is_new_fetches_the_whole_model_too(tmp_path: Path) -> None:
+def test_a_device_that_is_new_or_lost_its_blobs_also_fetches_the_whole_model(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL)
     desk.tasks(1, 1)
     moved(desk, 1)
@@ -112,26 +114,26 @@ def test_a_device_that_has_lost_all_or_is_new_fetches_the_whole_model_too(tmp_pa
     assert {name for name in task.blobs if task.blobs[name] in task.pushed()} <= last_frame(task)
 
 
-def test_after_so_many_models_one_is_whole_again(tmp_path: Path) -> None:
+def test_every_nth_model_is_sent_whole(tmp_path: Path) -> None:
     desk = bench(tmp_path, '[{name="delta", every=3}, "int8"]')
     frames = []
     for number in range(1, 6):
         frames.append(max(layer.frame for layer in desk.tasks(number, number)["strong"].layers))
         moved(desk, number)
     assert frames == [0, 1, 2, 0, 1]
-    # Of what is over nothing is kept.
+    # Blobs of earlier frames are deleted.
     desk.tasks(6, 6)
     assert len(desk.coordinator.storage.store.digests()) == 1 + len(desk.coordinator.publisher.digests)
 
 
-def test_a_model_that_has_little_in_common_with_the_last_is_sent_whole(tmp_path: Path) -> None:
+def test_a_model_very_different_from_the_last_is_sent_whole(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL)
     desk.tasks(1, 1)
     moved(desk, 1, size=1.0)
     assert {layer.frame for layer in desk.tasks(2, 2)["strong"].layers} == {0}
 
 
-def test_a_device_of_a_tier_that_nobody_had_before_joins_in(tmp_path: Path) -> None:
+def test_a_device_of_a_previously_unused_tier_receives_the_model(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL)
     desk.tasks(1, 1, among=("strong",))
     moved(desk, 1)
@@ -140,7 +142,7 @@ def test_a_device_of_a_tier_that_nobody_had_before_joins_in(tmp_path: Path) -> N
     assert set(received(tasks["weak"], desk.places["weak"].store, desk))
 
 
-def test_tiers_share_layers_and_what_nobody_lacks_is_not_published(tmp_path: Path) -> None:
+def test_tiers_share_layers_and_blobs_that_no_device_lacks_are_not_published(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL)
     first = desk.tasks(1, 1)
     moved(desk, 1)
@@ -158,12 +160,14 @@ def test_tiers_share_layers_and_what_nobody_lacks_is_not_published(tmp_path: Pat
     assert published == {tasks["weak"].blobs[name].digest for name in last_frame(tasks["weak"])}
 
 
-# --- what they come to ---
+# --- the assembled model ---
 @pytest.mark.parametrize(
     "downlink",
     ['["zstd"]', '["int8", "zstd"]', '["delta"]', '["delta", "zstd"]', '["delta", "fp16", "zstd"]', SMALL],
 )
-def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path: Path, downlink: str) -> None:
+def test_every_tier_receives_its_part_of_one_model_within_the_codecs_bounds(
+    tmp_path: Path, downlink: str
+) -> None:
     desk, codecs = bench(tmp_path, downlink), make_downlink(components(downlink))
     before: dict[str, np.ndarray] = {}
     for number in (1, 2, 3):
@@ -187,11 +191,11 @@ def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path:
 
 
 def components(downlink: str) -> list[Component]:
-    return [Component.model_validate(one) for one in tomllib.loads(f"named={downlink}")["named"]]
+    return [Component.model_validate(codec) for codec in tomllib.loads(f"named={downlink}")["named"]]
 
 
 def most_off(codecs, params: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """Of a whole model as `bound` has it; of a change, its own, and what float32 leaves of a sum."""
+    """Return the largest error: `bound` for a whole model; a change's own bound plus float32 rounding."""
     if codecs.number is None or params.ndim < 2:
         return np.zeros(params.shape)
     kind = "int8" if isinstance(codecs.number, Int8) else "fp16"
@@ -212,11 +216,11 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path) -> None:
     update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
     sent = FileGroups(place.store.path(update.blob.digest))["model"]
     assert not any(sent[name].any() for name in sent)
-    assert not place.store.parts(), "what was unpacked is gone again"
+    assert not place.store.parts(), "unpacked files were not deleted"
 
 
 @pytest.mark.parametrize("recipe", ["attending", "scaffold"])
-def test_rounds_are_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None:
+def test_replayed_rounds_agree_bit_for_bit(tmp_path: Path, recipe: str) -> None:
     desk = bench(tmp_path, SMALL, recipe=recipe)
     for number in (1, 2):
         record, _ = desk.round(number)
@@ -227,7 +231,7 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> No
     ]
 
 
-def test_what_stays_on_a_device_is_the_model_as_it_is(tmp_path: Path) -> None:
+def test_the_delivered_model_is_exact(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL)
     desk.tasks(1, 1)
     moved(desk, 1)
@@ -238,7 +242,7 @@ def test_what_stays_on_a_device_is_the_model_as_it_is(tmp_path: Path) -> None:
 
 
 # --- bytes ---
-def test_changes_in_few_levels_are_a_seventh_of_the_model_in_float32(tmp_path: Path) -> None:
+def test_changes_in_few_levels_take_less_than_a_seventh_of_the_float32_model(tmp_path: Path) -> None:
     desk = bench(tmp_path, SMALL, "model.name=two-nn")
     first = desk.tasks(1, 1)
     moved(desk, 1)
@@ -251,9 +255,9 @@ def test_changes_in_few_levels_are_a_seventh_of_the_model_in_float32(tmp_path: P
         assert sum(whole) < plain / 3
 
 
-# --- a server that was killed ---
-def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> None:
-    """Killed when the frame was written, before the journal had the planning; then without the file."""
+# --- a killed server ---
+def test_a_repeated_planning_names_the_same_frames(tmp_path: Path) -> None:
+    """The server is killed after writing the frame, before journaling the plan; then the file is lost too."""
     desk = bench(tmp_path, SMALL)
     desk.round(1)
     before = desk.tasks(2, 2)
@@ -261,7 +265,7 @@ def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> 
     config, folder = desk.coordinator.context.config, desk.folder
     again = assemble(config, "run-1", folder, resume=Resumption(1))
     named = again.planner.plan(PlanRound(2, 2, desk.devices)).assignments
-    assert {name: (one.task.blobs, one.task.layers) for name, one in named.items()} == {
+    assert {name: (assignment.task.blobs, assignment.task.layers) for name, assignment in named.items()} == {
         name: (task.blobs, task.layers) for name, task in before.items()
     }
     assert {layer.frame for layer in before["strong"].layers} == {0, 1}
@@ -274,7 +278,7 @@ def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("harm", ["blob", "file"])
-def test_frames_of_which_anything_is_gone_begin_anew(tmp_path: Path, harm: str) -> None:
+def test_frames_start_over_when_a_blob_or_the_file_is_lost(tmp_path: Path, harm: str) -> None:
     desk = bench(tmp_path, SMALL)
     desk.round(1)
     desk.tasks(2, 2)
@@ -289,8 +293,8 @@ def test_frames_of_which_anything_is_gone_begin_anew(tmp_path: Path, harm: str) 
     again.storage.close()
 
 
-# --- what is refused ---
-def test_a_layer_that_unpacks_to_more_than_its_task_says_is_refused(tmp_path: Path) -> None:
+# --- refusals ---
+def test_a_layer_that_unpacks_to_more_than_its_task_states_is_refused(tmp_path: Path) -> None:
     desk = bench(tmp_path, '["zstd"]')
     task, store = desk.tasks(1, 1)["weak"], desk.places["weak"].store
     assert task.layers[0].unpacked is not None
@@ -306,7 +310,7 @@ def test_a_layer_that_unpacks_to_more_than_its_task_says_is_refused(tmp_path: Pa
     assert not store.parts()
 
 
-def test_frames_out_of_order_are_no_task(tmp_path: Path) -> None:
+def test_a_task_with_frames_out_of_order_is_invalid(tmp_path: Path) -> None:
     desk = bench(tmp_path, '["delta"]')
     desk.tasks(1, 1)
     moved(desk, 1)
@@ -325,12 +329,12 @@ def test_packing_without_its_package_is_refused_with_the_remedy(monkeypatch: pyt
         make_downlink([Component(name="zstd")])
 
 
-def test_codecs_of_models_may_be_named_in_their_order_only() -> None:
+def test_downlink_codecs_must_be_named_in_their_order() -> None:
     assert list(DOWNLINK) == ["delta", "fp16", "int8", "zstd"]
     with pytest.raises(ConfigError, match=r'write \["delta", "int8", "zstd"\]'):
         make_downlink([Component(name="int8"), Component(name="zstd"), Component(name="delta")])
     with pytest.raises(ConfigError, match="every is a whole number from 2 to 50, not 1"):
         make_downlink([Component(name="delta", options={"every": 1})])
-    # Whole models are in 127 levels, however few their changes have.
+    # Whole models use 127 levels even if their changes use fewer.
     assert make_downlink(components(SMALL)).whole == Int8()
     assert make_downlink([Component(name="int8", options={"levels": 7})]).whole == Int8(7)

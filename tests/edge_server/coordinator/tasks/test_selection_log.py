@@ -1,4 +1,4 @@
-"""What is kept of a planning: who comes first, in whose place, and how many are left out."""
+"""The recorded choices of a planning: their order, replaced devices and the number of omitted devices."""
 
 from edge_server.coordinator.tasks import selection_log
 from edge_server.coordinator.tasks.selection_log import record_selection
@@ -16,7 +16,7 @@ def device(name: str) -> Device:
 
 
 def planned(*chosen: str, **more) -> RoundChoices:
-    """Of a, b and c, who were there, these; d was offline."""
+    """Record a planning that chose `chosen` among a, b and c; d was offline."""
     values = {
         "devices": tuple(map(device, "abc")),
         "left_out": (ExcludedDevice(device("d"), "offline"),),
@@ -29,7 +29,7 @@ def planned(*chosen: str, **more) -> RoundChoices:
     )
 
 
-def test_the_chosen_come_first_then_who_was_passed_over_then_who_could_not_be_chosen():
+def test_chosen_devices_come_first_then_unchosen_then_unavailable_ones():
     assert planned("b") == RoundChoices(
         attempt=7,
         round=2,
@@ -42,7 +42,7 @@ def test_the_chosen_come_first_then_who_was_passed_over_then_who_could_not_be_ch
     )
 
 
-def test_whose_places_are_taken_is_said_one_each():
+def test_each_replacement_names_the_device_it_replaces():
     choices = planned("a", "c", wanted=2, retry=1, places=("x", "y"), left_out=())
     assert [choice.because for choice in choices.devices] == [
         "takes the place of x, which gave its task back; so is a",
@@ -52,11 +52,11 @@ def test_whose_places_are_taken_is_said_one_each():
     assert choices.left_out == 2
 
 
-def test_the_first_planning_of_a_buffered_round_tells_of_all():
+def test_the_first_planning_of_a_buffered_round_records_all_devices():
     assert [choice.device for choice in planned("c", wanted=1, retry=0).devices] == ["c", "a", "b", "d"]
 
 
-def test_only_so_many_are_kept_and_the_others_are_counted(monkeypatch):
+def test_the_recorded_devices_are_limited_and_the_others_are_counted(monkeypatch):
     monkeypatch.setattr(selection_log, "MOST_DEVICES", 2)
     choices = planned("c")
     assert ([choice.device for choice in choices.devices], choices.left_out) == (["c", "a"], 2)
@@ -64,7 +64,7 @@ def test_only_so_many_are_kept_and_the_others_are_counted(monkeypatch):
     assert ([choice.device for choice in choices.devices], choices.left_out) == (["a", "b"], 2)
 
 
-def test_what_a_device_says_of_itself_is_cut_to_what_may_be_said():
+def test_a_devices_own_reason_is_cut_to_the_allowed_length():
     choices = planned(
         "a", left_out=(ExcludedDevice(device("d"), "left out: its owner's rules: " + "x" * 500),)
     )

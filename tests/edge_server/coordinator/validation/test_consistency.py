@@ -1,4 +1,4 @@
-"""What an update says of its own training agrees with its task; its groups are what devices can measure."""
+"""An update's metrics must agree with its task, and its groups must be values that devices can measure."""
 
 import numpy as np
 import pytest
@@ -22,9 +22,9 @@ from tests.edge_server.coordinator.validation.test_firewall import PREFIX, task,
 TRAIN = task(training=TrainingPlan(batch_size=16, local_epochs=3))
 
 
-def claiming(**said):
+def claiming(**metrics):
     made = update(PREFIX)
-    return made.model_copy(update={"metrics": made.metrics.model_copy(update=said)})
+    return made.model_copy(update={"metrics": made.metrics.model_copy(update=metrics)})
 
 
 def refuses(call, *args, **options) -> bool:
@@ -38,7 +38,7 @@ def refuses(call, *args, **options) -> bool:
 @pytest.mark.parametrize(
     ("examples", "epochs", "steps", "refused"),
     [
-        # 40 examples in batches of 16 are 2 full ones and a rest, which a normalising network may leave out.
+        # 40 examples in batches of 16: 2 full batches and a rest, which a normalising network may skip.
         (40, 3, 9, False),
         (40, 3, 6, False),
         (0, 0, 0, False),
@@ -56,8 +56,8 @@ def refuses(call, *args, **options) -> bool:
     ],
 )
 def test_steps_follow_from_examples_batches_and_epochs(examples, epochs, steps, refused):
-    said = claiming(examples=examples, epochs=epochs, steps=steps)
-    assert refuses(check_training, said, TRAIN) is refused
+    claimed = claiming(examples=examples, epochs=epochs, steps=steps)
+    assert refuses(check_training, claimed, TRAIN) is refused
 
 
 @pytest.mark.parametrize("worst", [np.nan, np.inf, 1e30, -0.1, -7e8, 1.1])
@@ -67,7 +67,7 @@ def test_attention_is_between_0_and_1(worst):
     check_group_values(update(PREFIX), {"attention": {"conv": scores[:3]}}, ())
 
 
-def test_prototypes_are_of_no_more_examples_than_the_update():
+def test_prototypes_cover_no_more_examples_than_the_update():
     def sent(*counts: float):
         means = np.zeros((2, 4), np.float32)
         return {"prototypes": {"out.weight": means, "counts": np.array(counts, np.float32)}}
@@ -85,7 +85,7 @@ def test_averaged_labels_are_shares(labels):
 
     check_group_values(update(PREFIX, examples=4), sent([0.5, 0.5], [1, 0]), (MeanData(),))
     assert refuses(check_group_values, update(PREFIX, examples=4), sent(*labels), (MeanData(),))
-    # An average is of two examples at least.
+    # An average covers at least two examples.
     assert refuses(check_group_values, update(PREFIX, examples=3), sent([0.5, 0.5], [1, 0]), (MeanData(),))
 
 
@@ -115,7 +115,7 @@ def test_a_running_variance_does_not_fall_below_0(change, late, refused):
     assert refuses(check_variances, whole, groups, VARIANCES, NORMALISED, late=late) is refused
 
 
-def test_a_sub_models_variances_are_held_against_its_own_channels():
+def test_a_sub_models_variances_are_compared_with_its_own_channels():
     groups = {"model": {"n.running_var": np.array([-0.002], np.float32)}}
     second = update(SubModelSpec(kept={"g": (1,)}))
     assert refuses(check_variances, second, groups, VARIANCES, NORMALISED)
@@ -129,14 +129,14 @@ def device(name: str, examples: int, **profile) -> Device:
     return Device(name, 1, CapabilityProfile(**profile), card)
 
 
-def test_a_birth_counts_with_ten_medians_of_the_others_births():
+def test_a_birth_counts_at_most_ten_medians_of_the_other_births():
     devices = [device(name, 30) for name in "abc"] + [device("liar", 10**12)]
     held, cut = cap_birth_claims(devices, Claims(10_000, 10))
-    assert [one.data.examples for one in held] == [30, 30, 30, 300]
+    assert [held_device.data.examples for held_device in held] == [30, 30, 30, 300]
     assert cut == {"liar": "1000000000000 examples in its birth count as 300"}
-    assert all(one is said for one, said in zip(held, devices[:3], strict=False))
+    assert all(capped is original for capped, original in zip(held, devices[:3], strict=False))
 
 
-def test_free_memory_is_no_more_than_there_is():
+def test_free_memory_is_capped_at_the_total_memory():
     (held,), cut = cap_birth_claims([device("a", 1, memory_bytes=10**9, memory_free_bytes=10**15)], Claims())
     assert (held.profile.memory_free_bytes, cut) == (10**9, {})

@@ -1,4 +1,4 @@
-"""An encoded update is refused unless it is just what its task's codecs write; it is read as it was meant."""
+"""An encoded update is refused unless its task's codecs could have written it; valid ones are decoded."""
 
 import numpy as np
 import pytest
@@ -28,11 +28,11 @@ THIN = 'strategy.uplink=[{name="top-k", share=0.1}, "int8", "zstd"]'
 
 
 def chain(*named):
-    return make_chain([Component.model_validate(one) for one in named])
+    return make_chain([Component.model_validate(codec) for codec in named])
 
 
 def encoded(*named):
-    """An update as plain arrays, so that a test may change them."""
+    """Return an update as plain arrays, which a test may change."""
     groups = chain(*named).encode(UPDATE, 0).groups
     return {group: {name: np.array(parts[name]) for name in parts} for group, parts in groups.items()}
 
@@ -42,17 +42,17 @@ CHAINS = [(), ("fp16",), ("int8",), (MORE,), (FEW,), (LEAST,), ("top-k",), ("top
 
 
 @pytest.mark.parametrize("named", CHAINS, ids=str)
-def test_only_the_tasks_own_codecs_are_taken(named):
+def test_only_the_tasks_own_codecs_are_accepted(named):
     check_encoding(encoded(*named), chain(*named))
     for other in CHAINS:
-        # Codes that have a byte each do not say how many levels there are.
+        # Codes of one byte each do not state the number of levels.
         if other != named and (named, other) != ((MORE,), ("int8",)):
             with pytest.raises(PeerError):
                 check_encoding(encoded(*named), chain(*other))
 
 
 def odd(group, name, value):
-    """A change of one array; None leaves it out."""
+    """Return a function that changes one array; a `value` of None removes the array."""
 
     def change(groups):
         if value is None:
@@ -85,8 +85,8 @@ TRICKS = {
     "a column beyond its row": (odd("model.columns", "w", beyond), "malformed"),
     "columns of another type": (odd("model.columns", "w", lambda a: a.astype(np.uint32)), "wrong-shape"),
     "more columns than numbers": (odd("model.columns", "w", lambda a: np.append(a, a[:1])), "wrong-shape"),
-    "rows that count others": (odd("model.counts", "w", lambda a: a + 1), "malformed"),
-    "rows that count round": (odd("model.counts", "w", lambda a: np.uint32(2**32 - 1) - a), "malformed"),
+    "row counts that are too high": (odd("model.counts", "w", lambda a: a + 1), "malformed"),
+    "row counts that overflow": (odd("model.counts", "w", lambda a: np.uint32(2**32 - 1) - a), "malformed"),
     "no rows": (odd("model.counts", "w", lambda a: a[:0]), "wrong-shape"),
     "a shape of no axes": (odd("model.shapes", "w", lambda a: a[:0]), "wrong-shape"),
     "a shape of a thousand axes": (
@@ -99,7 +99,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_a_form_that_no_codec_writes_is_refused_with_its_reason(trick):
+def test_arrays_that_no_codec_writes_are_refused_with_their_reason(trick):
     change, reason = TRICKS[trick]
     groups = encoded("top-k", "int8")
     change(groups)
@@ -139,8 +139,8 @@ def test_shared_bytes_that_no_codec_writes_are_refused_with_their_reason(trick):
     assert refused.value.reason == reason
 
 
-def test_a_shape_that_was_made_up_costs_no_memory():
-    """The whole parameter would be of 2^62 numbers; the check of shapes refuses it."""
+def test_a_forged_shape_costs_no_memory():
+    """The whole parameter would have 2^62 numbers; the check of shapes refuses it."""
     groups = encoded("top-k")
     groups["model"]["w"], groups["model.columns"]["w"] = np.zeros(0, np.float32), np.zeros(0, np.uint32)
     groups["model.counts"]["w"] = np.zeros(4, np.uint32)
@@ -150,16 +150,16 @@ def test_a_shape_that_was_made_up_costs_no_memory():
     assert decoded(groups)["model"].kind("w")[1] == (4, 2**31, 2**29)  # type: ignore[attr-defined]
 
 
-# --- a server's whole way ---
+# --- a server's full check ---
 def answer(bench: Bench, name: str = "weak") -> tuple[Update, bytes]:
-    """What a device answers in round one."""
+    """Return a device's update of round one and its bytes."""
     task, place = bench.tasks(1, 1)[name], bench.places[name]
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
     return update, place.store.path(update.blob.digest).read_bytes()
 
 
 def checked(bench: Bench, update: Update, data: bytes) -> Reason | None:
-    """What the server says of the update with these bytes."""
+    """Return the server's reason for refusing the update with these bytes, or None."""
     ref = BlobRef(digest=digest_of(data), size=len(data))
     bench.coordinator.storage.store.put(data)
     return bench.coordinator.checker.check(
@@ -176,7 +176,7 @@ def bench(tmp_path):
     return bench
 
 
-def test_what_unpacks_to_more_than_an_answer_may_have_is_refused(bench):
+def test_an_update_that_unpacks_to_more_than_the_limit_is_refused(bench):
     update, data = answer(bench)
     assert checked(bench, update, data) is None
     bomb = zstandard.ZstdCompressor().compress(bytes(10**8))
@@ -185,7 +185,7 @@ def test_what_unpacks_to_more_than_an_answer_may_have_is_refused(bench):
     assert sum(path.stat().st_size for path in folder.iterdir()) < 10**7
 
 
-def test_what_is_not_packed_or_not_an_update_is_refused(bench):
+def test_uncompressed_or_invalid_updates_are_refused(bench):
     update, data = answer(bench)
     assert checked(bench, update, encode_groups(encoded("int8"))) is Reason.MALFORMED
     assert checked(bench, update, data[:-50]) is Reason.MALFORMED
@@ -195,7 +195,7 @@ def test_what_is_not_packed_or_not_an_update_is_refused(bench):
 
 
 @pytest.mark.parametrize("words", [UPLINK, THIN, 'strategy.uplink=["fp16"]'])
-def test_a_run_is_computed_again_to_the_bit_from_what_was_sent(tmp_path, words):
+def test_a_run_is_replayed_bit_for_bit_from_the_sent_updates(tmp_path, words):
     bench = Bench(tmp_path, "attending", words)
     for number in (1, 2):
         record, _ = bench.round(number)
@@ -206,7 +206,7 @@ def test_a_run_is_computed_again_to_the_bit_from_what_was_sent(tmp_path, words):
     ]
 
 
-def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):
+def test_unpacked_files_may_be_deleted_at_any_time(tmp_path):
     models = []
     for folder in (tmp_path / "kept", tmp_path / "deleted"):
         bench = Bench(folder, "fedavg", UPLINK)
@@ -219,17 +219,17 @@ def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):
     assert models[0] == models[1]
 
 
-def test_the_next_planning_forgets_what_was_unpacked(tmp_path):
+def test_the_next_planning_discards_unpacked_files(tmp_path):
     bench = Bench(tmp_path, "fedavg", UPLINK)
     record, _ = bench.round(1)
     assert len(list(bench.folder.unpacked.iterdir())) == len(record.completed)
     bench.tasks(2, 2)
-    # What is left are nameless files to write over.
+    # Only spare files to overwrite are left.
     left = list(bench.folder.unpacked.iterdir())
     assert [path.suffix for path in left] == [".spare"] * len(record.completed)
 
 
-def test_what_is_unpacked_where_something_longer_lay_is_whole_and_nothing_else(tmp_path):
+def test_a_shorter_update_unpacked_over_a_longer_file_is_complete_and_exact(tmp_path):
     unpacked, kept = UnpackedCache(tmp_path / "unpacked"), {}
     for size in (900, 40, 500):
         kept[size] = data = encode_groups({"model": {"w": np.arange(size)}})
@@ -241,7 +241,7 @@ def test_what_is_unpacked_where_something_longer_lay_is_whole_and_nothing_else(t
 
 
 # --- error feedback on a device ---
-def test_what_is_not_sent_counts_in_the_next_round_and_only_if_this_one_did(tmp_path):
+def test_unsent_values_count_in_the_next_round_only_if_this_round_counted(tmp_path):
     bench = Bench(tmp_path, "attending", THIN)
     private = bench.places["weak"].private
     assert isinstance(private, PrivateState)
@@ -256,8 +256,8 @@ def test_what_is_not_sent_counts_in_the_next_round_and_only_if_this_one_did(tmp_
     assert any(array.any() for array in left.values())
 
 
-def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
-    """Round two is of a smaller sub-model: what it does not hold waits, in global coordinates."""
+def test_residuals_outside_the_sub_model_are_unchanged(tmp_path):
+    """Round two uses a smaller sub-model: residuals outside it are kept, in global coordinates."""
     bench = Bench(tmp_path, "fedavg", "model.name=mlp", THIN, "tiers.ratios=[0.5, 0.0]")
     private = bench.places["strong"].private
     assert isinstance(private, PrivateState)
@@ -278,7 +278,7 @@ def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("size", [100, 1000, 2500])
-def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypatch):
+def test_unpacked_groups_are_readable_whether_or_not_they_fit_in_memory(tmp_path, size, monkeypatch):
     monkeypatch.setattr(unpacked_cache, "IN_MEMORY_BYTES", 1000)
     arrays = {"w": np.arange(size // 8, dtype=np.int64)}
     data, unpacked = encode_groups({"model": arrays}), UnpackedCache(tmp_path / "unpacked")

@@ -1,4 +1,4 @@
-"""The update firewall: every way in which an answer can be wrong has its reason, and honest ones pass."""
+"""The update firewall: every kind of wrong update is refused with its reason, and honest updates pass."""
 
 import json
 
@@ -26,7 +26,7 @@ from schemas.tensors.blobs import BlobRef, encode_json
 from schemas.values import ModelSpec, PersonalPruning, Preprocessing, Reason, TrainingMetrics
 from tests.groups import encode_groups, read_groups
 
-# Four channels in blocks of two, flattened from 2x1 maps into five hidden channels, then three classes.
+# Four channels in blocks of two, flattened from 2x1 maps, feed five hidden channels, then three classes.
 _CONV, _HIDDEN = Segment(channels=4, group="conv"), Segment(channels=5, group="hidden")
 MAP = ChannelMap(
     groups={
@@ -43,7 +43,7 @@ MAP = ChannelMap(
     },
 )
 PREFIX = SubModelSpec(kept={"conv": 2, "hidden": 3})
-# ceil(2 blocks * 0.5) = 1 of 2 blocks goes, and ceil(5 * 0.4) = 2 of 5 channels.
+# ceil(2 blocks * 0.5) = 1 of 2 blocks is cut, and ceil(5 * 0.4) = 2 of 5 channels.
 PERSONAL = PersonalPruning(ratios={"conv": 0.5, "hidden": 0.4})
 CHOSEN = SubModelSpec(kept={"conv": (2, 3), "hidden": (4, 0, 2)})
 SCORES = {"conv": np.array([0.1, 0.2, 0.9, 0.8], np.float32), "hidden": np.arange(5, dtype=np.float32) / 8}
@@ -91,15 +91,15 @@ HONEST_PERSONAL = {"model": model(CHOSEN), "attention": SCORES}
 
 
 def changed(groups, group: str, **arrays):
-    """The groups with some arrays of one group replaced, or left out where None; dots as underscores."""
+    """Return the groups with arrays of `group` replaced, or removed if None; in names, `_` stands for `.`."""
     named = {name.replace("_", ".", 1): array for name, array in arrays.items()}
     mixed = {**groups[group], **named}
     return {**groups, group: {name: array for name, array in mixed.items() if array is not None}}
 
 
-def reason_of(one: Update, groups, asked: TrainTask) -> str:
+def reason_of(answer: Update, groups, asked: TrainTask) -> str:
     with pytest.raises(PeerError) as refused:
-        examine(one, groups, asked, MAP)
+        examine(answer, groups, asked, MAP)
     return refused.value.reason
 
 
@@ -122,12 +122,12 @@ def test_a_personal_update_at_ratio_zero_names_every_channel():
     examine(update(whole), {"model": model(whole), "attention": SCORES}, asked, MAP)
 
 
-def test_without_examples_there_is_nothing_to_score():
+def test_an_update_without_examples_needs_no_scores():
     prefix = SubModelSpec(kept={"conv": 2, "hidden": 3})
     examine(update(prefix, examples=0), {"model": model(prefix)}, ASKED, MAP)
 
 
-def test_the_largest_change_that_counts_passes():
+def test_the_largest_allowed_change_passes():
     edge = changed(HONEST, "model", conv_bias=np.array([MAX_ABS, -MAX_ABS], np.float32))
     examine(update(PREFIX), edge, PLAIN, MAP)
 
@@ -142,9 +142,15 @@ def test_the_largest_change_that_counts_passes():
         SubModelSpec(kept={"conv": (0, 1), "hidden": 3}),
         SubModelSpec(kept={"conv": 2, "hidden": 3, "other": 1}),
     ],
-    ids=["full", "a group too few", "a channel too many", "the same channels named", "an unknown group"],
+    ids=[
+        "full",
+        "one group missing",
+        "one channel too many",
+        "the same channels by index",
+        "an unknown group",
+    ],
 )
-def test_another_sub_model_than_the_tasks_is_refused(spec):
+def test_a_sub_model_other_than_the_tasks_is_refused(spec):
     assert reason_of(update(spec), HONEST, PLAIN) == Reason.WRONG_SHAPE
 
 
@@ -168,26 +174,26 @@ def test_another_sub_model_than_the_tasks_is_refused(spec):
         "a group left out",
         "too few",
         "too many",
-        "a channel that is not there",
-        "a channel far away",
+        "an unknown channel",
+        "a huge channel index",
         "a prefix that is too long",
         "an unknown group by index",
         "an unknown group by prefix",
-        "two halves of blocks",
-        "two halves of blocks, turned round",
+        "two half blocks",
+        "two half blocks, reversed",
     ],
 )
 def test_a_personal_choice_must_be_the_right_number_of_known_channels_in_whole_blocks(kept):
     assert reason_of(update(SubModelSpec(kept=kept)), HONEST_PERSONAL, ASKED) == Reason.WRONG_SHAPE
 
 
-def test_a_personal_choice_of_a_group_that_was_not_to_be_cut_is_refused():
+def test_a_personal_choice_in_an_uncut_group_is_refused():
     asked = task(PersonalPruning(ratios={"hidden": 0.4}))
     spec = SubModelSpec(kept={"conv": (2, 3), "hidden": (4, 0, 2)})
     assert reason_of(update(spec), HONEST_PERSONAL, asked) == Reason.WRONG_SHAPE
 
 
-def test_a_prefix_as_long_as_no_memory_is_refused_at_once():
+def test_a_prefix_too_long_for_memory_is_refused_immediately():
     endless = update(SubModelSpec(kept={"conv": 2, "hidden": 10**12}))
     assert reason_of(endless, HONEST_PERSONAL, ASKED) == Reason.WRONG_SHAPE
 
@@ -196,9 +202,9 @@ def test_a_prefix_as_long_as_no_memory_is_refused_at_once():
 @pytest.mark.parametrize(
     "groups",
     [{}, {"attention": SCORES}, {**HONEST, "attention": SCORES}, {**HONEST, "control": HONEST["model"]}],
-    ids=["none", "no model", "scores that nobody asked for", "an unknown group"],
+    ids=["none", "no model", "unrequested scores", "an unknown group"],
 )
-def test_a_plain_update_is_the_model_and_nothing_else(groups):
+def test_a_plain_update_contains_only_the_model(groups):
     assert reason_of(update(PREFIX), groups, PLAIN) == Reason.WRONG_SHAPE
 
 
@@ -211,7 +217,7 @@ def test_a_plain_update_is_the_model_and_nothing_else(groups):
     ],
     ids=["no scores", "no model", "an unknown group"],
 )
-def test_a_personal_update_is_the_model_and_its_scores(groups):
+def test_a_personal_update_contains_only_the_model_and_its_scores(groups):
     assert reason_of(update(CHOSEN), groups, ASKED) == Reason.WRONG_SHAPE
 
 
@@ -222,12 +228,12 @@ WRONG = {
     "double precision": (BIAS.astype(np.float64), Reason.WRONG_SHAPE),
     "half precision": (BIAS.astype(np.float16), Reason.WRONG_SHAPE),
     "integers": (BIAS.astype(np.int32), Reason.WRONG_SHAPE),
-    "truth values": (BIAS.astype(bool), Reason.WRONG_SHAPE),
+    "booleans": (BIAS.astype(bool), Reason.WRONG_SHAPE),
     "complex numbers": (BIAS.astype(np.complex64), Reason.WRONG_SHAPE),
     "the other byte order": (BIAS.astype(">f4"), Reason.WRONG_SHAPE),
     "all channels": (np.zeros(4, np.float32), Reason.WRONG_SHAPE),
     "no channels": (np.zeros(0, np.float32), Reason.WRONG_SHAPE),
-    "a number alone": (np.float32(1).reshape(()), Reason.WRONG_SHAPE),
+    "a scalar": (np.float32(1).reshape(()), Reason.WRONG_SHAPE),
     "another axis": (BIAS[:, None], Reason.WRONG_SHAPE),
     "NaN": (np.array([0, np.nan], np.float32), Reason.NOT_FINITE),
     "infinity": (np.array([np.inf, 0], np.float32), Reason.NOT_FINITE),
@@ -238,18 +244,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_every_tensor_is_what_the_sub_model_has(case):
+def test_every_tensor_must_match_the_sub_model(case):
     array, reason = WRONG[case]
     wrong = changed(HONEST, "model", conv_bias=array)
     assert reason_of(update(PREFIX), wrong, PLAIN) == reason
 
 
-def test_a_tensor_too_many_is_refused():
+def test_an_extra_tensor_is_refused():
     more = changed(HONEST, "model", extra_weight=np.zeros(1, np.float32))
     assert reason_of(update(PREFIX), more, PLAIN) == Reason.WRONG_SHAPE
 
 
-def test_the_axes_of_a_tensor_do_not_change_places():
+def test_a_transposed_tensor_is_refused():
     turned = changed(HONEST, "model", hidden_weight=HONEST["model"]["hidden.weight"].T.copy())
     assert reason_of(update(PREFIX), turned, PLAIN) == Reason.WRONG_SHAPE
 
@@ -259,7 +265,7 @@ def test_the_axes_of_a_tensor_do_not_change_places():
     [
         ({"hidden": None}, Reason.WRONG_SHAPE),
         ({"conv": SCORES["conv"], "out": np.zeros(3, np.float32)}, Reason.WRONG_SHAPE),
-        # Of the channels that were kept alone, while a ranking needs them all.
+        # Scores of the kept channels only; a ranking needs the scores of all channels.
         ({"hidden": np.zeros(3, np.float32)}, Reason.WRONG_SHAPE),
         ({"hidden": np.arange(5.0)}, Reason.WRONG_SHAPE),
         ({"hidden": np.full(5, np.nan, np.float32)}, Reason.NOT_FINITE),
@@ -272,7 +278,7 @@ def test_scores_are_one_finite_number_per_channel_of_each_layer(scores, reason):
     assert reason_of(update(CHOSEN), wrong, ASKED) == reason
 
 
-def test_a_refusal_says_what_was_expected_and_what_came():
+def test_a_refusal_states_the_expected_and_the_received_value():
     with pytest.raises(PeerError, match=r"'conv.bias': expected float32 \(2,\), got float64 \(2,\)"):
         examine(update(PREFIX), changed(HONEST, "model", conv_bias=BIAS.astype(float)), PLAIN, MAP)
     few = SubModelSpec(kept={"conv": (2, 3), "hidden": (4, 0)})
@@ -286,8 +292,8 @@ def test_a_refusal_says_what_was_expected_and_what_came():
     [{"examples": 2**63}, {"examples": 10**400}, {"train_loss": 1e308}],
     ids=["more than the journal holds", "more than a float holds", "a loss that sums to infinity"],
 )
-def test_metrics_that_cannot_be_counted_with_are_refused(metrics):
-    """On their way in; further on they would end the run."""
+def test_metrics_too_large_to_compute_with_are_refused(metrics):
+    """They are refused on decoding, because later they would end the run."""
     sent = json.loads(encode_message(update(PREFIX)))
     sent["metrics"] |= metrics
     with pytest.raises(PeerError, match="malformed update"):
@@ -300,7 +306,7 @@ RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 
 
 def network(name: str, shape: tuple[int, ...]):
-    """Its full arrays and its channel map."""
+    """Return the network's full arrays and its channel map."""
     module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10))
     return arrays_of(module), trace_channels(module, shape)
 
@@ -324,18 +330,18 @@ def test_every_tiers_honest_answer_is_within_its_bound(name, shape):
     assert bounds == sorted(bounds)
 
 
-@pytest.mark.parametrize(("name", "shape"), [one for one in NETWORKS if one[1] != (1, 8, 8)])
+@pytest.mark.parametrize(("name", "shape"), [case for case in NETWORKS if case[1] != (1, 8, 8)])
 def test_the_weakest_tier_may_not_answer_with_a_full_model(name, shape):
     params, channel_map = network(name, shape)
     prefix = prefix_spec(group_ratios(entry(name), 0.7, channel_map), channel_map)
     assert max_answer_bytes(task(spec=prefix), channel_map) < len(encode_groups({"model": params}))
 
 
-# --- what the client really sends ---
+# --- updates from a real client ---
 @pytest.mark.parametrize("ratio", [0.7, 0.0])
 @pytest.mark.parametrize("first_round", ["train", "score-only"])
 @pytest.mark.parametrize("examples", [24, 0])
-def test_what_a_device_answers_in_the_first_round_passes(tmp_path, examples, first_round, ratio):
+def test_a_devices_update_of_the_first_round_passes(tmp_path, examples, first_round, ratio):
     params, channel_map = network("two-nn", (1, 8, 8))
     by_group = group_ratios(entry("two-nn"), ratio, channel_map)
     cut = Attention(first_round).cut(by_group, channel_map, Evidence(ordered=False))

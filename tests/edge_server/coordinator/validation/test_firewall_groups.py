@@ -1,4 +1,4 @@
-"""The firewall on what comes with the model: only what the strategy knows of, as bounded as the model."""
+"""The firewall's checks of further groups: only the strategy's groups pass, bounded like the model."""
 
 import numpy as np
 import pytest
@@ -48,8 +48,8 @@ def test_a_known_group_passes_and_may_be_left_out():
 
 
 @pytest.mark.parametrize("group", ["last-step", "contrl", "attention"])
-def test_a_group_that_nobody_asked_for_is_refused(group):
-    # IGFL's last step goes down only: a device does not send one.
+def test_an_unrequested_group_is_refused(group):
+    # IGFL's last step is sent to devices only; devices never send one.
     error = refused({**HONEST, group: model(PREFIX)}, rules=(*RULES, LastStep()))
     assert error.reason == Reason.WRONG_SHAPE
 
@@ -71,20 +71,20 @@ def test_a_group_in_the_coordinates_of_another_sub_model_is_refused():
         (means(labels=np.full((2, 3), 1e7, np.float32)), Reason.OUT_OF_BOUNDS),
     ],
 )
-def test_arrays_beside_the_model_are_bounded_like_it(sent, reason):
+def test_further_arrays_are_bounded_like_the_model(sent, reason):
     assert refused({**HONEST, "mean-data": sent}).reason == reason
 
 
-def test_the_bound_on_bytes_grows_with_the_groups_that_may_come():
+def test_the_bound_on_bytes_grows_with_the_allowed_groups():
     largest = {**HONEST, "control": model(PREFIX), "mean-data": means(rows=MAX_ROWS)}
     assert len(encode_groups(largest)) <= max_answer_bytes(task(), MAP, RULES)
-    # 64 images of 64 pixels with 3 labels each, and as many numbers as the model, of 4 bytes.
+    # 64 images of 64 pixels and 3 labels each, plus the model's count of numbers, 4 bytes per number.
     numbers = MAX_ROWS * (64 + 3) + sum(array.size for array in HONEST["model"].values())
     grown = max_answer_bytes(task(), MAP, RULES) - max_answer_bytes(task(), MAP)
     assert 4 * numbers <= grown <= 4 * numbers + 10_000
 
 
-def test_only_the_layers_that_were_asked_back_may_come():
+def test_only_the_requested_layers_are_accepted():
     asked = task(returned=("conv",))
     part = {name: array for name, array in HONEST["model"].items() if name.startswith("conv.")}
     examine(update(PREFIX), {"model": part}, asked, MAP)

@@ -1,6 +1,6 @@
-"""The firewall's order: an update that is wrong in several ways is refused for the first of them.
+"""The firewall's order of checks: an update that fails several checks is refused for the first one.
 
-A whole server without a network: what it publishes is caught, what devices send is handed to it.
+The tests run a whole server without a network: they capture its messages and pass it the devices' messages.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,14 +49,14 @@ CARD = DataCard(source="digits", examples=50, input_shape=(1, 8, 8), num_classes
 
 
 class Unseen:
-    """Nobody watches."""
+    """A watcher that ignores everything."""
 
     def show(self, snapshot: object) -> None:
-        """Take it."""
+        """Ignore the snapshot."""
 
 
 class Desk:
-    """The server, and the one device `pi` in the hands of the test."""
+    """The server and the device `pi`, which the test controls."""
 
     def __init__(self, folder: Path) -> None:
         config = load_config("median", WORDS)
@@ -64,27 +64,27 @@ class Desk:
         self.server = Server(parse_address("mqtt://127.0.0.1:1"), self.coordinator, Unseen())
         self.sent: list[Any] = []
         self.server._connection.link.publish = self._publish  # type: ignore[method-assign]
-        self.server._connection.link.echo = self._come_back  # type: ignore[method-assign]
+        self.server._connection.link.echo = self._echo  # type: ignore[method-assign]
         self.server._handle(LinkUp(1, None))
         self.server._driver.step(Started())
         self.blobs: dict[str, bytes] = {}
-        self.says(Birth(federation="federation", device="pi", session=1, data=CARD))
+        self.send(Birth(federation="federation", device="pi", session=1, data=CARD))
         self.task = self.until(Task)
 
     def _publish(self, topic: str, payload: bytes, **_: Any) -> None:
         self.sent.append(decode_message(payload))
 
-    def _come_back(self, topic: str, payload: bytes) -> None:
+    def _echo(self, topic: str, payload: bytes) -> None:
         self.server.inbox.put(Arrived(topic, payload))
 
-    def says(self, message: Any, *, topic: str = "pi") -> None:
-        self.gets(encode_message(message), topic=topic)
+    def send(self, message: Any, *, topic: str = "pi") -> None:
+        self.deliver(encode_message(message), topic=topic)
 
-    def gets(self, payload: bytes, *, topic: str = "pi", channel: str = "up/control") -> None:
+    def deliver(self, payload: bytes, *, topic: str = "pi", channel: str = "up/control") -> None:
         self.server._handle(Arrived(f"fed/v1/federation/devices/{topic}/{channel}", payload))
 
     def until(self, kind: type) -> Any:
-        """Let the server work until it has said something of this kind; its requests are answered."""
+        """Run the server until it sends a message of type `kind`, answering its blob requests meanwhile."""
         for _ in range(TURNS):
             for message in [*self.sent]:
                 if isinstance(message, BlobRequest):
@@ -97,19 +97,19 @@ class Desk:
         raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
 
     def _answer(self, request: BlobRequest) -> None:
-        """With the chunk, or that there is no such blob, as newcomers are asked for."""
+        """Answer with the chunk, or refuse a blob that the device does not have."""
         if request.digest in self.blobs:
-            self.gets(encode_chunk(request.digest, 0, self.blobs[request.digest]), channel="up/blob")
+            self.deliver(encode_chunk(request.digest, 0, self.blobs[request.digest]), channel="up/blob")
             return
         common = {"federation": "federation", "device": request.device, "digest": request.digest}
-        self.says(Refusal(**common, reason=Reason.UNKNOWN_BLOB))
+        self.send(Refusal(**common, reason=Reason.UNKNOWN_BLOB))
 
     def close(self) -> None:
         self.server._jobs.end(finished=False)
         self.coordinator.storage.journal.close()
 
     def delta(self, value: float) -> dict[str, np.ndarray]:
-        """A whole model's update of one number everywhere."""
+        """Return an update of the whole model in which every number is `value`."""
         state = received_groups(
             self.task, self.coordinator.storage.store, self.coordinator.context.channel_map
         )["model"]
@@ -136,7 +136,7 @@ FULL = SubModelSpec()
 
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong with an update, as its sender would make it."""
+    """The faults of an update, as its sender would cause them."""
 
     value: float = 0.001
     spec: SubModelSpec = FULL
@@ -150,7 +150,7 @@ class Wrong:
 NAN, BEYOND, LARGE = float("nan"), 2e6, 1e4
 OTHER = SubModelSpec(kept={"linear1": 3})
 STALE, POSED = ("attempt", 7), ("device", "victim")
-# Each row is wrong in its own way and in all those of the rows below it that can be wrong at once.
+# Each row has its own fault and all faults of the rows below that can occur at the same time.
 TABLE: dict[str, tuple[Wrong, Reason, str]] = {
     "envelope": (
         Wrong(BEYOND, OTHER, 10**9, True, (STALE, POSED), broken=True, counted=True),
@@ -171,7 +171,7 @@ TABLE: dict[str, tuple[Wrong, Reason, str]] = {
 
 
 @pytest.mark.parametrize("row", TABLE)
-def test_an_update_is_refused_for_the_first_thing_that_is_wrong(tmp_path: Path, row: str) -> None:
+def test_an_update_is_refused_for_its_first_fault(tmp_path: Path, row: str) -> None:
     wrong, reason, detail = TABLE[row]
     desk = Desk(tmp_path)
     try:
@@ -185,11 +185,11 @@ def test_an_update_is_refused_for_the_first_thing_that_is_wrong(tmp_path: Path, 
 
 def refused(desk: Desk, wrong: Wrong) -> Refusal:
     model, channel_map = desk.coordinator.model.state.params, desk.coordinator.context.channel_map
-    # The canary sings as long as no weight has moved by more than a hundredth.
+    # The canary's accuracy is 1 while no weight has moved by more than 0.01.
     still = steadiness(model)
     desk.coordinator.checker.history = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
     if wrong.counted:
-        desk.says(desk.update({"model": desk.delta(0.001)}))
+        desk.send(desk.update({"model": desk.delta(0.001)}))
         desk.until(Acknowledgement)
     delta = desk.delta(wrong.value)
     if wrong.damaged:
@@ -200,7 +200,7 @@ def refused(desk: Desk, wrong: Wrong) -> Refusal:
     if wrong.size is not None:
         update = update.model_copy(update={"blob": BlobRef(digest="f" * 64, size=wrong.size)})
     payload = encode_message(update)
-    desk.gets(payload[:-1] if wrong.broken else payload)
+    desk.deliver(payload[:-1] if wrong.broken else payload)
     answer = desk.until(Refusal)
     assert isinstance(answer, Refusal)
     return answer

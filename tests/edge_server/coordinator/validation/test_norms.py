@@ -1,4 +1,4 @@
-"""The norm bound: by median and MAD of what was accepted lately, and fair to honest devices."""
+"""The norm bound: from the median and MAD of recently accepted updates, without refusing honest devices."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ FOUR = FirewallSettings(norm_history=4, norm_window=5, norm_factor=2, norm_sprea
 
 
 def fed(bound: NormBound, *norms: float, kind: str = "model") -> NormBound:
-    """After updates of devices a, b, c, ... of these norms."""
+    """Return the bound after updates of devices a, b, c, ... with these norms."""
     for name, norm in zip("abcdefghij", norms, strict=False):
         bound = bound.observed(name, {kind: norm}, accepted=True)
     return bound
@@ -29,19 +29,19 @@ def refuses(bound: NormBound, norm: float, reference: float | None = None, kind:
     return False
 
 
-def test_the_bound_is_the_median_and_so_many_deviations():
+def test_the_bound_is_the_median_plus_a_multiple_of_the_deviation():
     # Median of 1, 2, 3, 4 is 2.5; deviations 1.5, 0.5, 0.5, 1.5 have the median 1.
     # 2.5 + 10 * 1.4826 * 1 = 17.326, more than twice the median.
     assert fed(NormBound(FOUR), 1, 2, 3, 4).bound("model") == pytest.approx(17.326)
 
 
-def test_where_all_are_alike_nobody_honest_is_refused_for_differing_a_little():
+def test_equal_norms_still_allow_a_small_difference():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1)
     assert not refuses(bound, 2)
     assert refuses(bound, 2.01)
 
 
-def test_until_there_are_enough_an_update_is_held_against_the_model_itself():
+def test_with_too_few_norms_an_update_is_compared_with_the_model():
     bound = fed(NormBound(FOUR), 1, 1, 1)
     assert not refuses(bound, 10, reference=0.1)
     assert refuses(bound, 10.1, reference=0.1)
@@ -49,11 +49,11 @@ def test_until_there_are_enough_an_update_is_held_against_the_model_itself():
     assert not refuses(bound, 1e5, reference=0.0)
 
 
-def test_other_kinds_are_held_against_nothing_until_there_are_enough():
+def test_with_too_few_norms_other_kinds_are_not_bounded():
     assert not refuses(fed(NormBound(FOUR), 1, 1, 1, kind="control"), 1e5, reference=0.1, kind="control")
 
 
-def test_what_is_measured_may_spread_ten_times_as_far():
+def test_statistics_may_spread_ten_times_as_far():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1, kind=STATISTICS)
     assert not refuses(bound, 20, kind=STATISTICS)
     assert refuses(bound, 20.1, kind=STATISTICS)
@@ -66,35 +66,35 @@ def test_the_bound_follows_as_norms_grow_or_shrink(factor):
         norm *= factor
         assert not refuses(bound, norm)
         bound = bound.observed("a", {"model": norm}, accepted=True)
-    # The last five norms alone count, with the middle one m: 0.826 m, 0.909 m, m, 1.1 m and 1.21 m. Their
+    # Only the last five norms count; with the middle one m they are 0.826 m, 0.909 m, m, 1.1 m, 1.21 m. Their
     # deviations are 0.174 m, 0.091 m, 0, 0.1 m and 0.21 m: the MAD is 0.1 m, the bound (1 + 10 * 0.14826) m.
     assert bound.bound("model") == pytest.approx(2.4826 * factor**18)
 
 
-def test_refused_norms_do_not_enter():
+def test_refused_norms_do_not_count():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1)
     for _ in range(10):
         bound = bound.observed("mallory", {"model": 1e6}, accepted=False)
     assert bound.bound("model") == 2
 
 
-def test_updates_that_moved_nothing_do_not_enter():
+def test_updates_without_changes_do_not_count():
     bound = fed(NormBound(FOUR), 0, 0, 0, 0)
     assert bound.bound("model") is None
     assert not refuses(bound, 5)
 
 
-def test_a_minority_cannot_make_it_forget_a_majority_does():
+def test_refusals_of_a_majority_reset_the_bound_but_those_of_a_minority_do_not():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1, 1)
     for name in "vwxyz":
         bound = bound.observed(name, {"model": 50}, accepted=False)
         assert refuses(bound, 50)
-    # Six are refused and five are not: it is the bound that is wrong.
+    # Six are refused and five are not, so the bound must be wrong.
     bound = bound.observed("u", {"model": 50}, accepted=False)
     assert not refuses(bound, 50)
 
 
-def test_a_device_whose_updates_fit_again_is_no_longer_against_it():
+def test_a_device_whose_updates_fit_again_no_longer_counts_as_refused():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1)
     bound = bound.observed("a", {"model": 50}, accepted=False)
     assert (bound.fitting, bound.refused) == (frozenset("bcd"), frozenset("a"))
@@ -102,19 +102,19 @@ def test_a_device_whose_updates_fit_again_is_no_longer_against_it():
     assert (bound.fitting, bound.refused) == (frozenset("abcd"), frozenset())
 
 
-def test_it_may_be_off():
+def test_the_bound_may_be_disabled():
     off = FOUR.model_copy(update={"norm_bound": False})
     assert not refuses(fed(NormBound(off), 1, 1, 1, 1), 1e5, reference=0.1)
 
 
-def test_folding_rows_gives_what_was_observed_one_by_one():
+def test_restoring_rows_equals_observing_them_one_by_one():
     rows = [(name, None, {"model": 1.0 + index}) for index, name in enumerate("abcd")]
     rows += [("m", "out-of-bounds", {"model": 99.0}), ("n", "out-of-bounds", {}), ("o", "not-finite", {})]
     observed = fed(NormBound(FOUR), 1, 2, 3, 4).observed("m", {"model": 99.0}, accepted=False)
     assert NormBound(FOUR).after(rows) == observed
 
 
-def test_unlike_sub_models_have_comparable_norms():
+def test_different_sub_models_have_comparable_norms():
     layouts = {name: ParameterLayout(shape=(9,)) for name in ("w", "b.running_var")}
     known = ChannelMap(groups={}, parameters=layouts)
     whole, part = np.full(9, 0.5, np.float32), np.full(4, 0.5, np.float32)
@@ -122,7 +122,7 @@ def test_unlike_sub_models_have_comparable_norms():
         assert norms_of(magnitudes_of({"model": {"w": array}}), known) == {"model": 0.5, "model peak": 0.5}
 
 
-def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_parameter_has_none():
+def test_statistics_and_other_groups_have_separate_norms_and_non_parameters_have_none():
     layouts = {name: ParameterLayout(shape=(2,)) for name in ("w", "b.running_var")}
     known = ChannelMap(groups={}, parameters=layouts)
     # The root of the mean of 3 * 3 and 4 * 4 is the root of 12.5.
@@ -138,66 +138,66 @@ def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_para
     assert norms_of(magnitudes_of(groups), known) == pytest.approx({**norms, **peaks})
 
 
-def test_what_a_rule_has_bounded_has_a_norm_though_it_is_no_parameter():
+def test_a_non_parameter_bounded_by_a_rule_has_a_norm():
     groups = {"mean-data": {"images": np.array([3, 4], np.float32), "labels": np.ones(2, np.float32)}}
     found = norms_of(magnitudes_of(groups), ChannelMap(groups={}, parameters={}), {("mean-data", "images")})
     assert found == pytest.approx({"mean-data images": 12.5**0.5, "mean-data images peak": 4})
 
 
-# --- all updates of a round together ---
+# --- all updates of a round ---
 def together(*norms: float, kind: str = "model") -> dict[str, dict[str, float]]:
     return {name: {kind: norm} for name, norm in zip("abcdefghij", norms, strict=False)}
 
 
-def test_of_a_first_round_who_is_unlike_the_others_is_found():
+def test_an_outlier_of_the_first_round_is_found():
     # The median of 1, 2, 3, 4 and 99 is 3; deviations 2, 1, 0, 1, 96: 3 + 10 * 1.4826 * 1 = 17.8.
     found = NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 99))
     assert found == {"e": "a typical number of 'model' is 99, at most 17.8 is usual in this round"}
     assert NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 17.8)) == {}
 
 
-def test_no_more_than_half_of_a_round_can_be_found_unlike_the_others():
+def test_no_more_than_half_of_a_round_can_be_outliers():
     assert NormBound(FOUR).find_outliers(together(1, 1, 1e5, 1e5, 1e5)) == {}
 
 
-def test_a_round_of_two_is_held_against_recent_rounds_and_without_any_against_nothing():
+def test_a_round_of_two_is_compared_with_recent_rounds_if_there_are_any():
     bound = fed(NormBound(FOUR), 1, 1, 1)
     assert set(bound.find_outliers(together(1, 50))) == {"b"}
     assert NormBound(FOUR).find_outliers(together(1, 50)) == {}
 
 
-def test_the_largest_number_counts_where_the_norm_hides_it():
+def test_the_largest_number_is_bounded_even_if_the_norm_hides_it():
     sent = {name: {"control": 1.0, "control peak": 2.0} for name in "abc"}
     sent["c"] = {"control": 1.9, "control peak": 900.0}
     assert "the largest number of 'control' is 900" in NormBound(FOUR).find_outliers(sent)["c"]
 
 
-def test_what_spreads_wider_has_a_wider_bound():
+def test_a_kind_that_spreads_wider_has_a_wider_bound():
     sent = together(1, 1, 1, 5.9, kind="control")
     assert NormBound(FOUR).find_outliers(sent, {"control": 3.0}) == {}
     assert set(NormBound(FOUR).find_outliers(sent)) == {"d"}
 
 
-def test_nobody_is_found_where_the_bound_is_off_or_nothing_moved():
+def test_no_outliers_are_found_if_the_bound_is_disabled_or_nothing_moved():
     off = FOUR.model_copy(update={"norm_bound": False})
     assert NormBound(off).find_outliers(together(1, 1, 1, 1e9)) == {}
     assert NormBound(FOUR).find_outliers(together(0, 0, 0, 5)) == {}
 
 
-def test_sizes_of_codes_are_those_of_the_numbers_that_they_stand_for():
+def test_magnitudes_of_codes_are_those_of_the_decoded_numbers():
     # Rows (-4, 2) and (-3, 0): 2^2 + 1^2 = 5 with a scale of 0.5, and 6^2 = 36 with one of 2.
     codes, scales = np.array([[-4, 2], [-3, 0]], np.int8), np.array([0.5, 2], np.float32)
     size = magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
     assert (size.largest, size.squares, size.count) == (6, 41, 4)
 
 
-def test_the_smallest_code_has_a_size_too():
+def test_the_magnitude_of_the_smallest_code_does_not_overflow():
     codes, scales = np.array([[-128, 5]], np.int8), np.array([1], np.float32)
     assert magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w").largest == 128
 
 
 @pytest.mark.parametrize("scale", [np.inf, np.nan, 3e38])
-def test_codes_whose_products_are_not_finite_have_no_size(scale):
+def test_codes_with_products_that_are_not_finite_have_no_magnitude(scale):
     codes, scales = np.array([[0, 0], [7, 1]], np.int8), np.array([1, scale], np.float32)
     size = magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
     assert np.isnan([size.largest, size.squares]).all()

@@ -1,4 +1,4 @@
-"""Replays and the canary: what an update must not be, looked at by itself."""
+"""Checks of a single update against the history: replays and the canary."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ KNOWN = Replays().counted("a", ONE, 1)
 @pytest.mark.parametrize(
     ("device", "digest", "number", "moved"),
     [("a", TWO, 2, True), ("b", ONE, 2, True), ("a", ONE, 1, True), ("a", ONE, 2, False)],
-    ids=["other bytes", "another device", "the round planned anew", "nothing moved"],
+    ids=["other bytes", "another device", "the same round planned again", "nothing moved"],
 )
-def test_honest_updates_are_no_replays(device, digest, number, moved):
+def test_honest_updates_are_not_replays(device, digest, number, moved):
     KNOWN.check(device, digest, number, moved=moved)
 
 
@@ -38,14 +38,14 @@ def test_the_bytes_of_an_earlier_round_are_refused_in_any_later_one(number):
     assert refused.value.reason == Reason.REPLAYED
 
 
-def test_no_more_than_so_many_are_remembered():
+def test_the_number_of_stored_digests_is_limited():
     full = Replays({("a", str(number)): number for number in range(MOST)})
     more = full.counted("a", ONE, 7)
     assert len(more.rounds) == MOST
     assert ("a", "0") not in more.rounds
 
 
-def test_folding_rows_is_counting_one_by_one():
+def test_restoring_rows_equals_counting_them_one_by_one():
     assert Replays().after([("a", ONE, 1), ("a", ONE, 3)]) == KNOWN
 
 
@@ -58,14 +58,14 @@ PARAMS = {"l.weight": np.array([1, 1], np.float32)}
 PREFIX = SubModelSpec(kept={"g": 1})
 
 
-class Bird:
-    """Accuracy is 0.9 less the change of the weights; every question is kept."""
+class RecordedAccuracy:
+    """An accuracy of 0.9 minus the change of the weights; records every call."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[float], SubModelSpec]] = []
+        self.calls: list[tuple[list[float], SubModelSpec]] = []
 
     def __call__(self, params, spec) -> float:
-        self.asked.append((params["l.weight"].tolist(), spec))
+        self.calls.append((params["l.weight"].tolist(), spec))
         return 0.9 - float(np.abs(params["l.weight"] - 1).sum())
 
 
@@ -74,23 +74,23 @@ def alone(value: float) -> ClientUpdate:
 
 
 def test_an_update_that_costs_more_than_allowed_is_refused():
-    canary = Canary(Bird(), 0.05)
+    canary = Canary(RecordedAccuracy(), 0.05)
     canary.check(alone(0.04), PARAMS, MAP, 1)
     with pytest.raises(PeerError, match=r"from 0\.900 to 0\.840") as refused:
         canary.check(alone(-0.06), PARAMS, MAP, 1)
     assert refused.value.reason == Reason.HARMFUL
 
 
-def test_it_is_tried_in_the_shape_that_it_was_trained_in_and_the_model_is_tested_once_a_round():
-    bird = Bird()
-    canary = Canary(bird, 0.5)
+def test_an_update_is_tested_in_its_trained_shape_and_the_model_once_a_round():
+    accuracy = RecordedAccuracy()
+    canary = Canary(accuracy, 0.5)
     for number in (1, 1, 2):
         canary.check(alone(0.25), PARAMS, MAP, number)
     model, moved = ([1.0, 1.0], PREFIX), ([1.25, 1.0], PREFIX)
-    assert bird.asked == [model, moved, moved, model, moved]
+    assert accuracy.calls == [model, moved, moved, model, moved]
 
 
-def test_a_canary_without_test_data_is_a_mistake_of_the_file(tmp_path):
+def test_a_canary_without_test_data_is_a_config_error(tmp_path):
     words = ["model.name=mlp", "model.input-shape=[1, 8, 8]", "num-classes=10", "firewall.canary=0.1"]
     config = load_config("fedavg", words)
     with pytest.raises(ConfigError, match=r"\[firewall\] canary needs test data of the server: set"):
@@ -99,15 +99,15 @@ def test_a_canary_without_test_data_is_a_mistake_of_the_file(tmp_path):
 
 # --- settings ---
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("firewall.norm-history=200", "norm-history 200 is more than norm-window 100"),
         ("firewall.quarantine-after=11", "quarantine-after 11 is more than quarantine-window 10"),
         ("firewall.norm-factr=3", "norm-factor"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(word, said):
-    with pytest.raises(ConfigError, match=said):
+def test_contradictory_settings_are_refused(word, message):
+    with pytest.raises(ConfigError, match=message):
         load_config("fedavg", [word])
 
 
@@ -118,8 +118,8 @@ def test_the_firewall_is_on_by_default_and_the_canary_off():
     assert settings.canary is None
 
 
-# --- both, and what the journal keeps of them ---
-def test_a_guard_that_is_restored_from_rows_knows_what_one_knows_that_saw_them():
+# --- both, restored from the journal ---
+def test_a_history_restored_from_rows_equals_one_that_recorded_them():
     seen, restored = UpdateHistory(FirewallSettings(), MAP), UpdateHistory(FirewallSettings(), MAP)
     rows = [
         ExaminedUpdate(1, "a", ONE, None, {"model": 0.5}),

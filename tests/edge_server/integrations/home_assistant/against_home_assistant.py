@@ -1,9 +1,9 @@
-"""Ask Home Assistant itself whether it takes the recorded messages.
+"""Check with Home Assistant itself that it accepts the recorded messages.
 
     python3.13 -m venv /tmp/ha && /tmp/ha/bin/pip install homeassistant
     /tmp/ha/bin/python tests/edge_server/integrations/home_assistant/against_home_assistant.py
 
-A program of its own, for Home Assistant needs a newer Python than we do and two hundred packages.
+A separate program, because Home Assistant needs a newer Python than this project and two hundred packages.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ GOLDEN = Path(__file__).with_name("golden")
 
 
 async def main() -> None:
-    """Put each recorded message through the schemas that Home Assistant uses for it."""
+    """Validate each recorded message with the schemas of Home Assistant."""
     from homeassistant.core import HomeAssistant
 
     with tempfile.TemporaryDirectory() as folder:
-        HomeAssistant(folder)  # templates are checked by the one that there is
+        HomeAssistant(folder)  # the validation of templates needs an instance
         check()
 
 
 def check() -> None:
-    """Raises where a message is refused, or a part of it would be dropped."""
+    """Raise an error if a message is refused or a part of it would be dropped."""
     from homeassistant.components.mqtt import discovery, sensor, update
     from homeassistant.components.mqtt.schemas import DEVICE_DISCOVERY_SCHEMA
     from homeassistant.const import __version__
@@ -38,13 +38,15 @@ def check() -> None:
         for key, component in config["components"].items():
             merged = discovery.MQTTDiscoveryPayload(component)
             discovery._merge_common_device_options(merged, config)
-            taken = platforms[merged.pop("platform")](merged)
-            assert not set(merged) - set(taken), f"{path.name}: {key}: dropped {set(merged) - set(taken)}"
+            accepted = platforms[merged.pop("platform")](merged)
+            assert not set(merged) - set(accepted), (
+                f"{path.name}: {key}: dropped {set(merged) - set(accepted)}"
+            )
         print(f"{path.name}: {len(config['components'])} components")
     for path in sorted(GOLDEN.glob("update-*.json")):
         update.MQTT_JSON_UPDATE_SCHEMA(json.loads(path.read_text()))
         print(path.name)
-    print(f"taken by Home Assistant {__version__}")
+    print(f"accepted by Home Assistant {__version__}")
 
 
 if __name__ == "__main__":

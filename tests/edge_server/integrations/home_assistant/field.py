@@ -1,4 +1,4 @@
-"""A broker, whoever listens to it, and the smallest run there is: it knows who is there, and is watched."""
+"""A listener at a broker, and a minimal run that tracks its devices and shows them to a watcher."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ DEADLINE_S = 60.0
 TURN_S = 0.1
 
 
-class Ear:
-    """Hears what is on the broker, and may say something."""
+class Listener:
+    """A client that records messages from the broker and can publish."""
 
-    def __init__(self, url: str, *filters: str, name: str = "ear") -> None:
+    def __init__(self, url: str, *filters: str, name: str = "listener") -> None:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.link = Link(parse_address(url), self._inbox, client_id=name, filters=filters)
-        self.heard: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
         self.link.open()
         while not isinstance(self._inbox.get(timeout=DEADLINE_S), LinkUp):
             pass
 
     def until(self, wanted: Callable[[str, bytes], bool]) -> bytes:
-        """Wait for a message that is so; those before it are kept in `heard`."""
+        """Wait for a message that satisfies `wanted`; `received` stores all messages up to it."""
         until = time.monotonic() + DEADLINE_S
         while (left := until - time.monotonic()) > 0:
             try:
@@ -43,18 +43,18 @@ class Ear:
             except queue.Empty:
                 break
             if isinstance(event, Arrived):
-                self.heard.append((event.topic, event.payload))
+                self.received.append((event.topic, event.payload))
                 if wanted(event.topic, event.payload):
                     return event.payload
-        raise AssertionError(f"never heard; the last were {self.heard[-10:]}")
+        raise AssertionError(f"never received; the last were {self.received[-10:]}")
 
     def on(self, topic: str, payload: bytes) -> None:
-        """Wait for exactly this."""
-        self.until(lambda *heard: heard == (topic, payload))
+        """Wait for exactly this message."""
+        self.until(lambda *received: received == (topic, payload))
 
 
 class Run:
-    """Hears births and wills as a server does, and shows `watcher` the run."""
+    """Receives births and wills as a server does, and shows the run to `watcher`."""
 
     def __init__(self, url: str, watcher: Watcher, *, federation: str = "home") -> None:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -62,7 +62,7 @@ class Run:
         self._link = Link(parse_address(url), self._inbox, client_id="run", filters=filters)
         self._federation, self._watcher, self._fleet = federation, watcher, Fleet()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> Run:
         self._link.open()
@@ -74,7 +74,7 @@ class Run:
         self._thread.join(DEADLINE_S)
         self._link.close()
 
-    def _go_on(self) -> None:
+    def _follow(self) -> None:
         while not self._ending.is_set():
             try:
                 event = self._inbox.get(timeout=TURN_S)

@@ -1,4 +1,4 @@
-"""Moments of a run that nobody has run: two boards, one of which says how it is."""
+"""Example states of a run with two devices, one of which reports its board state."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,16 +19,16 @@ GARAGE = DeviceView("pi_garage", 1, 0.7, "offline", profile=PROFILE)
 
 
 def snapshot(*devices: DeviceView, round_number: int = 5) -> Snapshot:
-    """The run in a round, with these devices."""
+    """A snapshot of the run in a round, with these devices."""
     return Snapshot("home", "home-1", "training", round_number, 10, 60.0, devices=devices)
 
 
 def moment(*devices: DeviceView, **more: Any) -> CurrentState:
-    """The same with a registry in which v2 is approved and the kitchen has v1."""
+    """The state with a registry in which v2 is approved and the kitchen device has v1."""
     reported = {"versions": ModelVersions("v2", {"pi-4.kitchen": "v1"}), **more}
     return CurrentState(snapshot(*devices), **reported)
 
 
 def named(device: str, **more: Any) -> DeviceView:
-    """The kitchen's board under another name."""
+    """The kitchen device under another name."""
     return replace(KITCHEN, device=device, **more)

@@ -1,10 +1,10 @@
-"""What Home Assistant 2026.2.3 takes, as facts of its source (Apache-2.0), stricter than it is itself.
+"""The messages that Home Assistant 2026.2.3 accepts, read from its source (Apache-2.0), but stricter.
 
 From `homeassistant/components/mqtt/`: `abbreviations.py` (short names), `discovery.py` (`TOPIC_MATCHER`),
 `schemas.py` (`DEVICE_DISCOVERY_SCHEMA`, `MQTT_ENTITY_COMMON_SCHEMA`, `MQTT_ORIGIN_INFO_SCHEMA`), `sensor.py`
 and `update.py` (`PLATFORM_SCHEMA_MODERN`, `MQTT_JSON_UPDATE_SCHEMA`), and `components/sensor/const.py` (units
-of a device class). Home Assistant drops keys that it does not know without a word; here they are errors.
-`against_home_assistant.py` beside this file asks Home Assistant itself.
+of a device class). Home Assistant silently drops unknown keys; here they are errors.
+`against_home_assistant.py` in this folder checks with Home Assistant itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNITS = {
 
 PlainTopic = Annotated[str, StringConstraints(pattern=r"^[^+#\x00-\x1f]+$", min_length=1)]
 KeyTemplate = Annotated[str, StringConstraints(pattern=r"^\{\{ value_json\.[a-z_]+ \}\}$")]
-"""Ours: a template names one key."""
+"""A rule of this project: a template names one key."""
 
 
 class _Strict(BaseModel):
@@ -93,7 +93,7 @@ class SensorEntity(_Entity):
     @model_validator(mode="after")
     def _unit_fits(self) -> SensorEntity:
         if self.device_class is not None and self.unit_of_measurement not in UNITS[self.device_class]:
-            raise ValueError(f"{self.unit_of_measurement} is no unit of {self.device_class}")
+            raise ValueError(f"{self.unit_of_measurement} is not a unit of {self.device_class}")
         return self
 
 
@@ -129,7 +129,7 @@ def discovery(topic: str, payload: bytes, *, prefix: str = "homeassistant") -> D
     assert TOPIC.fullmatch(topic.removeprefix(f"{prefix}/")), topic
     config = _long(json.loads(payload), SHORT)
     config["device"] = _long(config["device"], SHORT_OF_A_DEVICE)
-    config["availability"] = [_long(one, SHORT) for one in config["availability"]]
+    config["availability"] = [_long(entry, SHORT) for entry in config["availability"]]
     config["components"] = {
         key: {"state_topic": config["state_topic"], **_long(component, SHORT)}
         for key, component in config["components"].items()
@@ -138,10 +138,10 @@ def discovery(topic: str, payload: bytes, *, prefix: str = "homeassistant") -> D
 
 
 def update_state(payload: bytes) -> UpdateState:
-    """What an update entity is told."""
+    """The state message of an update entity."""
     return UpdateState.model_validate_json(payload)
 
 
 def _long(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    assert not set(value) & set(names.values()), "short names throughout"
+    assert not set(value) & set(names.values()), "every key must be a short name"
     return {names.get(key, key): item for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Devices as Home Assistant finds them: recorded messages, held to its published schema."""
+"""Discovery by Home Assistant: messages are compared with recordings and its published schema."""
 
 import json
 from dataclasses import replace
@@ -52,15 +52,15 @@ def messages(*devices, **more):
         ("update-garage.json", PLACES.of("pi_garage", "update"), {}),
     ],
 )
-def test_messages_are_those_that_were_recorded(file, topic, more) -> None:
+def test_messages_equal_the_recorded_ones(file, topic, more) -> None:
     assert json.loads(messages(KITCHEN, GARAGE, **more)[topic]) == json.loads((GOLDEN / file).read_text())
 
 
 @pytest.mark.parametrize("view", [KITCHEN, GARAGE], ids=lambda view: view.device)
-def test_discovery_is_what_home_assistant_takes(view) -> None:
+def test_home_assistant_accepts_the_discovery_messages(view) -> None:
     found = discovery(PLACES.config(view.device), device_config(PLACES, view))
     assert found.device.name == view.device
-    assert [one.topic for one in found.availability] == [
+    assert [entry.topic for entry in found.availability] == [
         "fed/v1/home/home/status",
         f"fed/v1/home/home/devices/{view.device}/availability",
     ]
@@ -78,11 +78,11 @@ def test_every_sensor_has_its_key_in_the_state() -> None:
     sensors = [component for component in found.components.values() if component.platform == "sensor"]
     keys = [sensor.value_template.removeprefix("{{ value_json.").removesuffix(" }}") for sensor in sensors]
     assert keys == ["state", "round", "accuracy", "celsius", "battery", "memory_mb"]
-    # 52.34 degrees, 0.875 of the battery, 312,400,000 bytes, 0.9125 of the examples.
+    # From 52.34 degrees, battery 0.875, 312,400,000 bytes and accuracy 0.9125.
     assert [state[key] for key in keys] == ["training", 5, 91.25, 52.3, 88, 312]
 
 
-def test_what_a_board_cannot_tell_has_no_sensor() -> None:
+def test_a_value_that_a_board_does_not_report_has_no_sensor() -> None:
     found = discovery(PLACES.config("pi_garage"), device_config(PLACES, GARAGE))
     assert set(found.components) == {"state", "round", "accuracy", "celsius", "model"}
 
@@ -91,24 +91,26 @@ def test_no_two_devices_share_a_topic_or_an_identifier() -> None:
     names = ["a.b", "a_b", "a_db", "a__b", "a-b", "a._b", "a_.b"]
     found = [discovery(PLACES.config(name), device_config(PLACES, named(name))) for name in names]
     assert len({PLACES.config(name) for name in names}) == len(names)
-    assert len({entity.unique_id for one in found for entity in one.components.values()}) == 7 * len(names)
+    assert len({entity.unique_id for config in found for entity in config.components.values()}) == 7 * len(
+        names
+    )
     assert [name_of(identifier(name)) for name in names] == names
 
 
-def test_what_a_device_says_of_itself_is_in_no_template() -> None:
-    """A name, a board or a reason that Home Assistant would run must stay text."""
+def test_text_from_a_device_never_becomes_a_template() -> None:
+    """Home Assistant must not evaluate a device's board name or reason as a template."""
     evil = "{{ states('lock.door') }}{% set x = 1 %}\n"
     view = replace(KITCHEN, reason=evil, profile=CapabilityProfile(machine=evil), state="training")
     found = messages(view)
     config = discovery(PLACES.config(view.device), found[PLACES.config(view.device)])
-    # published.KeyTemplate has refused any template but a key's.
+    # published.KeyTemplate refuses every template except a single key.
     assert config.device.model == evil.replace("\n", " ")
     topics = [config.state_topic, *(component.state_topic for component in config.components.values())]
     assert not any("{" in topic for topic in topics)
     assert json.loads(found[PLACES.of(view.device, "state")])["reason"] == evil.replace("\n", " ")
 
 
-def test_the_check_itself_refuses_what_home_assistant_would_drop_or_refuse() -> None:
+def test_the_schema_here_refuses_messages_that_home_assistant_drops_or_refuses() -> None:
     good = json.loads(device_config(PLACES, KITCHEN))
     topic = PLACES.config(KITCHEN.device)
     wrong = {
@@ -125,13 +127,13 @@ def test_the_check_itself_refuses_what_home_assistant_would_drop_or_refuse() -> 
         discovery(f"homeassistant/device/home/{KITCHEN.device}/config", json.dumps(good).encode())
 
 
-def test_an_offline_device_is_unavailable_and_an_online_one_available() -> None:
+def test_availability_follows_the_state_of_a_device() -> None:
     found = messages(KITCHEN, GARAGE)
     assert found[PLACES.of("pi-4.kitchen", "availability")] == ONLINE
     assert found[PLACES.of("pi_garage", "availability")] == OFFLINE
 
 
-def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
+def test_removed_devices_are_cleared_and_no_longer_published() -> None:
     found = DeviceMessages(PLACES).wanted(
         moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",)
     )
@@ -141,7 +143,7 @@ def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
     assert len(clear_devices(PLACES, ["pi_garage"])) == 4
 
 
-def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> None:
+def test_the_update_contains_the_installed_and_latest_versions_and_the_progress() -> None:
     def reported(**more):
         return update_state(messages(KITCHEN, GARAGE, **more)[PLACES.of("pi-4.kitchen", "update")])
 
@@ -154,13 +156,13 @@ def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> 
     assert (under_way.in_progress, under_way.update_percentage) == (True, 40)
 
 
-def test_where_nothing_is_approved_there_is_nothing_to_install() -> None:
+def test_without_an_approved_version_there_is_nothing_to_install() -> None:
     reported = update_state(messages(KITCHEN, versions=ModelVersions())[PLACES.of("pi-4.kitchen", "update")])
     assert reported.installed_version == reported.latest_version == "unknown"
     assert reported.release_summary == "No version is approved: edge-server models set-active names one."
 
 
-def test_topics_of_others_are_nobodys() -> None:
+def test_foreign_topics_are_ignored() -> None:
     places = HomeAssistantTopics("home", "ha/discovery")
     assert places.parse("ha/discovery/device/home/pi__1/config") == ("config", "pi_1")
     for topic in (
@@ -174,8 +176,8 @@ def test_topics_of_others_are_nobodys() -> None:
         assert places.parse(topic) is None
 
 
-def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
-    """Each thing that a message rests on, changed by itself, gives what a fresh look gives."""
+def test_messages_are_reused_until_one_of_their_inputs_changes() -> None:
+    """After a change of any single input, the messages equal those of a new mapper."""
     mapped, before = DeviceMessages(PLACES), moment(KITCHEN, GARAGE)
     mapped.wanted(before, gone=frozenset(), away=())
     others = [
@@ -189,4 +191,4 @@ def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
     ]
     seen = [mapped.wanted(other, gone=frozenset(), away=()) for other in others]
     assert seen == [DeviceMessages(PLACES).wanted(other, gone=frozenset(), away=()) for other in others]
-    assert all(one != seen[0] for one in seen[1:])
+    assert all(found != seen[0] for found in seen[1:])

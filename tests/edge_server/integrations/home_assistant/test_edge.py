@@ -1,4 +1,4 @@
-"""Home Assistant's side of a real broker: a device appears, takes a model by button, dies, is cleared."""
+"""Home Assistant at a real broker: a device appears, installs a model by button, dies and is cleared."""
 
 import json
 import os
@@ -20,13 +20,13 @@ from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import encode_message
 from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.topics import Channel, DeviceTopic
-from tests.edge_server.integrations.home_assistant.field import DEADLINE_S, Ear, Run
+from tests.edge_server.integrations.home_assistant.field import DEADLINE_S, Listener, Run
 from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, PLACES, snapshot
 from tests.edge_server.integrations.home_assistant.published import discovery, update_state
 from tests.edge_server.releases.rollout.fleet import birth
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 
-LISTENED = ("homeassistant/#", "fed/v1/home/home/#")
+FILTERS = ("homeassistant/#", "fed/v1/home/home/#")
 SETTINGS = HomeAssistantSettings(discovery=True, watch_s=0.0)
 
 
@@ -44,7 +44,7 @@ def home(url: str, registry: Path, *, settled_s: float = 30.0) -> HomeAssistant:
 
 @pytest.fixture
 def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`edge-client run` as pi-1: it serves v0, and v1 is approved."""
+    """`edge-client run` as pi-1: it serves v0; v1 is approved."""
     registry, signer = Registry(tmp_path / "registry"), key_in(tmp_path)
     first = entered(registry, "v0", fitted(), signer)
     registry.set_active(entered(registry, "v1", fitted() * 2, signer))
@@ -52,7 +52,7 @@ def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     note = ServedModel(version="v0", digest=first.tiers[0].sha256)
     slots.fill(path.read_bytes(), note, signed=decode_manifest(manifest_path(path).read_bytes()))
     slots.switch(note.digest)
-    # A device needs none for this, and importing it takes longer than all the rest.
+    # The device does not need torch here, and its import would take most of the test's time.
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
     paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -79,24 +79,26 @@ def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait(timeout=DEADLINE_S)
 
 
-def test_a_device_appears_takes_the_approved_model_by_button_dies_and_is_cleared(
+def test_a_device_appears_installs_the_approved_model_by_button_dies_and_is_cleared(
     url, device, tmp_path
 ) -> None:
-    ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry")
+    listener, edge = Listener(url, *FILTERS), home(url, tmp_path / "registry")
     edge.open()
     try:
         with Run(url, edge):
             config = PLACES.config("pi-1")
-            found = discovery(config, ear.until(lambda topic, payload: topic == config))
-            ear.on(PLACES.of("pi-1", "availability"), b"online")
+            found = discovery(config, listener.until(lambda topic, payload: topic == config))
+            listener.on(PLACES.of("pi-1", "availability"), b"online")
             update = PLACES.of("pi-1", "update")
-            reported = update_state(ear.until(lambda topic, payload: topic == update))
+            reported = update_state(listener.until(lambda topic, payload: topic == update))
             assert (reported.installed_version, reported.latest_version) == ("unknown", "v1")
             button = found.components["model"]
-            ear.link.publish(button.command_topic, button.payload_install.encode())
-            ear.until(lambda topic, payload: topic == update and update_state(payload).in_progress)
+            listener.link.publish(button.command_topic, button.payload_install.encode())
+            listener.until(lambda topic, payload: topic == update and update_state(payload).in_progress)
             ended = update_state(
-                ear.until(lambda topic, payload: topic == update and not update_state(payload).in_progress)
+                listener.until(
+                    lambda topic, payload: topic == update and not update_state(payload).in_progress
+                )
             )
             assert "pi-1 keeps it" in ended.release_summary, (tmp_path / "client.log").read_text()
             assert ended.installed_version == ended.latest_version == "v1"
@@ -104,82 +106,84 @@ def test_a_device_appears_takes_the_approved_model_by_button_dies_and_is_cleared
             assert current is not None
             assert current.model.version == "v1"
             device.kill()
-            ear.on(PLACES.of("pi-1", "availability"), b"offline")
-            # As a revocation does.
-            ear.link.publish(str(DeviceTopic("home", "pi-1", Channel.BIRTH)), b"", retain=True)
-            ear.on(config, b"")
-            ear.on(update, b"")
+            listener.on(PLACES.of("pi-1", "availability"), b"offline")
+            # A revocation clears the birth message too.
+            listener.link.publish(str(DeviceTopic("home", "pi-1", Channel.BIRTH)), b"", retain=True)
+            listener.on(config, b"")
+            listener.on(update, b"")
     finally:
         edge.close()
-        ear.link.close()
+        listener.link.close()
 
 
-def test_who_is_not_there_any_more_is_cleared_and_who_is_only_away_is_not(url, tmp_path) -> None:
-    """Of two that an earlier run has told of, the broker still knows one: it has its last will."""
-    ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry", settled_s=0.5)
+def test_removed_devices_are_cleared_and_offline_devices_are_not(url, tmp_path) -> None:
+    """An earlier run published two devices; the broker still has the birth message of `away` only."""
+    listener, edge = Listener(url, *FILTERS), home(url, tmp_path / "registry", settled_s=0.5)
     for name in ("left", "away"):
-        ear.link.publish(PLACES.config(name), b'{"an":"earlier run"}', retain=True)
-    ear.link.publish("homeassistant/device/office/left/config", b'{"of":"others"}', retain=True)
-    ear.link.publish(
+        listener.link.publish(PLACES.config(name), b'{"an":"earlier run"}', retain=True)
+    listener.link.publish("homeassistant/device/office/left/config", b'{"of":"others"}', retain=True)
+    listener.link.publish(
         str(DeviceTopic("home", "away", Channel.BIRTH)), encode_message(birth("away")), retain=True
     )
     edge.open()
     try:
         edge.show(snapshot(KITCHEN))
-        ear.on(PLACES.of("away", "availability"), b"offline")
-        ear.on(PLACES.config("left"), b"")
-        ear.on(PLACES.of("left", "update"), b"")
-        cleared = {topic for topic, payload in ear.heard if payload == b""}
+        listener.on(PLACES.of("away", "availability"), b"offline")
+        listener.on(PLACES.config("left"), b"")
+        listener.on(PLACES.of("left", "update"), b"")
+        cleared = {topic for topic, payload in listener.received if payload == b""}
         assert cleared <= set(PLACES.all_of("left"))
     finally:
         edge.close()
-        ear.link.close()
+        listener.link.close()
 
 
-def test_it_is_offline_when_nobody_serves_and_says_all_again_to_a_new_broker(url, tmp_path) -> None:
-    ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry")
+def test_the_service_is_offline_without_a_server_and_publishes_all_again_after_a_reconnect(
+    url, tmp_path
+) -> None:
+    listener, edge = Listener(url, *FILTERS), home(url, tmp_path / "registry")
     edge.open()
     try:
         edge.show(snapshot(KITCHEN, GARAGE))
-        ear.on(PLACES.status, b"online")
-        ear.on(PLACES.of("pi_garage", "availability"), b"offline")
-        ear.until(lambda topic, payload: topic == PLACES.of("pi_garage", "update"))
-        # The next connection of that name ends this one, as a broker that goes away does.
-        ear.heard.clear()
-        other = Ear(url, name="home-home")
+        listener.on(PLACES.status, b"online")
+        listener.on(PLACES.of("pi_garage", "availability"), b"offline")
+        listener.until(lambda topic, payload: topic == PLACES.of("pi_garage", "update"))
+        # Another connection with the same client id ends this one, as the loss of the broker would.
+        listener.received.clear()
+        other = Listener(url, name="home-home")
         other.link.close()
-        ear.on(PLACES.status, b"offline")
-        ear.on(PLACES.status, b"online")
-        ear.until(lambda topic, payload: topic == PLACES.config("pi-4.kitchen"))
+        listener.on(PLACES.status, b"offline")
+        listener.on(PLACES.status, b"online")
+        listener.until(lambda topic, payload: topic == PLACES.config("pi-4.kitchen"))
     finally:
         edge.close()
-    ear.on(PLACES.status, b"offline")
-    ear.link.close()
+    listener.on(PLACES.status, b"offline")
+    listener.link.close()
 
 
-def test_a_button_of_a_device_that_nobody_knows_begins_nothing(url, tmp_path) -> None:
+def test_the_button_of_an_unknown_device_starts_nothing(url, tmp_path) -> None:
     registry = Registry(tmp_path / "registry")
     registry.set_active(entered(registry, "v1", fitted(), key_in(tmp_path)))
-    ear, edge = Ear(url, *LISTENED), home(url, registry.folder)
+    listener, edge = Listener(url, *FILTERS), home(url, registry.folder)
     edge.open()
     try:
         edge.show(snapshot(KITCHEN))
         update = PLACES.of("pi-4.kitchen", "update")
-        ear.until(lambda topic, payload: topic == update)
-        ear.link.publish(PLACES.of("nobody", "install"), b"install")
-        ear.link.publish(PLACES.of("pi-4.kitchen", "install"), b"anything")
-        # What is retained would be pressed again: the button is cleared, so both were read.
-        ear.on(PLACES.of("nobody", "install"), b"install")
-        ear.on(PLACES.of("nobody", "install"), b"")
+        listener.until(lambda topic, payload: topic == update)
+        listener.link.publish(PLACES.of("nobody", "install"), b"install")
+        listener.link.publish(PLACES.of("pi-4.kitchen", "install"), b"anything")
+        # A retained press would repeat, so the button is cleared; this shows that both presses were read.
+        listener.on(PLACES.of("nobody", "install"), b"install")
+        listener.on(PLACES.of("nobody", "install"), b"")
         assert RolloutJournal(registry).newest("home") == []
-        assert json.loads(ear.heard[-1][1] or b"{}") == {}
+        assert json.loads(listener.received[-1][1] or b"{}") == {}
     finally:
         edge.close()
-        ear.link.close()
+        listener.link.close()
 
 
 def test_a_snapshot_is_taken_without_waiting_for_the_broker(tmp_path) -> None:
-    """The server's own thread shows it: nothing is said, and nothing is waited for."""
+    """The server's own thread shows the snapshot; it publishes nothing and does not wait."""
     edge = home("mqtt://127.0.0.1:1", tmp_path / "registry")
     moment: Snapshot = snapshot(KITCHEN)
     edge.show(moment)

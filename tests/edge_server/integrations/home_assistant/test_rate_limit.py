@@ -1,4 +1,4 @@
-"""Only what has changed is said, and never a flood of it."""
+"""Only changed messages are sent, at a limited rate."""
 
 from edge_server.integrations.home_assistant.rate_limit import (
     MOST_PER_S,
@@ -13,14 +13,14 @@ from tests.edge_server.integrations.home_assistant.moments import PLACES, moment
 STATE, AVAILABILITY = PLACES.of("pi", "state"), PLACES.of("pi", "availability")
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_an_unchanged_message_is_not_sent_again() -> None:
     outbox, first = due(SentMessages(), {STATE: b"1", AVAILABILITY: b"online"}, 0.0)
     assert dict(first) == {STATE: b"1", AVAILABILITY: b"online"}
     outbox, again = due(outbox, {STATE: b"1", AVAILABILITY: b"online"}, 60.0)
     assert again == []
 
 
-def test_states_of_a_device_keep_their_distance_and_the_last_of_them_is_said() -> None:
+def test_states_of_a_device_are_spaced_and_the_last_is_sent() -> None:
     outbox, _ = due(SentMessages(), {STATE: b"1"}, 100.0)
     outbox, soon = due(outbox, {STATE: b"2"}, 100.0 + SPACING_S - 0.1)
     assert soon == []
@@ -28,7 +28,7 @@ def test_states_of_a_device_keep_their_distance_and_the_last_of_them_is_said() -
     assert later == [(STATE, b"3")]
 
 
-def test_that_a_device_is_lost_or_to_be_forgotten_waits_for_nothing() -> None:
+def test_a_lost_or_cleared_device_is_published_at_once() -> None:
     outbox, _ = due(SentMessages(), {STATE: b"1", AVAILABILITY: b"online"}, 0.0)
     _, lost = due(outbox, {STATE: b"2", AVAILABILITY: b"offline"}, 0.5)
     assert lost == [(AVAILABILITY, b"offline")]
@@ -36,33 +36,33 @@ def test_that_a_device_is_lost_or_to_be_forgotten_waits_for_nothing() -> None:
     assert dict(cleared) == {STATE: b"", AVAILABILITY: b""}
 
 
-def test_a_thousand_new_devices_are_told_of_in_turn_and_all_of_them() -> None:
+def test_a_thousand_new_devices_are_all_published_in_turn() -> None:
     """4,000 messages at 100 a second, in turns of half a second: 100 in the first turn, then 50 each."""
     devices = [named(f"pi-{number}") for number in range(1000)]
     messages = DeviceMessages(PLACES).wanted(moment(*devices), gone=frozenset(), away=())
     assert len(messages) == 4000
-    outbox, sizes, said = SentMessages(), [], {}
+    outbox, sizes, sent = SentMessages(), [], {}
     for turn in range(100):
         outbox, new = due(outbox, messages, turn / 2)
         sizes.append(len(new))
-        said |= dict(new)
+        sent |= dict(new)
     assert sizes[0] == MOST_PER_S
     assert set(sizes[1:79]) == {50}
-    assert said == messages
+    assert sent == messages
     assert sizes[-1] == 0
 
 
-def test_a_device_whose_state_changes_all_the_time_keeps_nobody_waiting() -> None:
-    """Who has waited longest goes first, whatever the names."""
+def test_a_device_that_changes_all_the_time_delays_no_other() -> None:
+    """The message that has waited longest is sent first, whatever its name."""
     devices = {f"a-{number}": PLACES.of(f"a-{number}", "state") for number in range(300)}
-    outbox, heard = SentMessages(), set()
+    outbox, published = SentMessages(), set()
     for turn in range(40):
         outbox, new = due(outbox, dict.fromkeys(devices.values(), str(turn).encode()), turn / 2)
-        heard |= {topic for topic, _ in new}
-    assert heard == set(devices.values())
+        published |= {topic for topic, _ in new}
+    assert published == set(devices.values())
 
 
-def test_after_a_reconnect_all_is_said_again_no_faster() -> None:
+def test_after_a_reconnect_all_is_sent_again_at_the_limited_rate() -> None:
     messages = {PLACES.of(f"pi-{number}", "availability"): b"online" for number in range(500)}
     outbox = SentMessages()
     for turn in range(20):

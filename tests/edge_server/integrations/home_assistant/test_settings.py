@@ -1,4 +1,4 @@
-"""The sections `[home-assistant]` and `[sparkplug]`: off unless asked for, checked like the others."""
+"""The sections `[home-assistant]` and `[sparkplug]`: off by default, checked like the others."""
 
 from pathlib import Path
 
@@ -12,26 +12,26 @@ from edge_server.security.identity.service_certificates import service_broker_ad
 from schemas.errors import ConfigError
 
 
-def test_both_are_off_unless_asked_for(tmp_path: Path) -> None:
+def test_both_are_off_by_default(tmp_path: Path) -> None:
     config = check_config({}, "file")
     assert (config.home_assistant.discovery, config.sparkplug.group) == (False, None)
-    # Where one is opened there is a thread, a link, a folder for its numbers.
+    # An opened bridge would have a thread, a link and a folder for its numbers.
     with open_bridges(config, parse_address("mqtt://127.0.0.1:1"), tmp_path / "registry") as watcher:
         assert watcher._watchers == ()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_written_is_what_is_meant(tmp_path, capsys) -> None:
+def test_written_settings_are_read(tmp_path, capsys) -> None:
     path = tmp_path / "federation.toml"
     path.write_text('[home-assistant]\ndiscovery = true\nprefix = "ha"\n[sparkplug]\ngroup = "Plant"\n')
     assert main(["check", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert '[home-assistant]\ndiscovery = true\nprefix = "ha"\nwatch-s = 300.0\n' in said
-    assert '[sparkplug]\ngroup = "Plant"\n' in said
+    printed = capsys.readouterr().out
+    assert '[home-assistant]\ndiscovery = true\nprefix = "ha"\nwatch-s = 300.0\n' in printed
+    assert '[sparkplug]\ngroup = "Plant"\n' in printed
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "problem"),
     [
         ({"home-assistant": {"discovry": True}}, "unknown key 'discovry' (did you mean 'discovery'?)"),
         ({"home-assistant": {"prefix": "home/#"}}, "[home-assistant] prefix"),
@@ -40,13 +40,15 @@ def test_what_is_written_is_what_is_meant(tmp_path, capsys) -> None:
         ({"sparkplug": {"grup": "a"}}, "unknown key 'grup' (did you mean 'group'?)"),
     ],
 )
-def test_wrong_keys_are_refused(table, said) -> None:
+def test_wrong_keys_are_refused(table, problem) -> None:
     with pytest.raises(ConfigError) as refused:
         check_config(table, "file")
-    assert said in str(refused.value)
+    assert problem in str(refused.value)
 
 
-def test_each_part_uses_its_own_certificate_beside_the_servers(tmp_path: Path) -> None:
+def test_each_bridge_uses_its_own_certificate_from_the_folder_next_to_the_server_folder(
+    tmp_path: Path,
+) -> None:
     for place in ("server", "home"):
         (tmp_path / place).mkdir()
         for name in ("ca.pem", f"{place}.pem", f"{place}.key"):

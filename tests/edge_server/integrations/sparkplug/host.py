@@ -1,4 +1,4 @@
-"""A host by the book: it follows one edge node and finds whatever breaks the rules of the sequence."""
+"""A host that follows one edge node and checks every message against the Sparkplug rules."""
 
 from dataclasses import dataclass, field
 
@@ -7,9 +7,9 @@ from edge_server.integrations.sparkplug.payload import Payload, Scalar, decode_p
 
 @dataclass
 class Host:
-    """What a host knows of one node; each rule that is broken is an AssertionError with its name.
+    """The state of one node as a host knows it; a broken rule is an AssertionError with the rule's name.
 
-    The names are those of the specification's test kit (Eclipse Sparkplug 3.0.0, appendix B).
+    The rule names are those of the specification's test kit (Eclipse Sparkplug 3.0.0, appendix B).
     """
 
     group: str = "Plant"
@@ -21,8 +21,8 @@ class Host:
     devices: dict[str, dict[str, Scalar]] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
 
-    def hears(self, topic: str, data: bytes) -> Payload:
-        """Take a message."""
+    def receive(self, topic: str, data: bytes) -> Payload:
+        """Check a message and update the known state."""
         root, group, kind, node, *rest = topic.split("/")
         assert (root, group, node) == ("spBv1.0", self.group, self.node), "tck-id-topic-structure"
         payload = decode_payload(data)
@@ -58,7 +58,7 @@ class Host:
 
     def _ddata(self, payload: Payload, device: str) -> None:
         self._counted(payload)
-        assert device in self.devices, "tck-id-topics-ddata-payload: no DBIRTH before it"
+        assert device in self.devices, "tck-id-topics-ddata-payload: no earlier DBIRTH"
         self.devices[device] |= _changed(payload, self.devices[device])
 
     def _ddeath(self, payload: Payload, device: str) -> None:
@@ -79,8 +79,8 @@ def _announced(payload: Payload) -> dict[str, Scalar]:
 
 def _changed(payload: Payload, known: dict[str, Scalar]) -> dict[str, Scalar]:
     found = {metric.name: metric.value for metric in payload.metrics}
-    assert found.keys() <= known.keys(), "data-publish-dbirth: only what a birth has announced"
-    assert found, "data without anything new"
+    assert found.keys() <= known.keys(), "data-publish-dbirth: only metrics that a birth has announced"
+    assert found, "data without any change"
     assert not [name for name in found if found[name] == known[name]], "data-publish-dbirth-change"
     assert all(metric.datatype is None for metric in payload.metrics), "metric-datatype-not-req"
     return found

@@ -3,7 +3,7 @@
     protoc --python_out=. sparkplug_b.proto      (of eclipse-tahu/tahu at 5736e404, folder sparkplug_b)
     python -m tests.edge_server.integrations.sparkplug.record             with `sparkplug_b_pb2` on the path
 
-Tahu's files are under EPL-2.0 and stay where they are; what is kept here are the bytes.
+Tahu's files are under EPL-2.0 and are not copied; only the recorded bytes are stored here.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ NOW = 1_700_000_000_000
 
 
 def main() -> None:
-    """Write a birth, data and a death."""
+    """Write a birth, a data, a death and a rebirth payload."""
     import sparkplug_b_pb2 as tahu
 
     birth = tahu.Payload(timestamp=NOW, seq=0)

@@ -1,4 +1,4 @@
-"""The edge node at a real broker: births and data, the will when it is cut off, a host's command."""
+"""The edge node at a real broker: births, data, the will after a lost connection, a host's command."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from edge_client.transport.broker_address import parse_address
 from edge_server.integrations.sparkplug.service import Sparkplug, next_connection
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
-from tests.edge_server.integrations.home_assistant.field import Ear
+from tests.edge_server.integrations.home_assistant.field import Listener
 from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, snapshot
 from tests.edge_server.integrations.sparkplug.host import Host
 from tests.edge_server.integrations.sparkplug.record import GOLDEN
@@ -24,21 +24,21 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 class Control:
-    """A host by the book at the broker."""
+    """A host that checks all messages at the broker."""
 
     def __init__(self, url: str) -> None:
-        self.ear, self.host, self._read = Ear(url, "spBv1.0/#", name="scada"), Host(), 0
+        self.listener, self.host, self._read = Listener(url, "spBv1.0/#", name="scada"), Host(), 0
 
     def until(self, topic: str) -> None:
-        """Take all messages up to the next on this topic."""
-        self.ear.until(lambda heard, payload: heard == topic)
-        for heard in self.ear.heard[self._read :]:
-            if "/NCMD/" not in heard[0]:
-                self.host.hears(*heard)
-        self._read = len(self.ear.heard)
+        """Check all messages up to the next on this topic."""
+        self.listener.until(lambda sent_to, payload: sent_to == topic)
+        for message in self.listener.received[self._read :]:
+            if "/NCMD/" not in message[0]:
+                self.host.receive(*message)
+        self._read = len(self.listener.received)
 
 
-def test_a_node_is_born_tells_what_changes_is_asked_again_is_cut_off_and_leaves(url, tmp_path) -> None:
+def test_a_node_sends_births_changes_and_rebirths_reconnects_and_leaves(url, tmp_path) -> None:
     numbers = tmp_path / "sparkplug-Plant-home"
     control, node = Control(url), Sparkplug("Plant", "home", parse_address(url), numbers)
     node.open()
@@ -49,14 +49,14 @@ def test_a_node_is_born_tells_what_changes_is_asked_again_is_cut_off_and_leaves(
     node.show(snapshot(KITCHEN, round_number=6))
     control.until("spBv1.0/Plant/DDATA/home/pi-4.kitchen")
     assert (control.host.values["Run/Round"], control.host.devices["pi-4.kitchen"]["Round"]) == (6, 6)
-    # A host that came too late; the bytes of its command are Tahu's. Junk is passed over.
-    control.ear.link.publish("spBv1.0/Plant/NCMD/home", b"junk", qos=0)
-    control.ear.link.publish("spBv1.0/Plant/NCMD/home", (GOLDEN / "rebirth.bin").read_bytes(), qos=0)
+    # A late host asks for a rebirth with Tahu's bytes; the junk before it is ignored.
+    control.listener.link.publish("spBv1.0/Plant/NCMD/home", b"junk", qos=0)
+    control.listener.link.publish("spBv1.0/Plant/NCMD/home", (GOLDEN / "rebirth.bin").read_bytes(), qos=0)
     control.until("spBv1.0/Plant/DBIRTH/home/pi-4.kitchen")
     assert (control.host.bd_seq, control.host.last_seq) == (0, 1)
-    # Another connection of its name ends its own: the broker says the will, and it comes back by itself.
-    thief = Ear(url, name="home-sparkplug")
-    thief.link.close()
+    # A second connection with the same id ends the node's: the broker sends the will; the node reconnects.
+    rival = Listener(url, name="home-sparkplug")
+    rival.link.close()
     control.until(NDEATH)
     assert not control.host.online
     control.until("spBv1.0/Plant/DBIRTH/home/pi-4.kitchen")
@@ -68,23 +68,23 @@ def test_a_node_is_born_tells_what_changes_is_asked_again_is_cut_off_and_leaves(
     control.until(NDEATH)
     assert not control.host.online
     if find_mosquitto() is not None:
-        control.until(NDEATH)  # the same again, by the broker: 6.4.25, "Disconnect with Will Message"
-    # The next process goes on counting.
+        control.until(NDEATH)  # the broker sends it once more: 6.4.25, "Disconnect with Will Message"
+    # The next process continues the count.
     assert next_connection(numbers) == born_again + 1
-    control.ear.link.close()
+    control.listener.link.close()
 
 
-def test_nothing_of_it_is_retained(url, tmp_path) -> None:
-    """5.4: births and deaths are for who is there; a host that comes later asks."""
+def test_no_message_is_retained(url, tmp_path) -> None:
+    """5.4: births and deaths are not retained; a host that connects later asks for a rebirth."""
     control, node = Control(url), Sparkplug("Plant", "home", parse_address(url), tmp_path / "numbers")
     node.open()
     node.show(snapshot(KITCHEN))
     control.until("spBv1.0/Plant/DBIRTH/home/pi-4.kitchen")
     node.close()
     control.until(NDEATH)
-    late = Ear(url, "spBv1.0/#", name="late")
+    late = Listener(url, "spBv1.0/#", name="late")
     late.link.publish("spBv1.0/Plant/NCMD/none", b"")
     late.on("spBv1.0/Plant/NCMD/none", b"")
-    assert late.heard == [("spBv1.0/Plant/NCMD/none", b"")]
+    assert late.received == [("spBv1.0/Plant/NCMD/none", b"")]
     late.link.close()
-    control.ear.link.close()
+    control.listener.link.close()

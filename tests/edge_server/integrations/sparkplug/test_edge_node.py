@@ -1,4 +1,4 @@
-"""The rules of the sequence, as a host by the book sees them (Sparkplug 3.0.0; sections beside each test)."""
+"""The message sequence, checked by a strict host (Sparkplug 3.0.0; docstrings name the sections)."""
 
 import random
 
@@ -31,20 +31,20 @@ def metrics(state: str = "idle", round_number: int = 1):
 
 
 class World:
-    """A node, its clock, and a host that hears every message."""
+    """A node, its clock, and a host that receives every message."""
 
     def __init__(self) -> None:
         self.node, self.now, self.host = EdgeNode("Plant", "home"), 1_000_000, Host()
 
     def do(self, event, *, after_ms: int = SPACING_MS) -> list[str]:
-        """Step, and return which messages were sent; the host has taken them."""
+        """Step, pass the sent messages to the host, and return their kinds."""
         self.now += after_ms
-        self.node, said = step(self.node, event, self.now)
-        for one in said:
-            self.host.hears(one.topic, one.payload)
-        return [one.topic.removeprefix("spBv1.0/Plant/").replace("/home", "") for one in said]
+        self.node, sent = step(self.node, event, self.now)
+        for message in sent:
+            self.host.receive(message.topic, message.payload)
+        return [message.topic.removeprefix("spBv1.0/Plant/").replace("/home", "") for message in sent]
 
-    def sees(self, node=NODE, **devices) -> list[str]:
+    def observe(self, node=NODE, **devices) -> list[str]:
         return self.do(Observed(node, {name.replace("_", "-"): value for name, value in devices.items()}))
 
 
@@ -53,90 +53,92 @@ def world() -> World:
     return World()
 
 
-def test_births_come_after_the_connection_and_the_nodes_before_its_devices(world) -> None:
+def test_births_follow_the_connection_and_the_node_precedes_its_devices(world) -> None:
     """5.4 and 5.6: NBIRTH with seq 0, then a DBIRTH for each device, 1 and 2."""
-    assert world.sees(pi_1=metrics(), pi_2=metrics()) == []
+    assert world.observe(pi_1=metrics(), pi_2=metrics()) == []
     assert world.do(Connected(4)) == ["NBIRTH", "DBIRTH/pi-1", "DBIRTH/pi-2"]
     assert (world.host.bd_seq, world.host.last_seq, set(world.host.devices)) == (4, 2, {"pi-1", "pi-2"})
 
 
-def test_without_anything_known_nothing_is_announced(world) -> None:
+def test_no_birth_is_sent_before_the_first_observation(world) -> None:
     assert world.do(Connected(0)) == []
-    assert world.sees() == ["NBIRTH"]
+    assert world.observe() == ["NBIRTH"]
 
 
-def test_only_what_has_changed_is_said(world) -> None:
+def test_only_changes_are_sent(world) -> None:
     """5.16: data by exception."""
     world.do(Connected(0))
-    world.sees(pi_1=metrics(), pi_2=metrics())
-    assert world.sees(pi_1=metrics(), pi_2=metrics()) == []
-    assert world.sees(pi_1=metrics("training"), pi_2=metrics()) == ["DDATA/pi-1"]
+    world.observe(pi_1=metrics(), pi_2=metrics())
+    assert world.observe(pi_1=metrics(), pi_2=metrics()) == []
+    assert world.observe(pi_1=metrics("training"), pi_2=metrics()) == ["DDATA/pi-1"]
     assert world.host.devices["pi-1"] == {"State": "training", "Round": 1}
-    assert world.sees({"Round": (Datatype.UINT64, 2)}, pi_1=metrics("training"), pi_2=metrics()) == ["NDATA"]
+    assert world.observe({"Round": (Datatype.UINT64, 2)}, pi_1=metrics("training"), pi_2=metrics()) == [
+        "NDATA"
+    ]
     assert world.host.values == {"Round": 2}
 
 
 def test_the_number_after_255_is_0(world) -> None:
     """4.2, 6.4.5: seq counts 0 to 255 over all messages of the node."""
     world.do(Connected(0))
-    world.sees(pi_1=metrics())
+    world.observe(pi_1=metrics())
     for number in range(2, 600):
-        assert world.sees(pi_1=metrics(round_number=number)) == ["DDATA/pi-1"]
-    # 600 messages so far, NBIRTH's 0 the first: the last has 599 = 2 x 256 + 87.
+        assert world.observe(pi_1=metrics(round_number=number)) == ["DDATA/pi-1"]
+    # 600 messages so far; NBIRTH has seq 0, so the last has 599 = 2 x 256 + 87.
     assert world.host.last_seq == 599 - 2 * 256
 
 
 def test_a_lost_device_dies_and_is_born_again(world) -> None:
-    """5.7: DDEATH for a device that is lost; after it no data until its next DBIRTH."""
+    """5.7: DDEATH for a lost device; no data follows until its next DBIRTH."""
     world.do(Connected(0))
-    world.sees(pi_1=metrics(), pi_2=metrics())
-    assert world.sees(pi_2=metrics()) == ["DDEATH/pi-1"]
-    assert world.sees(pi_2=metrics()) == []
-    assert world.sees(pi_1=metrics("training"), pi_2=metrics()) == ["DBIRTH/pi-1"]
+    world.observe(pi_1=metrics(), pi_2=metrics())
+    assert world.observe(pi_2=metrics()) == ["DDEATH/pi-1"]
+    assert world.observe(pi_2=metrics()) == []
+    assert world.observe(pi_1=metrics("training"), pi_2=metrics()) == ["DBIRTH/pi-1"]
 
 
-def test_a_rebirth_says_everything_again_with_the_same_bd_seq(world) -> None:
-    """5.17: the whole sequence of births; no data between what asks for it and it."""
+def test_a_rebirth_repeats_all_births_with_the_same_bd_seq(world) -> None:
+    """5.17: the whole sequence of births; no data between the request and the births."""
     world.do(Connected(9))
-    world.sees(pi_1=metrics())
-    world.sees(pi_1=metrics("training"))
-    said = world.do(RebirthAsked(), after_ms=REBIRTH_MS)
-    assert said == ["NBIRTH", "DBIRTH/pi-1"]
+    world.observe(pi_1=metrics())
+    world.observe(pi_1=metrics("training"))
+    kinds = world.do(RebirthAsked(), after_ms=REBIRTH_MS)
+    assert kinds == ["NBIRTH", "DBIRTH/pi-1"]
     assert (world.host.bd_seq, world.host.last_seq) == (9, 1)
     assert world.host.devices["pi-1"]["State"] == "training"
 
 
-def test_a_host_that_asks_all_the_time_gets_no_flood_and_no_data_meanwhile(world) -> None:
+def test_repeated_rebirth_requests_get_one_rebirth_and_no_data_before_it(world) -> None:
     world.do(Connected(0))
-    world.sees(pi_1=metrics())
+    world.observe(pi_1=metrics())
     for number in range(4):
         assert world.do(RebirthAsked(), after_ms=10) == []
         assert world.do(Observed(NODE, {"pi-1": metrics(round_number=number + 2)}), after_ms=10) == []
     assert world.do(Observed(NODE, {"pi-1": metrics()}), after_ms=REBIRTH_MS) == ["NBIRTH", "DBIRTH/pi-1"]
-    assert world.sees(pi_1=metrics()) == []
+    assert world.observe(pi_1=metrics()) == []
 
 
-def test_a_rebirth_before_the_first_birth_asks_for_nothing(world) -> None:
+def test_a_rebirth_request_before_the_first_birth_has_no_effect(world) -> None:
     assert world.do(RebirthAsked()) == []
     world.do(Connected(0))
-    assert world.sees() == ["NBIRTH"]
-    assert world.sees() == []
+    assert world.observe() == ["NBIRTH"]
+    assert world.observe() == []
 
 
-def test_after_a_lost_connection_all_is_announced_anew_with_the_next_bd_seq(world) -> None:
-    """5.4: bdSeq one more at each CONNECT; nothing is said in between."""
+def test_after_a_reconnect_all_births_are_sent_with_the_next_bd_seq(world) -> None:
+    """5.4: bdSeq increases by one at each CONNECT; nothing is sent while disconnected."""
     world.do(Connected(255))
-    world.sees(pi_1=metrics())
+    world.observe(pi_1=metrics())
     world.do(Disconnected())
-    assert world.sees(pi_1=metrics("training")) == []
+    assert world.observe(pi_1=metrics("training")) == []
     assert world.do(Connected(next_bd_seq(256))) == ["NBIRTH", "DBIRTH/pi-1"]
     assert (world.host.bd_seq, world.host.last_seq) == (0, 1)
 
 
-def test_the_will_and_the_farewell_bear_the_bd_seq_of_their_birth_and_no_seq(world) -> None:
+def test_the_will_and_the_final_death_have_the_bd_seq_of_their_birth_and_no_seq(world) -> None:
     """4.2 and 6.4.25."""
     world.do(Connected(7))
-    world.sees(pi_1=metrics())
+    world.observe(pi_1=metrics())
     will = death(world.node, 7, world.now)
     assert (will.topic, will.qos) == ("spBv1.0/Plant/NDEATH/home", 1)
     payload = decode_payload(will.payload)
@@ -146,29 +148,29 @@ def test_the_will_and_the_farewell_bear_the_bd_seq_of_their_birth_and_no_seq(wor
     )
     assert world.do(Leaving()) == ["NDEATH"]
     assert not world.host.online
-    assert world.sees(pi_1=metrics("training")) == []
+    assert world.observe(pi_1=metrics("training")) == []
     assert world.do(Leaving()) == []
 
 
-def test_a_late_will_of_an_earlier_connection_ends_nothing(world) -> None:
+def test_a_late_will_of_an_earlier_connection_is_ignored(world) -> None:
     world.do(Connected(1))
-    world.sees()
+    world.observe()
     world.do(Disconnected())
     world.do(Connected(2))
-    world.host.hears("spBv1.0/Plant/NDEATH/home", death(world.node, 1, world.now).payload)
+    world.host.receive("spBv1.0/Plant/NDEATH/home", death(world.node, 1, world.now).payload)
     assert world.host.online
 
 
-def test_a_metric_that_no_birth_has_announced_leads_to_another_birth(world) -> None:
-    """5.16: a birth includes every metric that will ever be said."""
+def test_a_new_metric_leads_to_another_birth(world) -> None:
+    """5.16: a birth includes every metric that will ever be sent."""
     world.do(Connected(0))
-    world.sees(pi_1=metrics())
+    world.observe(pi_1=metrics())
     more = {**metrics(), "Load": (Datatype.DOUBLE, 0.5)}
-    assert world.sees(pi_1=more) == ["DBIRTH/pi-1"]
-    assert world.sees({**NODE, "Phase": (Datatype.STRING, "x")}, pi_1=more) == ["NBIRTH", "DBIRTH/pi-1"]
+    assert world.observe(pi_1=more) == ["DBIRTH/pi-1"]
+    assert world.observe({**NODE, "Phase": (Datatype.STRING, "x")}, pi_1=more) == ["NBIRTH", "DBIRTH/pi-1"]
 
 
-def test_a_thousand_devices_that_change_are_told_of_in_turn(world) -> None:
+def test_changes_of_a_thousand_devices_are_sent_in_turn(world) -> None:
     names = [f"pi-{number}" for number in range(1000)]
     world.do(Connected(0))
     world.do(Observed(NODE, {name: metrics() for name in names}))
@@ -178,8 +180,8 @@ def test_a_thousand_devices_that_change_are_told_of_in_turn(world) -> None:
     assert all(device["State"] == "training" for device in world.host.devices.values())
 
 
-def test_any_course_of_events_keeps_the_rules() -> None:
-    """A host by the book follows 1,000 random events; at the end it knows what there is."""
+def test_any_sequence_of_events_follows_the_rules() -> None:
+    """A strict host follows 1,000 random events; at the end its state is the current one."""
     rng, world, connection = random.Random(7), World(), 0
     connected = False
     for _ in range(1000):
@@ -207,14 +209,14 @@ def test_any_course_of_events_keeps_the_rules() -> None:
     assert {"NBIRTH", "NDATA", "DBIRTH", "DDATA", "DDEATH"} <= set(world.host.kinds)
 
 
-def test_the_metrics_of_a_run_are_the_same_names_whatever_is_known() -> None:
-    """What a board cannot tell is null at birth, so that it may be told later."""
+def test_the_metric_names_do_not_depend_on_the_known_values() -> None:
+    """Metrics unknown at birth are published as null, so that they can be sent later."""
     poor, rich = snapshot(named("pi", board=None, accuracy=None)), snapshot(KITCHEN, GARAGE)
     assert node_metrics(poor).keys() == node_metrics(rich).keys()
-    (one,), found = device_metrics(poor).values(), device_metrics(rich)
-    assert set(found) == {"pi-4.kitchen"}, "an offline device is none"
-    assert one.keys() == found["pi-4.kitchen"].keys()
-    assert one["Board/Temperature"] == (Datatype.DOUBLE, None)
+    (pi,), found = device_metrics(poor).values(), device_metrics(rich)
+    assert set(found) == {"pi-4.kitchen"}, "an offline device has no metrics"
+    assert pi.keys() == found["pi-4.kitchen"].keys()
+    assert pi["Board/Temperature"] == (Datatype.DOUBLE, None)
     assert found["pi-4.kitchen"]["Board/Temperature"] == (Datatype.DOUBLE, 52.3)
     assert found["pi-4.kitchen"]["Accuracy"] == (Datatype.DOUBLE, 0.9125)
     assert node_metrics(rich)["Devices/Online"] == (Datatype.UINT64, 1)

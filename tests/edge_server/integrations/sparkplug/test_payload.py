@@ -1,4 +1,4 @@
-"""Our bytes are those of Eclipse Tahu, recorded by `record.py`, in both directions."""
+"""Encoding and decoding agree with the bytes of Eclipse Tahu that `record.py` recorded."""
 
 import pytest
 from hypothesis import given, settings
@@ -39,18 +39,18 @@ DEATH = Payload(NOW, (Metric("bdSeq", 7, Datatype.INT64),))
         ("death", DEATH, [Datatype.INT64]),
     ],
 )
-def test_bytes_are_those_that_tahu_writes_and_say_the_same(file, payload, kinds) -> None:
+def test_bytes_equal_those_of_tahu_in_both_directions(file, payload, kinds) -> None:
     recorded = (GOLDEN / f"{file}.bin").read_bytes()
     assert encode_payload(payload, kinds) == recorded
     assert decode_payload(recorded) == payload
 
 
-def test_a_number_is_missing_or_zero_and_that_is_not_the_same() -> None:
+def test_a_missing_number_differs_from_zero() -> None:
     assert decode_payload((GOLDEN / "death.bin").read_bytes()).seq is None
     assert decode_payload((GOLDEN / "birth.bin").read_bytes()).seq == 0
 
 
-def test_a_host_asks_for_a_rebirth() -> None:
+def test_a_rebirth_command_is_recognized() -> None:
     assert asks_for_rebirth((GOLDEN / "rebirth.bin").read_bytes())
     assert not asks_for_rebirth((GOLDEN / "birth.bin").read_bytes())
     other = Payload(NOW, (Metric("Node Control/Reboot", True, Datatype.BOOLEAN),))
@@ -66,7 +66,7 @@ def test_junk_is_a_payload_or_refused(data) -> None:
         return
 
 
-def test_what_is_too_long_is_refused() -> None:
+def test_a_payload_that_is_too_long_is_refused() -> None:
     with pytest.raises(PeerError, match="65537 bytes") as refused:
         decode_payload(bytes(65_537))
     assert refused.value.reason == "oversized"

@@ -1,4 +1,4 @@
-"""Run folders made by hand, through the very writers that runs use."""
+"""Run folders for tests, written by the same writers that real runs use."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ PROFILE = CapabilityProfile(machine="Pi 4", processor="Cortex-A72", cores=4, mem
 
 
 def record(number: int, **fields: Any) -> RoundRecord:
-    """A round of `alpha`, which counted, and `beta`, which was refused."""
+    """A round in which `alpha` counted and `beta` was refused."""
     values: dict[str, Any] = {
         "round": number,
         "fraction": 1.0,
@@ -55,7 +55,7 @@ def record(number: int, **fields: Any) -> RoundRecord:
 
 
 def observed(number: int) -> Observation:
-    """Four channels, of which tier 1 keeps the first and the third."""
+    """Scores of four channels; tier 1 keeps the first and the third channel."""
     scores = ChannelScores(
         layers=("fc1",), measure="attention", scores=(0.9, 0.1, 0.5, 0.1), kept={1: (0, 2), 2: 4}
     )
@@ -64,14 +64,14 @@ def observed(number: int) -> Observation:
 
 
 def chosen(number: int) -> RoundChoices:
-    """Both are there, and alpha alone is asked; why is said in words that would be markup in a page."""
+    """`alpha` is chosen and `beta` is not; the reason for `alpha` contains HTML markup."""
     asked = DeviceChoice(device="alpha", chosen=True, because=f"drawn with chance 0.6 {MARKUP}", score=0.6)
     other = DeviceChoice(device="beta", chosen=False, because="not drawn")
     return RoundChoices(attempt=number, round=number, devices=(asked, other))
 
 
 def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:
-    """A run with so many closed rounds and the next one open; its journal is still being written."""
+    """Create a run with `rounds` closed rounds and one open round whose journal is still being written."""
     folder = RunFolder.create(path, load_config("attending", WORDS))
     params = {name: np.ones(parameter.shape, np.float32) for name, parameter in CHANNELS.parameters.items()}
     folder.save_model(rounds, params, CHANNELS, {})
@@ -92,17 +92,17 @@ def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:
 
 
 def close(folder: RunFolder, journal: Journal, number: int) -> None:
-    """One more round is over: alpha counted, beta was refused."""
+    """Close one more round: `alpha` counted, `beta` was refused."""
     journal.examined(_update("alpha", number), reason=None)
     journal.examined(_update("beta", number), reason="not-finite")
     journal.struck("beta", number, "not-finite")
     line = record(number)
-    made_of = [AggregatedUpdate("alpha", number, "a" * 64, 0)]
+    updates = [AggregatedUpdate("alpha", number, "a" * 64, 0)]
     text = line.model_dump_json()
     journal.closed(
         number,
         "b" * 64,
-        updates=made_of,
+        updates=updates,
         over=["alpha"],
         record=text,
         traffic={},
@@ -112,7 +112,7 @@ def close(folder: RunFolder, journal: Journal, number: int) -> None:
 
 
 def ended(path: Path) -> RunFolder:
-    """A run of two rounds that is over, with one ONNX file."""
+    """Create a finished run of two rounds with one ONNX file."""
     folder, journal = begun(path)
     folder.onnx(1).write_bytes(b"an ONNX file")
     folder.write_summary(summary())
@@ -121,7 +121,7 @@ def ended(path: Path) -> RunFolder:
 
 
 def summary() -> Summary:
-    """How it ended."""
+    """The summary of a finished run."""
     alpha = DeviceRecord(
         device="alpha",
         tier=1,
@@ -161,7 +161,7 @@ def summary() -> Summary:
 
 
 def device(name: str) -> Device:
-    """One that was there."""
+    """A device that joined the run."""
     card = DataCard(source="digits", examples=60, input_shape=(1, 8, 8), num_classes=10)
     return Device(name, 1, PROFILE, card)
 

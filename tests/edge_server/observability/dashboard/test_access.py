@@ -1,4 +1,4 @@
-"""Who may look, and what they get: Host, token, methods, headers, and nothing that lies elsewhere."""
+"""Access to the dashboard: host names, token, methods, headers, and no file outside the run."""
 
 import html.parser
 import json
@@ -43,7 +43,7 @@ def ask(run: Path) -> Iterator[Ask]:
 
         def client(access: Access = LOCAL, base: str = "http://127.0.0.1:8265") -> TestClient:
             feed = Feed(run, live=False)
-            feed.closing = True  # streams say what there is, and end
+            feed.closing = True  # streams send the current state and end
             made = TestClient(make_app(feed, access), base_url=base, follow_redirects=False)
             return stack.enter_context(made)
 
@@ -51,7 +51,7 @@ def ask(run: Path) -> Iterator[Ask]:
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/assets/nothing", "/nothing"])
-def test_every_answer_carries_the_strict_headers(ask, path):
+def test_every_response_has_the_strict_headers(ask, path):
     answer = ask().get(path)
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
     assert "'unsafe-inline'" not in answer.headers["content-security-policy"]
@@ -74,18 +74,18 @@ def test_head_is_answered_without_a_body(ask, path):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8265", "127.0.0.1.evil.example", "localhost.evil", ""]
 )
-def test_another_hosts_name_is_refused(ask, host):
+def test_the_name_of_another_host_is_refused(ask, host):
     answer = ask().get("/api/run", headers={"Host": host})
     assert answer.status_code == 403
     assert set(answer.json()) == {"error"}
 
 
 @pytest.mark.parametrize("host", ["localhost:8265", "127.0.0.1:9", "[::1]:8265", "LOCALHOST"])
-def test_this_machines_names_are_answered(ask, host):
+def test_the_names_of_this_machine_are_accepted(ask, host):
     assert ask().get("/api/run", headers={"Host": host}).status_code == 200
 
 
-def test_bound_to_all_addresses_an_address_is_answered_and_a_foreign_name_is_not(ask):
+def test_bound_to_all_addresses_accepts_an_address_and_refuses_a_foreign_name(ask):
     everywhere = access_of("0.0.0.0", 8265, TOKEN, bound="0.0.0.0")
     shown = {"Authorization": f"Bearer {TOKEN}"}
     assert ask(everywhere).get("/api/run", headers={"Host": "10.1.2.3:8265", **shown}).status_code == 200
@@ -104,15 +104,15 @@ def test_bound_to_all_addresses_an_address_is_answered_and_a_foreign_name_is_not
         {"Cookie": "edge-dashboard-8265="},
         {"Authorization": "Bearer \N{SNOWMAN}".encode()},
     ],
-    ids=["missing", "wrong", "another kind", "cut", "as cookie", "empty cookie", "not ASCII"],
+    ids=["missing", "wrong", "another scheme", "truncated", "as cookie", "empty cookie", "not ASCII"],
 )
-def test_without_the_token_nothing_is_told(ask, path, headers):
+def test_without_the_token_every_request_is_refused(ask, path, headers):
     answer = ask(GUARDED, "http://192.168.1.5:8265").get(path, headers=headers)
     assert answer.status_code == 401
     assert "run-1" not in answer.text
 
 
-def test_with_the_token_everything_is_told(ask):
+def test_with_the_token_every_request_is_answered(ask):
     client = ask(GUARDED, "http://192.168.1.5:8265")
     for path in PATHS:
         assert client.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
@@ -134,7 +134,7 @@ def test_a_wrong_token_in_the_address_gives_no_cookie(ask):
     assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
 
 
-def test_the_token_in_any_other_address_is_no_token(ask):
+def test_the_token_in_any_other_address_is_ignored(ask):
     answer = ask(GUARDED, "http://192.168.1.5:8265").get("/api/run", params={"token": TOKEN})
     assert answer.status_code == 401
 
@@ -155,7 +155,7 @@ def test_the_token_in_any_other_address_is_no_token(ask):
         "/onnx/tier-9.onnx",
     ],
 )
-def test_no_other_file_is_reached(ask, path):
+def test_no_other_file_is_served(ask, path):
     answer = ask().get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/json"
@@ -168,8 +168,8 @@ def test_an_onnx_file_is_a_download(ask):
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_what_devices_say_comes_as_json_and_never_as_markup(ask):
-    """The folder's reasons, whys and details are all a script."""
+def test_text_from_devices_is_sent_as_json_and_never_as_markup(ask):
+    """Every reason and every detail in the run folder contains a script tag."""
     client = ask()
     run, device, model = (client.get(path) for path in ("/api/run", "/api/device/alpha", "/api/model"))
     for answer in (run, device, model):
@@ -181,13 +181,13 @@ def test_what_devices_say_comes_as_json_and_never_as_markup(ask):
 
 
 @pytest.mark.parametrize("name", [MARKUP, "%3Cscript%3E", "a%2f..%2fb", "gamma"])
-def test_a_device_that_nobody_knows_is_not_repeated_to_the_page(ask, name):
+def test_an_unknown_device_name_is_not_echoed(ask, name):
     answer = ask().get(f"/api/device/{name}")
     assert answer.status_code == 404
     assert "script" not in answer.text
 
 
-def test_the_page_holds_nothing_of_the_run(ask):
+def test_the_page_contains_no_data_of_the_run(ask):
     tags: list[str] = []
     parser = html.parser.HTMLParser()
     parser.handle_starttag = lambda tag, _: tags.append(tag)  # type: ignore[method-assign]
@@ -198,7 +198,7 @@ def test_the_page_holds_nothing_of_the_run(ask):
     assert "run-1" not in page.text
 
 
-def test_events_are_lines_that_no_text_can_break(ask):
+def test_no_text_can_break_the_lines_of_an_event(ask):
     answer = ask().get("/api/stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
     blocks = [block.splitlines() for block in answer.text.split("\n\n") if block]
@@ -209,18 +209,18 @@ def test_events_are_lines_that_no_text_can_break(ask):
     assert json.loads(blocks[0][2].removeprefix("data: "))["detail"] == MARKUP
 
 
-def test_events_go_on_after_a_round_that_the_page_knows(ask):
+def test_events_continue_after_the_last_round_that_the_page_knows(ask):
     assert ask().get("/api/stream?since=1").text.count("event: round") == 1
     assert ask().get("/api/stream?since=x").status_code == 400
 
 
-def test_one_page_too_many_is_told_to_try_again(ask, monkeypatch):
+def test_one_stream_too_many_is_asked_to_retry(ask, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 0)
     answer = ask().get("/api/stream")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
-def test_pages_that_have_gone_make_room(ask, monkeypatch):
+def test_closed_streams_free_their_places(ask, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 1)
     client = ask()
     assert [client.get("/api/stream").status_code for _ in range(3)] == [200] * 3
@@ -229,11 +229,11 @@ def test_pages_that_have_gone_make_room(ask, monkeypatch):
 @pytest.mark.parametrize(
     "query", ["count=0", "count=33", "count=x", "tier=-1", "tier=%3Cb%3E", "tier=9999999999"]
 )
-def test_a_question_that_makes_no_sense_is_refused(ask, query):
+def test_an_invalid_query_is_refused(ask, query):
     assert ask().get(f"/api/gradcam?{query}").status_code == 400
 
 
-def test_grad_cam_without_a_convolution_says_why_not(ask):
+def test_grad_cam_without_a_convolution_gives_the_reason(ask):
     reported = ask().get("/api/model").json()
     answer = ask().get("/api/gradcam")
     assert (answer.status_code, answer.json()["error"]) == (503, reported["gradcam_why_not"])
@@ -244,5 +244,5 @@ def test_grad_cam_without_a_convolution_says_why_not(ask):
     ("host", "name"),
     [("a:1", "a"), ("A", "a"), ("[::1]:8", "::1"), ("[::1]", "::1"), ("", "")],
 )
-def test_a_hosts_name_is_what_stands_before_its_port(host, name):
+def test_a_host_name_excludes_its_port(host, name):
     assert host_name(host) == name

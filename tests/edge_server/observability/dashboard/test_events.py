@@ -1,4 +1,4 @@
-"""What a page is told: everything once, then what changed, and the newest of it however slowly it reads."""
+"""Events for a page: everything once, then changes; a slow page receives only the newest state."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ def names(reported: Any) -> list[str]:
     return [event.name for event in reported]
 
 
-def test_a_new_page_is_told_everything_once():
+def test_a_new_page_receives_everything_once():
     cursor, reported = events(Cursor(), shown(rounds=[{"round": 1}]))
     assert names(reported) == ["run", "fleet", "round"]
     assert reported[1].data["full"] is True
@@ -33,7 +33,7 @@ def test_a_new_page_is_told_everything_once():
     assert events(cursor, shown(rounds=[{"round": 1}]))[1] == []
 
 
-def test_only_rows_that_changed_are_told_and_who_went():
+def test_only_changed_rows_and_removed_devices_are_sent():
     first = shown()
     cursor, _ = events(Cursor(), first)
     second = shown(first, rows=(replace(ALPHA, state="training"),))
@@ -44,7 +44,7 @@ def test_only_rows_that_changed_are_told_and_who_went():
     assert reported[0].data["gone"] == ["beta"]
 
 
-def test_who_comes_back_is_no_longer_gone():
+def test_a_device_that_returns_is_no_longer_gone():
     first = shown()
     cursor, _ = events(Cursor(), first)
     third = shown(shown(first, rows=(ALPHA,)), rows=(ALPHA, BETA))
@@ -52,7 +52,7 @@ def test_who_comes_back_is_no_longer_gone():
     assert ([row["device"] for row in fleet.data["devices"]], fleet.data["gone"]) == (["beta"], [])
 
 
-def test_when_a_device_was_seen_is_told_at_most_every_few_seconds():
+def test_the_time_a_device_was_seen_is_sent_at_most_every_few_seconds():
     first = shown()
     cursor, _ = events(Cursor(), first)
     soon = shown(first, rows=(replace(ALPHA, seen_at=101.0), BETA), at=101.0)
@@ -63,7 +63,7 @@ def test_when_a_device_was_seen_is_told_at_most_every_few_seconds():
     assert [(row["device"], row["seen_at"]) for row in fleet.data["devices"]] == [("alpha", 106.0)]
 
 
-def test_what_else_changes_is_told_at_once_with_when_it_was_seen():
+def test_any_other_change_is_sent_at_once_with_the_time_the_device_was_seen():
     first = shown()
     cursor, _ = events(Cursor(), first)
     _, (fleet,) = events(
@@ -72,7 +72,7 @@ def test_what_else_changes_is_told_at_once_with_when_it_was_seen():
     assert fleet.data["devices"][0]["seen_at"] == 101.0
 
 
-def test_a_slow_page_is_told_the_newest_of_each_row_and_nothing_in_between():
+def test_a_slow_page_receives_only_the_newest_state_of_each_row():
     newest = shown()
     cursor, _ = events(Cursor(), newest)
     for epoch in range(1, 51):
@@ -81,14 +81,14 @@ def test_a_slow_page_is_told_the_newest_of_each_row_and_nothing_in_between():
     assert [row["epoch"] for row in fleet.data["devices"]] == [50]
 
 
-def test_the_run_is_told_again_when_more_than_the_time_has_changed():
+def test_the_run_is_sent_again_when_more_than_the_time_has_changed():
     first = shown()
     cursor, _ = events(Cursor(), first)
     assert events(cursor, shown(first, now=101.0))[1] == []
     assert names(events(cursor, shown(first, round=2))[1]) == ["run"]
 
 
-def test_a_deadline_that_is_counted_anew_has_not_moved():
+def test_a_recomputed_deadline_that_hardly_differs_is_not_sent():
     first = shown(deadline_at=160.0)
     cursor, _ = events(Cursor(), first)
     assert events(cursor, shown(first, deadline_at=160.3))[1] == []
@@ -96,13 +96,13 @@ def test_a_deadline_that_is_counted_anew_has_not_moved():
     assert reported.data["deadline_at"] == 190.0
 
 
-def test_a_page_that_knows_rounds_is_told_those_that_follow():
+def test_a_page_that_knows_some_rounds_receives_the_later_ones():
     lines = [{"round": number} for number in (1, 2, 3)]
     _, reported = events(Cursor(round=2), shown(rounds=lines))
     assert [event.data["round"] for event in reported if event.name == "round"] == [3]
 
 
-def test_the_end_is_told_once_and_last():
+def test_the_end_is_sent_once_and_last():
     cursor, reported = events(Cursor(), shown(rounds=[{"round": 1}], outcome="finished"))
     assert names(reported) == ["run", "fleet", "round", "end"]
     assert reported[-1].data == {"outcome": "finished"}

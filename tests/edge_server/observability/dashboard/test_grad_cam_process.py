@@ -1,4 +1,4 @@
-"""Where a network looks: images and heat of the newest model in a run's folder."""
+"""Grad-CAM images and heat maps of the newest model in a run folder."""
 
 import asyncio
 import base64
@@ -27,8 +27,8 @@ SPEC = ModelSpec(name="cnn", input_shape=(1, 8, 8), num_classes=10)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has a model with convolutions, as it is before its first round."""
-    path = tmp_path_factory.mktemp("looks") / "run"
+    """A run with a convolutional model, before its first round."""
+    path = tmp_path_factory.mktemp("grad-cam") / "run"
     words = ["data.source=digits", "model.name=cnn", "tiers.ratios=[0.5, 0.0]"]
     folder = RunFolder.create(path, load_config("attending", words))
     module = build_model(SPEC, seed=1)
@@ -43,36 +43,36 @@ def opened(url: str) -> Image.Image:
 
 
 @pytest.mark.parametrize("tier", [0, 1, 2])
-def test_each_class_is_looked_at_with_its_heat(run, tier):
+def test_each_class_has_an_image_and_a_heat_map(run, tier):
     reported = grad_cam_value(run, tier, 10)
     assert (reported["tier"], reported["round"]) == (tier, 0)
-    assert [one["label"] for one in reported["images"]] == list("0123456789")
-    for one in reported["images"]:
-        image, heat = opened(one["image"]), opened(one["heat"])
+    assert [entry["label"] for entry in reported["images"]] == list("0123456789")
+    for entry in reported["images"]:
+        image, heat = opened(entry["image"]), opened(entry["heat"])
         assert (image.mode, heat.mode, image.size, heat.size) == ("L", "RGBA", (8, 8), (8, 8))
-        assert one["predicted"] in "0123456789"
-        # Of ten classes the one that is predicted has at least a tenth.
-        assert 0.1 <= one["confidence"] <= 1
-    # Whatever the network looks at, it does not look at nothing in every picture.
-    assert max(np.asarray(opened(one["heat"]))[..., 3].max() for one in reported["images"]) == 200
+        assert entry["predicted"] in "0123456789"
+        # The predicted class of ten has a probability of at least a tenth.
+        assert 0.1 <= entry["confidence"] <= 1
+    # At least one image has a non-empty heat map.
+    assert max(np.asarray(opened(entry["heat"]))[..., 3].max() for entry in reported["images"]) == 200
 
 
-def test_a_tier_looks_with_its_own_channels(run):
+def test_a_tier_uses_its_own_channels(run):
     full, small = grad_cam_value(run, 2, 3), grad_cam_value(run, 1, 3)
     assert [image["image"] for image in full["images"]] == [image["image"] for image in small["images"]]
     assert [image["confidence"] for image in full["images"]] != [
         image["confidence"] for image in small["images"]
     ]
-    # Nothing is cut of the last tier: it is the global model.
+    # The last tier is not pruned: it is the global model.
     assert grad_cam_value(run, 0, 3)["images"] == full["images"]
 
 
-def test_a_tier_that_is_not_there_is_refused(run):
+def test_an_unknown_tier_is_refused(run):
     with pytest.raises(ConfigError, match="no tier 3: there are 1 to 2"):
         grad_cam_value(run, 3, 1)
 
 
-def test_labels_are_those_that_the_model_was_trained_by(tmp_path):
+def test_labels_are_the_class_names_of_the_model(tmp_path):
     words = ["data.source=digits", "model.name=cnn", "tiers.ratios=[0.5, 0.0]"]
     folder = RunFolder.create(tmp_path / "run", load_config("attending", words))
     module, names = build_model(SPEC, seed=1), [f"digit {number}" for number in range(10)]
@@ -105,14 +105,14 @@ def test_images_are_made_in_another_process_once_per_version(run):
     assert first == grad_cam_value(run, 1, 2)
 
 
-def test_what_stands_in_the_way_is_told(run, monkeypatch):
+def test_a_failed_process_is_reported(run, monkeypatch):
     monkeypatch.setattr(grad_cam_requests.sys, "executable", "/bin/false")
     with pytest.raises(GradCamUnavailable, match="ended with 1"):
         asyncio.run(GradCamRequests(run).images("round-0000", 1, 1))
 
 
-def test_who_takes_too_long_is_ended(run, monkeypatch, tmp_path):
-    """In the place of Python, a program that goes on for ever."""
+def test_a_process_that_takes_too_long_is_ended(run, monkeypatch, tmp_path):
+    """A program that never ends replaces the Python interpreter."""
     endless = tmp_path / "endless"
     endless.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     endless.chmod(0o755)
@@ -130,7 +130,7 @@ def test_who_takes_too_long_is_ended(run, monkeypatch, tmp_path):
     ],
     ids=["no data", "unknown module"],
 )
-def test_a_run_that_cannot_be_looked_at_says_why(words, reason, run, tmp_path):
+def test_a_run_without_grad_cam_gives_the_reason(words, reason, run, tmp_path):
     folder = RunFolder.create(tmp_path / "run", load_config("attending", words))
     assert why_not(read_facts(folder.path)) == "there is no model yet"
     (folder.path / "models").rmdir()

@@ -1,4 +1,4 @@
-"""Looking at a run changes nothing in its folder, and needs no right to."""
+"""Reading a run changes nothing in its folder and needs no write permission."""
 
 import os
 import shutil
@@ -21,13 +21,13 @@ LOCAL = access_of("localhost", 80, None, bound="127.0.0.1")
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file's time and bytes."""
+    """The modification time and the bytes of every file."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
-def look(folder: Path) -> int:
-    """Ask for everything there is; how many rounds were told."""
+def request_everything(folder: Path) -> int:
+    """Request every page and return the number of rounds in the stream."""
     feed = Feed(folder, live=False)
     feed.closing = True
     with TestClient(make_app(feed, LOCAL), base_url="http://localhost") as client:
@@ -44,7 +44,7 @@ def look(folder: Path) -> int:
 
 
 def killed(folder: Path) -> Path:
-    """A copy of a run under way, as it lies there after its server was killed."""
+    """A copy of a run in progress, as a killed server leaves it."""
     made, journal = begun(folder / "alive")
     shutil.copytree(made.path, folder / "killed", ignore=shutil.ignore_patterns("*-shm"))
     journal.close()
@@ -52,25 +52,25 @@ def killed(folder: Path) -> Path:
     return folder / "killed"
 
 
-def test_the_folder_of_a_run_that_is_over_stays_as_it_is(tmp_path):
+def test_the_folder_of_a_finished_run_is_not_changed(tmp_path):
     folder = ended(tmp_path / "run").path
     before = state_of(folder)
-    assert look(folder) == 2
+    assert request_everything(folder) == 2
     assert state_of(folder) == before
 
 
-def test_the_folder_of_a_run_that_was_killed_stays_as_it_is_and_its_last_words_count(tmp_path):
+def test_the_folder_of_a_killed_run_is_not_changed_and_its_last_records_are_read(tmp_path):
     folder = killed(tmp_path)
     assert (folder / "journal.sqlite-wal").stat().st_size > 0
     before = state_of(folder)
-    assert look(folder) == 2
+    assert request_everything(folder) == 2
     assert state_of(folder) == before
-    # All that the journal says is still beside it.
+    # The last records of the journal are still in its write-ahead log.
     assert set(read_facts(folder).known) == {"alpha", "beta"}
 
 
-def test_a_folder_that_may_only_be_read_is_enough():
-    """As another user: whoever runs tests may be allowed everything."""
+def test_a_read_only_folder_is_enough():
+    """The folder is read as another user, because root may write everywhere."""
     with tempfile.TemporaryDirectory() as made:
         top = Path(made)
         runs = [ended(top / "ended").path, killed(top)]
@@ -83,25 +83,25 @@ def test_a_folder_that_may_only_be_read_is_enough():
                 path.chmod(0o755)
 
 
-def test_a_running_runs_journal_is_read_while_it_is_written(tmp_path):
+def test_the_journal_of_a_running_run_is_read_while_it_is_written(tmp_path):
     folder, journal = begun(tmp_path / "run")
     with closing(journal), open_journal(folder.journal, live=True) as reader:
         close(folder, journal, 3)
-        assert [one.round for one in reader.rounds()] == [1, 2, 3]
+        assert [row.round for row in reader.rounds()] == [1, 2, 3]
         assert isinstance(journal, Journal)
 
 
-def test_a_run_in_another_process_is_told_as_it_goes_on(tmp_path):
+def test_the_progress_of_a_run_in_another_process_is_shown(tmp_path):
     folder, journal = begun(tmp_path / "run")
     feed = Feed(folder.path, live=False)
     with closing(journal), TestClient(make_app(feed, LOCAL), base_url="http://localhost") as client:
         assert [line["round"] for line in client.get("/api/run").json()["history"]] == [1, 2]
         close(folder, journal, 3)
-        feed.closing = True  # whoever asks next is told what there is now
+        feed.closing = True  # the next request reads the current state
         assert [line["round"] for line in client.get("/api/run").json()["history"]] == [1, 2, 3]
 
 
-def test_a_file_that_breaks_leaves_what_was_known(tmp_path):
+def test_a_broken_file_does_not_discard_what_was_read_before(tmp_path):
     folder, journal = begun(tmp_path / "run")
     journal.close()
     feed = Feed(folder.path, live=False)

@@ -1,4 +1,4 @@
-"""The dashboard as it is really served: uvicorn over loopback, beside a simulation that really runs."""
+"""The dashboard served by uvicorn over loopback, during a real simulation."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ MANY = tuple(DeviceView(f"device-{number:04d}", 1, 0.5, "idle", seen_at=1.0) for
 MOMENT = Snapshot("home", "run-1", "training", 1, 3, 0.0, devices=MANY)
 
 
-def asked(url: str, **headers: str) -> Any:
+def get_json(url: str, **headers: str) -> Any:
     with urlopen(Request(url, headers=headers), timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
@@ -49,12 +49,12 @@ def events_of(url: str) -> Generator[tuple[str, Any], None, None]:
                 yield name, json.loads(value)
 
 
-def test_a_simulation_is_told_as_it_goes_on_and_its_end(tmp_path):
+def test_the_progress_and_the_end_of_a_simulation_are_streamed(tmp_path):
     out = tmp_path / "run"
     with ThreadPoolExecutor() as pool, serve_dashboard(out, ANY, token=None, live=True) as host:
         reported = pool.submit(lambda: list(events_of(host.url)))
         small.run(out, "fedavg", "rounds=2", "num-clients=2", "samples-per-client=20", watcher=host)
-        answer = asked(f"{host.url}/api/run")
+        answer = get_json(f"{host.url}/api/run")
     events = reported.result(PATIENCE_S)
     assert [name for name, _ in events][:2] == ["run", "fleet"]
     assert [data["round"] for name, data in events if name == "round"] == [1, 2]
@@ -72,7 +72,7 @@ def test_a_simulation_is_told_as_it_goes_on_and_its_end(tmp_path):
     assert [line["round"] for line in answer["history"]] == [1, 2]
 
 
-def test_pages_that_are_open_end_with_the_run(tmp_path):
+def test_open_streams_end_with_the_run(tmp_path):
     with ThreadPoolExecutor() as pool:
         with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
             host.show(MOMENT)
@@ -85,18 +85,18 @@ def test_pages_that_are_open_end_with_the_run(tmp_path):
     assert [(row["device"], row["state"]) for row in changed[1]["devices"]] == [("device-0000", "training")]
 
 
-def test_a_hundred_pages_are_all_told_and_one_who_reads_nothing_holds_up_nobody(tmp_path):
+def test_a_hundred_pages_are_all_served_while_another_client_reads_nothing(tmp_path):
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         port = int(host.url.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port)) as deaf:
-            deaf.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", port)) as idle_client:
+            idle_client.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             sizes = asyncio.run(_pages(port, 100))
     assert set(sizes) == {1000}
 
 
 async def _pages(port: int, count: int) -> list[int]:
-    """How many devices each of so many pages is told of at first, all of them open at once."""
+    """Open `count` streams at once and return the number of devices in the first event of each."""
 
     async def page() -> int:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
@@ -106,17 +106,17 @@ async def _pages(port: int, count: int) -> list[int]:
         reported = await reader.readuntil(b"\n")
         opened.add(writer)
         if len(opened) == count:
-            everybody.set()
-        await everybody.wait()
+            all_open.set()
+        await all_open.wait()
         writer.close()
         return reported.count(b'{"device":')
 
     opened: set[asyncio.StreamWriter] = set()
-    everybody = asyncio.Event()
+    all_open = asyncio.Event()
     return await asyncio.wait_for(asyncio.gather(*(page() for _ in range(count))), PATIENCE_S)
 
 
-def test_more_pages_than_there_is_room_for_are_told_to_try_again(tmp_path, monkeypatch):
+def test_streams_beyond_the_limit_are_asked_to_retry(tmp_path, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 1)
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
@@ -126,38 +126,38 @@ def test_more_pages_than_there_is_room_for_are_told_to_try_again(tmp_path, monke
             next(events_of(host.url))
 
 
-def test_a_page_that_goes_makes_room(tmp_path, monkeypatch):
+def test_a_closed_stream_frees_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 1)
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
-        assert [_told_at_last(host.url) for _ in range(3)] == ["run"] * 3
+        assert [_first_event_when_admitted(host.url) for _ in range(3)] == ["run"] * 3
 
 
-def _told_at_last(url: str) -> str:
-    """What a page is told first; that another has gone is noticed soon, and not at once."""
+def _first_event_when_admitted(url: str) -> str:
+    """The name of a page's first event; the server notices a closed stream after a short delay."""
     for _ in range(1000):
         with suppress(HTTPError), closing(events_of(url)) as stream:
             return next(stream)[0]
-    return "there is never room"
+    return "no stream was admitted"
 
 
-def test_a_port_that_is_taken_is_left_alone(tmp_path):
+def test_a_port_in_use_is_refused(tmp_path):
     with closing(socket.create_server(ANY)) as other:
         taken = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{taken}"):
             bind_socket(("127.0.0.1", taken), None)
 
 
-def test_where_the_usual_port_is_taken_any_free_one_will_do():
+def test_another_free_port_is_used_when_the_default_port_is_in_use():
     with (
-        closing(bind_socket(("127.0.0.1", None), None)) as one,
-        closing(bind_socket(("127.0.0.1", None), None)) as two,
+        closing(bind_socket(("127.0.0.1", None), None)) as first,
+        closing(bind_socket(("127.0.0.1", None), None)) as second,
     ):
-        assert one.getsockname() != two.getsockname()
+        assert first.getsockname() != second.getsockname()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_other_machines_are_let_in_only_with_a_token(host):
+def test_other_machines_are_admitted_only_with_a_token(host):
     with pytest.raises(ConfigError, match="--dashboard-token TOKEN"):
         bind_socket((host, 0), None)
     with pytest.raises(ConfigError, match="so at least 16 are required"):
@@ -177,14 +177,14 @@ def test_other_machines_are_let_in_only_with_a_token(host):
         ("::1", ("::1", None)),
     ],
 )
-def test_an_address_is_read_as_people_write_it(text, address):
+def test_an_address_is_parsed_in_every_usual_form(text, address):
     assert parse_bind_address(text) == address
 
 
 @pytest.mark.parametrize(
     "words", [["--dashboard", "home.toml"], ["--dashboard", "127.0.0.1:x"], ["--dashboard", "1:70000"]]
 )
-def test_what_is_no_address_is_refused(words, capsys):
+def test_an_invalid_address_is_refused(words, capsys):
     assert EDGE_SERVER.run(["run", "fedavg", *words]) == 2
     assert "is not HOST:PORT" in capsys.readouterr().err
 
@@ -196,17 +196,17 @@ def test_the_dashboard_is_an_option_of_every_run(verb):
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_the_address_is_told_where_the_dashboard_answers(output, tmp_path, capsys):
+def test_the_address_of_the_dashboard_is_printed(output, tmp_path, capsys):
     words = ["simulate", "fedavg", "--dashboard", "0", "--format", output]
     with watchers.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
         reported = capsys.readouterr()
         line = reported.err if output == "json" else reported.out
         assert line.startswith("dashboard http://127.0.0.1:")
         watcher.show(MOMENT)
-        assert len(asked(line.split()[1] + "/api/fleet")["devices"]) == 1000
+        assert len(get_json(line.split()[1] + "/api/fleet")["devices"]) == 1000
 
 
-def test_prometheus_is_answered_behind_the_same_guard(tmp_path, capsys):
+def test_the_metrics_page_needs_the_same_token(tmp_path, capsys):
     words = ["run", "fedavg", "--dashboard", "0", "--dashboard-token", "secret"]
     with watchers.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
         watcher.show(MOMENT)
@@ -218,18 +218,18 @@ def test_prometheus_is_answered_behind_the_same_guard(tmp_path, capsys):
             assert "edge_server_devices{" in answer.read().decode()
 
 
-def test_the_token_of_the_environment_is_asked_for(tmp_path, monkeypatch, capsys):
+def test_the_token_from_the_environment_is_required(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGE_DASHBOARD_TOKEN", "from the environment")
     args = EDGE_SERVER.parser().parse_args(["run", "fedavg", "--dashboard", "0"])
     with watchers.watchers(args, tmp_path):
         url = capsys.readouterr().out.split()[1]
         with pytest.raises(HTTPError, match="401"):
-            asked(f"{url}/api/run")
-        assert asked(f"{url}/api/run", Authorization="Bearer from the environment")["live"] is True
+            get_json(f"{url}/api/run")
+        assert get_json(f"{url}/api/run", Authorization="Bearer from the environment")["live"] is True
 
 
 def test_a_finished_run_is_shown_until_ctrl_c(tmp_path):
-    """The command has the main thread here, as it has in a process of its own."""
+    """The command runs in the main thread, as in its own process."""
     folder = ended(tmp_path / "run").path
     with closing(socket.create_server(ANY)) as free:
         port = free.getsockname()[1]
@@ -237,8 +237,8 @@ def test_a_finished_run_is_shown_until_ctrl_c(tmp_path):
 
     def visit() -> None:
         try:
-            _when_it_answers(port)
-            seen.append(asked(f"http://127.0.0.1:{port}/api/run")["outcome"])
+            _wait_for_the_port(port)
+            seen.append(get_json(f"http://127.0.0.1:{port}/api/run")["outcome"])
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -251,7 +251,7 @@ def test_a_finished_run_is_shown_until_ctrl_c(tmp_path):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def _when_it_answers(port: int) -> None:
+def _wait_for_the_port(port: int) -> None:
     for _ in range(10_000):
         try:
             socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
@@ -262,18 +262,18 @@ def _when_it_answers(port: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["nothing", "an empty folder", "a file"])
-def test_a_folder_of_no_run_is_said_in_one_line(what, tmp_path, capsys):
+def test_a_path_without_a_run_is_reported_in_one_line(what, tmp_path, capsys):
     path = tmp_path / "run"
     if what == "a file":
         path.touch()
     elif what == "an empty folder":
         path.mkdir()
     assert EDGE_SERVER.run(["dashboard", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "is no run folder" in said
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert "is no run folder" in error
+    assert error.count("\n") == 1
 
 
-def test_the_usual_port_is_the_one_that_the_help_names():
+def test_the_default_port_is_8265():
     helped = EDGE_SERVER.parser().parse_args(["dashboard", "run"])
     assert (helped.listen, PORT) == (("127.0.0.1", None), 8265)

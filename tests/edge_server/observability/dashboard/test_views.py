@@ -1,4 +1,4 @@
-"""The values that the page gets, from folders and snapshots."""
+"""The values sent to the page, read from run folders and snapshots."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ MOMENT = Snapshot(
 )
 
 
-def test_a_run_that_is_over_is_told_from_its_folder(tmp_path):
+def test_a_finished_run_is_read_from_its_folder(tmp_path):
     facts = read_facts(ended(tmp_path / "run").path)
     reported = run_value(facts, None, now=NOW, live=False)
     assert (reported["phase"], reported["outcome"], reported["live"], reported["round"]) == (
@@ -63,10 +63,10 @@ def test_a_run_that_is_over_is_told_from_its_folder(tmp_path):
     assert reported["deadline_at"] is None
 
 
-def test_a_tier_is_told_by_its_device_or_by_its_shapes(tmp_path):
+def test_the_size_of_a_tier_comes_from_its_device_or_its_shapes(tmp_path):
     facts = read_facts(ended(tmp_path / "run").path)
     first, second = run_value(facts, None, now=NOW, live=False)["tiers"]
-    # The device of tier 1 has said 10 parameters and 77 MACs; 12 bytes are in its file.
+    # The device of tier 1 reported 10 parameters and 77 MACs; its ONNX file has 12 bytes.
     assert first == {
         "tier": 1,
         "ratio": 0.5,
@@ -75,11 +75,11 @@ def test_a_tier_is_told_by_its_device_or_by_its_shapes(tmp_path):
         "onnx_bytes": 12,
         "onnx": "/onnx/tier-1.onnx",
     }
-    # Nothing is cut: 4 x 3 + 2 x 4, without the running mean.
+    # Tier 2 is not pruned: 4 x 3 + 2 x 4, without the running mean.
     assert (second["parameters"], second["macs"], second["onnx"]) == (20, None, None)
 
 
-def test_a_round_costs_its_bytes_over_everyones_full_model_both_ways(tmp_path):
+def test_the_relative_cost_of_a_round_is_its_bytes_over_full_models_both_ways(tmp_path):
     facts = read_facts(ended(tmp_path / "run").path)
     (first, second) = round_values(facts, facts.history)
     # (40 + 120) / (2 ways x 2 clients x 20 numbers x 4 bytes) = 160 / 320
@@ -87,7 +87,7 @@ def test_a_round_costs_its_bytes_over_everyones_full_model_both_ways(tmp_path):
     assert first["rejected"] == [{"device": "beta", "reason": "not-finite", "detail": ""}]
 
 
-def test_a_live_run_is_told_from_the_snapshot(tmp_path):
+def test_a_live_run_is_read_from_the_snapshot(tmp_path):
     folder, journal = begun(tmp_path / "run")
     journal.close()
     reported = run_value(read_facts(folder.path, live=True), MOMENT, now=NOW, live=True)
@@ -95,13 +95,13 @@ def test_a_live_run_is_told_from_the_snapshot(tmp_path):
     assert reported["deadline_at"] == 1030.0
 
 
-def test_a_simulations_deadline_says_nothing_here(tmp_path):
+def test_the_deadline_of_a_simulation_is_left_out(tmp_path):
     virtual = replace(MOMENT, virtual_s=77.0)
     reported = run_value(read_facts(tmp_path), virtual, now=NOW, live=True)
     assert (reported["deadline_at"], reported["virtual"]) == (None, True)
 
 
-def test_a_folder_that_is_not_there_yet_leaves_out_what_is_not_known(tmp_path):
+def test_unknown_values_are_null_before_the_folder_exists(tmp_path):
     reported = run_value(read_facts(tmp_path / "later", live=True), None, now=NOW, live=True)
     assert (reported["recipe"], reported["parameters"], reported["tiers"], reported["outcome"]) == (
         None,
@@ -111,17 +111,17 @@ def test_a_folder_that_is_not_there_yet_leaves_out_what_is_not_known(tmp_path):
     )
 
 
-def test_a_run_that_nobody_goes_on_with_says_so(tmp_path):
+def test_a_run_without_a_server_is_suspended(tmp_path):
     folder, journal = begun(tmp_path / "run")
     journal.close()
-    (folder.path / "lock").touch()  # as a server leaves it that was killed
+    (folder.path / "lock").touch()  # as a killed server leaves it
     facts = read_facts(folder.path)
     reported = run_value(facts, None, now=NOW, live=facts.at_work)
     assert (reported["phase"], reported["live"], reported["outcome"]) == ("suspended", False, None)
     assert {row.state for row in fleet_rows(facts, None)} == {"offline"}
 
 
-def test_a_row_says_how_a_device_and_its_board_are():
+def test_a_row_shows_the_state_of_a_device_and_its_board():
     facts = read_facts(NOWHERE)
     (row,) = fleet_rows(facts, MOMENT)
     assert (row.state, row.epoch, row.epochs, row.refusals, row.attention) == ("training", 2, 5, 1, 0.3)
@@ -130,13 +130,13 @@ def test_a_row_says_how_a_device_and_its_board_are():
     assert row.ineligible_because == "on battery"
 
 
-def test_the_fleet_of_a_run_that_is_over_is_offline(tmp_path):
+def test_the_fleet_of_a_finished_run_is_offline(tmp_path):
     alpha, beta = fleet_rows(read_facts(ended(tmp_path / "run").path), None)
     assert (alpha.state, alpha.rounds, alpha.board, alpha.examples) == ("offline", 2, "Pi 4", 60)
     assert (beta.refusals, beta.refused) == (2, {"not-finite": 2})
 
 
-def test_the_fleet_of_a_run_in_another_process_is_what_its_journal_says(tmp_path):
+def test_the_fleet_of_a_run_in_another_process_is_read_from_its_journal(tmp_path):
     folder, journal = begun(tmp_path / "run")
     alpha, beta = fleet_rows(read_facts(folder.path), None)
     journal.close()
@@ -144,7 +144,7 @@ def test_the_fleet_of_a_run_in_another_process_is_what_its_journal_says(tmp_path
     assert (beta.state, beta.refused) == ("idle", {"not-finite": 2})
 
 
-def test_a_device_is_told_why_it_was_chosen_and_what_became_of_it(tmp_path):
+def test_a_device_view_shows_why_the_device_was_chosen_and_the_outcome(tmp_path):
     folder, journal = begun(tmp_path / "run")
     facts = read_facts(folder.path)
     journal.close()
@@ -155,15 +155,15 @@ def test_a_device_is_told_why_it_was_chosen_and_what_became_of_it(tmp_path):
         if device.device == "alpha"
     ]
     reported = device_value("alpha", facts, None, choices, [(1, None), (2, None)])
-    assert [one["outcome"] for one in reported["rounds"]] == ["counted", "counted", "under way"]
+    assert [row["outcome"] for row in reported["rounds"]] == ["counted", "counted", "under way"]
     assert reported["rounds"][0]["because"].startswith("drawn with chance 0.6")
     assert (reported["rounds"][0]["score"], reported["rounds"][0]["weight"]) == (0.6, 1.0)
     assert reported["profile"]["machine"] == "Pi 4"
 
 
-def test_a_refused_device_is_told_the_reason(tmp_path):
+def test_the_view_of_a_refused_device_shows_the_reason(tmp_path):
     reported = device_value("beta", read_facts(ended(tmp_path / "run").path), None, [], [(1, "not-finite")])
-    assert [(one["outcome"], one["reason"]) for one in reported["rounds"]] == [("refused", "not-finite")] * 2
+    assert [(row["outcome"], row["reason"]) for row in reported["rounds"]] == [("refused", "not-finite")] * 2
     assert reported["delivery"]["refusals"] == 2
 
 
@@ -175,17 +175,17 @@ def test_a_refused_device_is_told_the_reason(tmp_path):
     ],
     ids=["dropped", "not chosen"],
 )
-def test_who_did_not_count_is_told_apart(fields, outcome):
+def test_dropped_devices_differ_from_devices_not_chosen(fields, outcome):
     moment = replace(MOMENT, history=(record(1, **fields),))
     reported = device_value("alpha", read_facts(NOWHERE), moment, [], [])
-    assert [one["outcome"] for one in reported["rounds"]] == [outcome]
+    assert [row["outcome"] for row in reported["rounds"]] == [outcome]
 
 
-def test_a_device_that_nobody_knows_is_none():
+def test_an_unknown_device_is_none():
     assert device_value("gamma", read_facts(NOWHERE), MOMENT, [], []) is None
 
 
-def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
+def test_the_channels_of_a_model_have_scores_for_every_round():
     reported = model_value([observed(1), observed(2)], summary().devices, gradcam_why_not="no torch")
     (group,) = reported["groups"]
     assert (group["group"], group["channels"], group["rounds"]) == ("hidden", 4, [1, 2])
@@ -199,13 +199,13 @@ def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
     }
     assert (reported["gradcam"], reported["gradcam_why_not"]) == (False, "no torch")
     (variant,) = reported["variants"]
-    # The variant's own accuracy, where it has one.
+    # The accuracy of the variant itself, when measured.
     assert (variant["device"], variant["variant"], variant["accuracy"]) == ("alpha", "int8", 0.5)
-    # It is not served: the one before is the better one.
+    # The variant is not served: the earlier model is more accurate.
     assert (variant["verdict"]["served"], variant["verdict"]["earlier_accuracy"]) == (False, 0.75)
 
 
-def test_a_model_without_observations_is_told_empty():
+def test_a_model_without_observations_is_empty():
     reported = model_value([], (), gradcam_why_not="")
     assert (reported["groups"], reported["similarity"], reported["variants"], reported["gradcam"]) == (
         [],
@@ -217,13 +217,13 @@ def test_a_model_without_observations_is_told_empty():
 
 def test_many_rounds_are_thinned_evenly_and_keep_the_first_and_the_last():
     assert evenly_spread([3, 5]) == [3, 5]
-    # Steps of 99 / 3 = 33 between four of a hundred.
+    # Four of a hundred rounds are 99 / 3 = 33 apart.
     assert evenly_spread(list(range(1, 101)), 4) == [1, 34, 67, 100]
 
 
-def test_a_channel_is_told_who_cuts_it_and_why():
+def test_a_channel_lists_the_tiers_that_cut_it_and_why():
     reported = channel_value([observed(1)], "hidden", 1)
-    # 0.9 and 0.5 are higher, and of two equal ones the first is better.
+    # 0.9 and 0.5 are higher; the first of two equal scores ranks higher.
     assert (reported["score"], reported["rank"], reported["of"]) == (0.1, 3, 4)
     assert reported["tiers"] == [
         {"tier": 1, "keeps": False, "kept": 2, "lowest_kept_score": 0.5},
@@ -234,16 +234,16 @@ def test_a_channel_is_told_who_cuts_it_and_why():
     ]
 
 
-def test_a_channel_behind_a_prefix_is_told_its_place():
+def test_a_channel_outside_a_kept_prefix_shows_its_position():
     scores = observed(1).groups["hidden"].model_copy(update={"kept": {1: 3}})
     reported = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
-    # It has 0.1 as the second one has, and comes behind it.
+    # Its score 0.1 equals that of the second channel, so it ranks after it.
     assert reported["because"] == [
         "tier 1 keeps 3 of 4 channels, the first 3; this is number 4, with rank 4 by attention"
     ]
 
 
-def test_a_channel_that_is_not_there_is_none():
+def test_an_unknown_channel_is_none():
     assert channel_value([observed(1)], "hidden", 4) is None
     assert channel_value([observed(1)], "other", 0) is None
 
@@ -255,7 +255,7 @@ def test_a_broken_file_is_named(tmp_path):
         read_facts(folder.path)
 
 
-def test_a_line_of_history_that_is_on_its_way_is_left_for_later(tmp_path):
+def test_an_incomplete_line_of_history_is_ignored(tmp_path):
     folder = ended(tmp_path / "run")
     with (folder.path / "history.jsonl").open("a") as file:
         file.write('{"round": 3, "fra')

@@ -1,4 +1,4 @@
-"""A run with something of everything, and the program that checks what Prometheus reads."""
+"""A snapshot with a value for every metric, and the path of promtool, which checks the exposition format."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
 
 
 def busy() -> Snapshot:
-    """Round 3 of 10: two of tier 1 train, one is away, one of tier 5 was refused."""
+    """Round 3 of 10: two devices of tier 1 train, one is offline, one of tier 5 was refused."""
     durations = Durations()
     for seconds in (0.02, 0.3, 7200.0):
         durations.record("checking", seconds)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a run: every number, names by its rules, no device by name."""
+"""The metrics of a run for Prometheus: every value, conventional names, no device names."""
 
 import re
 import subprocess
@@ -25,9 +25,9 @@ def text(now: Snapshot | None, out: Path, at: float = 1000.0) -> str:
     collector = RunCollector(out, lambda: at)
     if now is not None:
         collector.show(now)
-    kind, said = exposition(run_registry(collector))
+    kind, page = exposition(run_registry(collector))
     assert kind == "text/plain; version=0.0.4; charset=utf-8"
-    return said.decode()
+    return page.decode()
 
 
 def samples(now: Snapshot, out: Path) -> Samples:
@@ -39,81 +39,81 @@ def samples(now: Snapshot, out: Path) -> Samples:
     }
 
 
-def test_a_run_is_told_in_numbers(tmp_path: Path) -> None:
-    said = samples(busy(), tmp_path)
-    assert said["run_info", (("federation", "home"), ("run", "r1"))] == 1
-    assert said["round", ()] == 3
-    assert said["planned_rounds", ()] == 10
-    assert said["rounds_closed_total", ()] == 2
-    assert said["round_closed_timestamp_seconds", ()] == 1000
-    assert said["round_limit_seconds", ()] == 600
-    assert said["broker_connected", ()] == 1
-    assert said["test_accuracy_ratio", ()] == 0.75
-    assert said["tier_test_accuracy_ratio", (("tier", "1"),)] == 0.25
-    assert said["privacy_epsilon", ()] == 2.5
-    assert said["privacy_epsilon_budget", ()] == 8.0
-    assert {phase: said["phase", (("phase", phase),)] for phase in ("training", "planning", "ended")} == {
+def test_the_state_of_a_run_is_exported(tmp_path: Path) -> None:
+    metrics = samples(busy(), tmp_path)
+    assert metrics["run_info", (("federation", "home"), ("run", "r1"))] == 1
+    assert metrics["round", ()] == 3
+    assert metrics["planned_rounds", ()] == 10
+    assert metrics["rounds_closed_total", ()] == 2
+    assert metrics["round_closed_timestamp_seconds", ()] == 1000
+    assert metrics["round_limit_seconds", ()] == 600
+    assert metrics["broker_connected", ()] == 1
+    assert metrics["test_accuracy_ratio", ()] == 0.75
+    assert metrics["tier_test_accuracy_ratio", (("tier", "1"),)] == 0.25
+    assert metrics["privacy_epsilon", ()] == 2.5
+    assert metrics["privacy_epsilon_budget", ()] == 8.0
+    assert {phase: metrics["phase", (("phase", phase),)] for phase in ("training", "planning", "ended")} == {
         "training": 1,
         "planning": 0,
         "ended": 0,
     }
 
 
-def test_devices_are_counted_by_state_and_tier_with_zeros(tmp_path: Path) -> None:
-    said = samples(busy(), tmp_path)
+def test_devices_are_counted_by_state_and_tier_including_zeros(tmp_path: Path) -> None:
+    metrics = samples(busy(), tmp_path)
     found = {
         dict(labels)["state"]: value
-        for (name, labels), value in said.items()
+        for (name, labels), value in metrics.items()
         if name == "devices" and dict(labels)["tier"] == "1"
     }
     assert (found["training"], found["offline"], found["quarantined"]) == (2, 1, 0)
-    assert said["devices", (("state", "refused"), ("tier", "5"))] == 1
+    assert metrics["devices", (("state", "refused"), ("tier", "5"))] == 1
 
 
 def test_updates_and_refusals_are_counted(tmp_path: Path) -> None:
-    # Of the two closed rounds, one had two updates, the other one, one refused and one missed.
-    said = samples(busy(), tmp_path)
-    outcomes = {o: said["updates_total", (("outcome", o),)] for o in ("counted", "refused", "missed")}
+    # The first closed round had two updates; the second had one update, one refused and one missed.
+    metrics = samples(busy(), tmp_path)
+    outcomes = {o: metrics["updates_total", (("outcome", o),)] for o in ("counted", "refused", "missed")}
     assert outcomes == {"counted": 3, "refused": 1, "missed": 1}
-    assert said["refusals_total", (("reason", "not-finite"),)] == 4
-    # Before the first one, too: else its increase would be lost.
-    assert said["refusals_total", (("reason", "oversized"),)] == 0
+    assert metrics["refusals_total", (("reason", "not-finite"),)] == 4
+    # The counter exists before the first refusal, so that Prometheus sees the first increase.
+    assert metrics["refusals_total", (("reason", "oversized"),)] == 0
 
 
-def test_queues_bytes_and_durations_are_told(tmp_path: Path) -> None:
-    said = samples(busy(), tmp_path)
-    queues = {q: said["queue_length", (("queue", q),)] for q in ("inbox", "jobs", "uploads", "outgoing")}
+def test_queues_bytes_and_durations_are_exported(tmp_path: Path) -> None:
+    metrics = samples(busy(), tmp_path)
+    queues = {q: metrics["queue_length", (("queue", q),)] for q in ("inbox", "jobs", "uploads", "outgoing")}
     assert queues == {"inbox": 7, "jobs": 2, "uploads": 3, "outgoing": 5}
-    assert said["received_bytes_total", ()] == 1000
-    assert said["sent_bytes_total", ()] == 2000
+    assert metrics["received_bytes_total", ()] == 1000
+    assert metrics["sent_bytes_total", ()] == 2000
     # 0.02, 0.3 and 7,200 s: one up to 25 ms, two up to 0.5 s, the third beyond an hour.
     buckets = {
-        bound: said["work_duration_seconds_bucket", (("le", bound), ("work", "checking"))]
+        bound: metrics["work_duration_seconds_bucket", (("le", bound), ("work", "checking"))]
         for bound in ("0.005", "0.025", "0.1", "0.5", "3600", "+Inf")
     }
     assert buckets == {"0.005": 0, "0.025": 1, "0.1": 1, "0.5": 2, "3600": 2, "+Inf": 3}
-    assert said["work_duration_seconds_sum", (("work", "checking"),)] == pytest.approx(7200.32)
-    assert said["work_duration_seconds_count", (("work", "checking"),)] == 3
+    assert metrics["work_duration_seconds_sum", (("work", "checking"),)] == pytest.approx(7200.32)
+    assert metrics["work_duration_seconds_count", (("work", "checking"),)] == 3
 
 
-def test_the_process_and_the_disk_are_told(tmp_path: Path) -> None:
-    said = samples(busy(), tmp_path)
-    assert said["process_resident_memory_bytes", ()] > 1e6
-    assert said["process_cpu_seconds_total", ()] > 0
-    assert 0 < said["disk_free_bytes", ()] <= said["disk_size_bytes", ()]
+def test_the_process_and_the_disk_are_exported(tmp_path: Path) -> None:
+    metrics = samples(busy(), tmp_path)
+    assert metrics["process_resident_memory_bytes", ()] > 1e6
+    assert metrics["process_cpu_seconds_total", ()] > 0
+    assert 0 < metrics["disk_free_bytes", ()] <= metrics["disk_size_bytes", ()]
 
 
-def test_what_devices_say_makes_no_series(tmp_path: Path) -> None:
+def test_text_from_devices_creates_no_series(tmp_path: Path) -> None:
     odd = DeviceView('evil"} 1\nedge_server_round 99', 1, 0.7, "my own state", reason="my own reason")
     now = replace(busy(), devices=(odd,), load=Workload(refusals={"my own reason": 2, "harmful": 1}))
-    said = text(now, tmp_path)
-    assert "evil" not in said
-    assert "my own" not in said
+    page = text(now, tmp_path)
+    assert "evil" not in page
+    assert "my own" not in page
     assert samples(now, tmp_path)["devices", (("state", "other"), ("tier", "1"))] == 1
     assert samples(now, tmp_path)["refusals_total", (("reason", "other"),)] == 2
 
 
-def test_a_thousand_devices_make_no_more_series_than_ten(tmp_path: Path) -> None:
+def test_a_thousand_devices_create_no_more_series_than_ten(tmp_path: Path) -> None:
     def lines(count: int) -> int:
         views = [DeviceView(f"d{i}", i % 5 + 1, 0.0, "idle") for i in range(count)]
         return len(text(replace(busy(), devices=tuple(views)), tmp_path).splitlines())
@@ -121,7 +121,7 @@ def test_a_thousand_devices_make_no_more_series_than_ten(tmp_path: Path) -> None
     assert lines(1000) == lines(10)
 
 
-def test_the_hour_of_a_round_is_that_of_its_closing(tmp_path: Path) -> None:
+def test_the_timestamp_of_a_round_is_its_closing_time(tmp_path: Path) -> None:
     now = 100.0
     collector = RunCollector(tmp_path, lambda: now)
     collector.show(snapshot(history=(record(1),)))
@@ -134,8 +134,8 @@ def test_the_hour_of_a_round_is_that_of_its_closing(tmp_path: Path) -> None:
     assert b"edge_server_round_closed_timestamp_seconds 200.0" in second
 
 
-def test_names_keep_the_rules(tmp_path: Path) -> None:
-    """As prometheus.io/docs/practices/naming has them: base units, counters in _total, a help text."""
+def test_names_follow_the_conventions(tmp_path: Path) -> None:
+    """The rules of prometheus.io/docs/practices/naming: base units, counters end in _total, a help text."""
     for family in text_string_to_metric_families(text(busy(), tmp_path)):
         assert family.documentation, family.name
         assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
@@ -145,25 +145,25 @@ def test_names_keep_the_rules(tmp_path: Path) -> None:
         assert (family.type == "counter") == any(name.endswith("_total") for name in names), family.name
 
 
-def test_open_metrics_are_given_to_those_who_ask(tmp_path: Path) -> None:
+def test_open_metrics_are_returned_on_request(tmp_path: Path) -> None:
     collector = RunCollector(tmp_path)
     collector.show(busy())
-    kind, said = exposition(run_registry(collector), "application/openmetrics-text; version=1.0.0")
+    kind, page = exposition(run_registry(collector), "application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
-    names = {family.name for family in open_metrics(said.decode())}
+    names = {family.name for family in open_metrics(page.decode())}
     assert {"edge_server_round", "edge_server_rounds_closed", "edge_server_work_duration_seconds"} <= names
 
 
-def test_before_the_first_moment_there_is_the_process_alone(tmp_path: Path) -> None:
+def test_only_process_metrics_exist_before_the_first_snapshot(tmp_path: Path) -> None:
     names = {family.name for family in text_string_to_metric_families(text(None, tmp_path))}
     assert "process_resident_memory_bytes" in names
     assert not any(name.startswith("edge_server_") for name in names)
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here: apt-get install prometheus")
-def test_promtool_finds_nothing_to_say(tmp_path: Path) -> None:
-    said = text(busy(), tmp_path)
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
+def test_promtool_reports_no_problem(tmp_path: Path) -> None:
+    page = text(busy(), tmp_path)
     checked = subprocess.run(
-        [str(PROMTOOL), "check", "metrics"], input=said, text=True, capture_output=True, check=False
+        [str(PROMTOOL), "check", "metrics"], input=page, text=True, capture_output=True, check=False
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""`/metrics` over HTTP, and where it may be asked."""
+"""`/metrics` over HTTP and the addresses it listens on."""
 
 import contextlib
 import socket
@@ -30,34 +30,34 @@ def read(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_metrics_are_there_as_long_as_the_run_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_metrics_are_served_and_only_during_the_run(tmp_path: Path) -> None:
     collector = RunCollector(tmp_path)
     with serve_metrics(Listen("127.0.0.1", 0), run_registry(collector)) as url:
         collector.show(busy())
-        status, said = read(url)
+        status, page = read(url)
         assert status == 200
-        assert "edge_server_round 3.0" in said
+        assert "edge_server_round 3.0" in page
         assert read(url.removesuffix("/metrics") + "/")[0] == 404
     with pytest.raises(OSError, match="refused"):
         read(url)
 
 
-def test_a_door_that_is_taken_is_bad_usage(tmp_path: Path) -> None:
+def test_a_port_in_use_is_bad_usage(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        there = Listen("127.0.0.1", taken.getsockname()[1])
+        address = Listen("127.0.0.1", taken.getsockname()[1])
         with (
             pytest.raises(ConfigError, match=r"--metrics 127.*cannot listen there.*HOST:PORT"),
-            serve_metrics(there, run_registry(RunCollector(tmp_path))),
+            serve_metrics(address, run_registry(RunCollector(tmp_path))),
         ):
             pass
 
 
-def test_those_who_ask_and_wait_do_not_fill_the_door(tmp_path: Path) -> None:
+def test_silent_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serve_metrics(Listen("127.0.0.1", 0), run_registry(RunCollector(tmp_path))))
         port = int(url.split(":")[2].partition("/")[0])
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(17)]
-        # Sixteen threads wait for a request; the seventeenth connection is ended at once.
+        # Sixteen threads wait for a request; the seventeenth connection is closed at once.
         silent[16].settimeout(20)
         assert silent[16].recv(1) == b""
 
@@ -66,39 +66,37 @@ def test_those_who_ask_and_wait_do_not_fill_the_door(tmp_path: Path) -> None:
     ("text", "host", "port"),
     [("127.0.0.1:9464", "127.0.0.1", 9464), ("[::1]:80", "::1", 80), ("broker.lan:0", "broker.lan", 0)],
 )
-def test_addresses_are_read_and_written_alike(text: str, host: str, port: int) -> None:
+def test_an_address_is_formatted_as_it_was_parsed(text: str, host: str, port: int) -> None:
     assert parse_listen(text) == Listen(host, port)
     assert str(parse_listen(text)) == text
 
 
 @pytest.mark.parametrize("text", [":9464", "9464", "federation.toml", "rounds=3", "a:70000", "::1:80"])
-def test_whoever_listens_everywhere_says_so(text: str) -> None:
+def test_an_address_without_a_host_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0:9464 for all"):
         parse_listen(text)
 
 
 @pytest.mark.parametrize("words", [["run", "f.toml"], ["simulate", "fedavg"], ["demo"]])
-def test_the_option_is_loopback_unless_it_names_another_and_off_unless_it_is_there(words) -> None:
+def test_the_option_defaults_to_loopback_and_is_off_when_missing(words) -> None:
     parser = EDGE_SERVER.parser()
     assert parser.parse_args([*words, "--metrics"]).metrics == "127.0.0.1:9464"
     assert parser.parse_args([*words, "--metrics", "0.0.0.0:1"]).metrics == "0.0.0.0:1"
     assert parser.parse_args(words).metrics is None
 
 
-def test_without_the_option_nobody_listens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with _metrics(Namespace(metrics=None), tmp_path) as nobody:
-        nobody.show(busy())
+def test_without_the_option_there_is_no_endpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with _metrics(Namespace(metrics=None), tmp_path) as watcher:
+        watcher.show(busy())
     assert capsys.readouterr().err == ""
 
 
-def test_the_address_is_told_apart_from_the_display(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_address_is_printed_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with metrics_watcher("127.0.0.1:0", tmp_path) as watcher:
         watcher.show(busy())
-        said = capsys.readouterr()
-        assert said.out == ""
-        url = said.err.removeprefix("metrics at ").strip()
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        url = printed.err.removeprefix("metrics at ").strip()
         assert "edge_server_round 3.0" in read(url)[1]
 
 
@@ -107,7 +105,7 @@ def test_a_phase_counts_when_it_ends() -> None:
     for phase, now in (("planning", 1.0), ("planning", 2.0), ("training", 3.5), ("planning", 10.5)):
         clock.at(phase, now)
     histograms = clock.durations.histograms()
-    # Planning from 1 to 3.5, training from 3.5 to 10.5; the second planning goes on.
+    # Planning lasts from 1 to 3.5, training from 3.5 to 10.5; the second planning has not ended.
     assert {name: (sum(histogram.counts), histogram.seconds) for name, histogram in histograms.items()} == {
         "planning": (1, 2.5),
         "training": (1, 7.0),

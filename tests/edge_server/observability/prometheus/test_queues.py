@@ -1,4 +1,4 @@
-"""The lengths of queues are those of what waits."""
+"""The reported queue lengths are the numbers of waiting items."""
 
 import queue
 import threading
@@ -13,7 +13,7 @@ from edge_server.observability.durations import Durations
 from edge_server.rounds.events import PlanRound, RoundPlanned
 
 
-def test_what_the_broker_has_not_taken_waits() -> None:
+def test_messages_without_acknowledgement_count_as_outgoing() -> None:
     link = Link(parse_address("mqtt://127.0.0.1:1"), queue.SimpleQueue(), client_id="x", filters=())
     link.publish("a", b"1")
     link.publish("a", b"2")
@@ -27,7 +27,7 @@ def test_what_the_broker_has_not_taken_waits() -> None:
     assert link.outgoing == 2
 
 
-def test_jobs_count_until_they_have_ended_and_are_timed() -> None:
+def test_jobs_are_counted_until_they_end_and_are_timed() -> None:
     go_on, inbox = threading.Event(), queue.SimpleQueue[Any]()
 
     def plan(command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:

@@ -1,4 +1,4 @@
-"""A rollout, as Prometheus reads it."""
+"""The metrics of a rollout for Prometheus."""
 
 import urllib.request
 
@@ -26,7 +26,7 @@ def test_devices_are_counted_by_status_and_tier() -> None:
     assert value("groups") is None
     world = World().begin("a", "b", "c", "d", "e")
     collector.show(world.rollout, "")
-    # The canary is one of five; the other four wait in two groups.
+    # One device of five is the canary; the other four wait in two groups.
     assert (value("groups"), value("open_groups")) == (3, 1)
     assert value("devices", status="asked", tier="1") == 1
     assert value("devices", status="waiting", tier="1") == 4
@@ -42,21 +42,21 @@ def test_devices_are_counted_by_status_and_tier() -> None:
     assert registry.get_sample_value("edge_server_broker_connected") == 0
 
 
-def test_the_lines_are_written_as_before_with_the_option_and_without(
+def test_the_option_does_not_change_the_progress_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world, shown = World().begin("a"), list[tuple[Rollout, str]]()
     for text in (None, "127.0.0.1:0"):
         with rollout_watcher(text, lambda *reported: shown.append(reported)) as show:
             show(world.rollout, "")
-            said = capsys.readouterr().err
-            assert bool(said) == (text is not None)
-            if said:
-                with urllib.request.urlopen(said.split()[-1], timeout=20) as answer:
+            printed = capsys.readouterr().err
+            assert bool(printed) == (text is not None)
+            if printed:
+                with urllib.request.urlopen(printed.split()[-1], timeout=20) as answer:
                     assert b'edge_server_rollout_phase{phase="running"} 1.0' in answer.read()
     assert shown == [(world.rollout, "")] * 2
 
 
-def test_the_verb_takes_the_option() -> None:
+def test_the_rollout_command_accepts_the_option() -> None:
     args = EDGE_SERVER.parser().parse_args(["rollout", "v2", "--metrics"])
     assert args.metrics == "127.0.0.1:9464"

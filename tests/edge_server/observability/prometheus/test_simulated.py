@@ -1,4 +1,4 @@
-"""A federation that runs, told to Prometheus, to TensorBoard and to the log."""
+"""A running federation reports to Prometheus, to a tracker and to the log."""
 
 import logging
 from pathlib import Path
@@ -13,19 +13,19 @@ from edge_client.system.logging.context import facts_of
 from edge_server.observability.prometheus.collector import RunCollector
 from edge_server.observability.snapshot import WatcherGroup
 from edge_server.observability.trackers.threads import WriterThread
-from tests.edge_server.observability.trackers.test_threads import Kept
+from tests.edge_server.observability.trackers.test_threads import RecordingWriter
 from tests.edge_server.simulation import small
 
 
-def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
+def test_a_run_is_reported_to_the_metrics_the_writer_and_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Four devices with a class each; no network stays finite on the pictures of the last."""
-    collector, kept, reported = RunCollector(tmp_path), Kept(), []
-    writing = WriterThread("kept", kept, tmp_path / "run")
+    """Four devices with one class each; the images of the last device make every network non-finite."""
+    collector, writer, reported = RunCollector(tmp_path), RecordingWriter(), []
+    writer_thread = WriterThread("kept", writer, tmp_path / "run")
 
     def listen(record: logging.LogRecord) -> bool:
-        # Now: facts that hold for all lines are those of the moment.
+        # Read the facts now: facts shared by all lines change later.
         reported.append(facts_of(record))
         return True
 
@@ -40,9 +40,9 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
             "shards=1",
             "rounds=2",
             "batch-size=10",
-            watcher=WatcherGroup(collector, writing),
+            watcher=WatcherGroup(collector, writer_thread),
         )
-    writing.close()
+    writer_thread.close()
     registry = CollectorRegistry()
     registry.register(collector)
 
@@ -53,14 +53,14 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
     assert value("phase", phase="ended") == 1
     assert value("updates_total", outcome="counted") == 6
     refused = {name: value("refusals_total", reason=name) for name in ("not-finite", "task-failed")}
-    assert sum(x or 0 for x in refused.values()) >= 2
+    assert sum(count or 0 for count in refused.values()) >= 2
     for work in ("planning", "closing", "aggregating", "testing"):
         assert value("work_duration_seconds_count", work=work) == 2, work
     assert value("work_duration_seconds_count", work="checking") >= 6
     assert value("phase_duration_seconds_count", phase="training") == 2
     assert value("received_bytes_total") > 0
-    assert kept.rounds == [1, 2]
-    assert kept.ended[0].outcome == "finished"
+    assert writer.rounds == [1, 2]
+    assert writer.ended[0].outcome == "finished"
     about = [facts for facts in reported if facts.get("reason") in refused]
     assert {facts["round"] for facts in about} == {1, 2}
     assert all(facts["device"] and facts["run"] and facts["federation"] for facts in about)

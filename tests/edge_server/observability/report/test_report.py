@@ -1,4 +1,4 @@
-"""The report: one page from a run folder, whatever the folder holds."""
+"""The report: one page from any run folder."""
 
 import re
 from html.parser import HTMLParser
@@ -22,7 +22,7 @@ MARKUP = '<script>alert("x")</script>&'
 
 
 class Page(HTMLParser):
-    """Checks that every tag is closed in order, and keeps elements, attributes and text."""
+    """Check that every tag is closed in order, and store elements, attributes and text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def chart(*series: Series, **fields: Any) -> Chart:
 # The page
 
 
-def test_the_report_tells_the_run(tmp_path: Path) -> None:
+def test_the_report_describes_the_run(tmp_path: Path) -> None:
     page = page_of(
         tmp_path,
         end=summary(devices=(MEASURED,), onnx={1: "onnx/tier-1.onnx"}),
@@ -97,7 +97,7 @@ def test_each_chart_is_an_svg_with_a_title(tmp_path: Path) -> None:
     assert labels <= {value for name, value in page.attributes if name == "id"}
 
 
-def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_page_loads_no_other_file(tmp_path: Path) -> None:
     page = page_of(tmp_path, history=(scored(1),))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not {"src", "href"} & {name for name, _ in page.attributes}
@@ -116,7 +116,7 @@ def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
     assert scopes.count("row") == 18
 
 
-def test_a_device_that_kept_its_earlier_model_says_so_with_both_accuracies(tmp_path: Path) -> None:
+def test_a_device_that_kept_its_earlier_model_is_shown_with_both_accuracies(tmp_path: Path) -> None:
     verdict = DeliveryVerdict(
         served=False, why="accuracy: 10.0%", earlier="home-0", accuracy=0.1003, earlier_accuracy=0.9861
     )
@@ -144,14 +144,14 @@ def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
     )
     page = page_of(tmp_path, end=end, history=(refused,), toml=f"# {MARKUP}\n")
     assert "script" not in page.tags
-    # One in the title, whose run is the folder, six in the heading, device, ONNX file, dropped, refused and
-    # why, why and who of the firewall, recipe and run of what ran, federation file.
+    # One in the title (its run is the folder), six in the heading, one each for: device, ONNX file, dropped
+    # device, refused device, its reason, reason and device in the firewall table, recipe, run, settings file.
     assert page.text.count(MARKUP) == 17
     text = (tmp_path / "report.md").read_text()
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     made = Page(rendered.replace("<hr>", ""))
-    assert not {"script", "a", "img", "em", "code>"} & set(made.tags)
-    # As in the page, less the two in its title and, for want of a model, none in a card.
+    assert not {"script", "a", "img", "em"} & set(made.tags)
+    # As in the page, without the title and the model card.
     assert made.text.count(MARKUP) == 16
 
 
@@ -162,7 +162,7 @@ def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -
     assert "board" in page.text
 
 
-def test_a_round_that_was_undone_is_told_with_who_was_left_out(tmp_path: Path) -> None:
+def test_an_undone_round_is_shown_with_the_devices_left_out(tmp_path: Path) -> None:
     undone = (UndoneRecord(round=1, back_to=0, left_out=("pi-garage",)),)
     text = page_of(tmp_path, end=summary(undone=undone), history=(record(1),)).text
     assert "The model of round 1 was discarded" in text
@@ -187,7 +187,7 @@ def test_a_run_interrupted_before_its_first_round_has_a_report(tmp_path: Path) -
     assert "stopped by the user" in page.text
     assert "No device took part." in page.text
     assert "No round was closed." in page.text
-    assert page.text.count("no values") == 8  # in each chart, and in its spoken title
+    assert page.text.count("no values") == 8  # in each chart and in its title for screen readers
     assert "None" not in page.text
 
 
@@ -231,7 +231,7 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, repor
         write_report(tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="elsewhere: expected a run folder"):
         write_report(tmp_path / "elsewhere")
 
@@ -271,9 +271,9 @@ def test_labels_are_escaped() -> None:
     assert MARKUP not in line_chart(chart(Series(MARKUP, ((1, 1.0),))))
 
 
-def test_long_runs_keep_few_markers() -> None:
+def test_long_runs_have_few_markers() -> None:
     svg = line_chart(chart(Series("test", tuple((number, float(number)) for number in range(1, 1001)))))
-    assert svg.count('class="mark"') <= 13  # twelve, and the one beside the label
+    assert svg.count('class="mark"') <= 13  # twelve, and the marker at the label
 
 
 @pytest.mark.parametrize(
@@ -284,14 +284,14 @@ def test_steps_are_one_two_or_five(rough: float, step: float) -> None:
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.0], [-3.0], [], [0.1, 0.9], [1e9, 2e9], [0.97, 0.9701]])
-def test_an_axis_holds_its_values_between_its_ends(values: list[float]) -> None:
+def test_an_axis_contains_all_its_values(values: list[float]) -> None:
     axis = value_axis(values, start=100, end=0)
     assert axis.low < axis.high
     assert all(axis.low - 1e-9 <= value <= axis.high + 1e-9 for value in values)
     assert 2 <= len(axis.ticks) <= 8
 
 
-def test_without_test_data_the_devices_say_how_accurate_it_is() -> None:
+def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
     alone = record(1).model_copy(update={"test_accuracy": None, "tier_accuracy": {}, "client_accuracy": 0.75})
     assert [(curve.label, curve.known) for curve in accuracy_chart([alone]).series] == [
         ("on devices", [(1, 0.75)])
@@ -302,11 +302,11 @@ def test_without_test_data_the_devices_say_how_accurate_it_is() -> None:
     ]
 
 
-def test_accuracy_never_promises_more_than_all() -> None:
+def test_an_accuracy_axis_ends_at_one() -> None:
     assert value_axis([1.0], start=100, end=0, highest=1.0).high == pytest.approx(1.0)
 
 
-def test_rounds_are_whole_on_their_axis() -> None:
+def test_round_ticks_are_integers() -> None:
     assert count_axis([1, 2, 3], start=0, end=1).ticks == (1, 2, 3)
     assert count_axis([7], start=0, end=1).ticks == (7,)
     assert count_axis([7], start=0, end=1).place(7) == 0.5
@@ -314,8 +314,8 @@ def test_rounds_are_whole_on_their_axis() -> None:
 
 
 def test_labels_keep_their_order_and_their_distance() -> None:
-    # 50 and 52 are too near: the second moves down by what is missing; 99 stays.
+    # 50 and 52 are too close: the second moves to a distance of 10; 99 stays.
     assert separate_labels([50, 52, 99], gap=10, low=0, high=100) == [50, 60, 99]
-    # At the lower edge they are pushed back up.
+    # At the lower edge both labels move up.
     assert separate_labels([98, 99], gap=10, low=0, high=100) == [90, 100]
     assert separate_labels([], gap=10, low=0, high=100) == []

@@ -1,4 +1,4 @@
-"""What a report says of costs, privacy and refusals, its Markdown, its JSON, and runs beside each other."""
+"""Costs, privacy and refusals in a report, its Markdown and JSON forms, and the comparison of runs."""
 
 import json
 from pathlib import Path
@@ -50,8 +50,8 @@ def test_costs_are_counted_as_adafl_counts_them() -> None:
     assert by_name["longest round"]["total"] == "4.2 s"
 
 
-def test_multiply_accumulates_are_three_passes_over_what_was_trained_on() -> None:
-    # 100 examples times epochs at 5,301,000 a pass, and 10 of another device at 2,000,000.
+def test_multiply_accumulates_are_three_passes_over_the_trained_examples() -> None:
+    # 100 examples (times epochs) at 5,301,000 per pass, and 10 of another device at 2,000,000.
     other = MEASURED.model_copy(update={"device": "board", "macs": 2_000_000})
     end = summary(devices=(MEASURED, other))
     assert training_macs(contents(end, trained={"phone": 100, "board": 10})) == 3 * (530_100_000 + 20_000_000)
@@ -59,7 +59,7 @@ def test_multiply_accumulates_are_three_passes_over_what_was_trained_on() -> Non
     assert training_macs(contents(end)) is None
 
 
-def test_privacy_says_what_was_spent_and_what_that_means() -> None:
+def test_privacy_shows_the_epsilon_spent_and_explains_it() -> None:
     settings = {"privacy": {"mechanism": "gaussian", "noise-multiplier": 1.0, "clip": "adaptive"}}
     end = summary(epsilon=2.0, delta=1e-5)
     run = contents(end, record(1, clip=0.25), settings=settings)
@@ -72,7 +72,7 @@ def test_privacy_says_what_was_spent_and_what_that_means() -> None:
     assert masks.text.startswith("No secure aggregation")
 
 
-def test_without_noise_the_report_says_that_nothing_is_bounded() -> None:
+def test_without_noise_the_report_states_that_there_is_no_privacy_bound() -> None:
     settings = {"privacy": {"mechanism": "none", "secure-aggregation": True, "min-holders": 3}}
     nothing, masks = privacy_section(contents(settings=settings)).blocks
     assert isinstance(nothing, Paragraph)
@@ -93,7 +93,7 @@ def test_refusals_are_counted_by_reason_and_by_device() -> None:
     assert "No message of a device was refused" in section(contents(), "Refused by the firewall")[0]["text"]
 
 
-def test_a_thousand_devices_are_told_by_tier_and_the_rest_is_folded() -> None:
+def test_a_thousand_devices_are_summed_by_tier_and_most_rows_are_folded() -> None:
     many = [
         DeviceRecord(device=f"d{index}", tier=index % 2 + 1, ratio=0.0, rounds=1) for index in range(1000)
     ]
@@ -106,7 +106,7 @@ def test_a_thousand_devices_are_told_by_tier_and_the_rest_is_folded() -> None:
     page = Page(html_block(run_document(run).sections[2].blocks[0]))
     assert page.tags.count("details") == 1
     assert "960 more" in page.text
-    # All of them are in the page, who was refused is the first.
+    # The page contains all devices; the refused device is first.
     assert page.tags.count("tr") == 1000 + 2
     assert rows(run, "Devices")[0]["device"] == "d999"
     text = markdown_block(run_document(run).sections[2].blocks[0])
@@ -114,7 +114,7 @@ def test_a_thousand_devices_are_told_by_tier_and_the_rest_is_folded() -> None:
     assert text.endswith("960 more rows are in summary.json.")
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     made = table("c", ("a", "b", "d"), [[Cell("1"), Cell("-"), Cell("")], [Cell("2"), Cell("-"), Cell("x")]])
     assert without_empty(made).columns == ("a", "d")
 
@@ -134,7 +134,7 @@ def test_columns_that_say_nothing_are_left_out() -> None:
         "a\nb",
     ],
 )
-def test_whatever_a_text_holds_markdown_reads_it_as_it_is(text: str) -> None:
+def test_markdown_renders_any_text_literally(text: str) -> None:
     rendered = (
         MarkdownIt("commonmark", {"html": True})
         .enable(["table", "strikethrough"])
@@ -146,7 +146,7 @@ def test_whatever_a_text_holds_markdown_reads_it_as_it_is(text: str) -> None:
     assert page.tags.count("td") == 2
 
 
-def test_a_block_of_code_is_not_ended_by_what_is_in_it() -> None:
+def test_the_content_of_a_code_block_cannot_end_it() -> None:
     rendered = MarkdownIt("commonmark", {"html": True}).render(markdown_block(Code("```\n<b>x</b>\n````")))
     assert Page(rendered).tags == ["pre", "code"]
 
@@ -159,9 +159,9 @@ def test_a_sparkline_of_a_long_curve_ends_with_its_last_value() -> None:
 
 
 def test_settings_that_differ_between_runs_are_named() -> None:
-    one = {"training": {"local-epochs": 1, "batch-size": 32}, "tiers": {"ratios": [0.5, 0.0]}}
-    two = {"training": {"local-epochs": 2, "batch-size": 32}, "model": {"name": "mlp"}}
-    assert differing([one, two]) == {
+    first = {"training": {"local-epochs": 1, "batch-size": 32}, "tiers": {"ratios": [0.5, 0.0]}}
+    second = {"training": {"local-epochs": 2, "batch-size": 32}, "model": {"name": "mlp"}}
+    assert differing([first, second]) == {
         "training.local-epochs": ("1", "2"),
         "tiers.ratios": ("[0.5, 0.0]", ""),
         "model.name": ("", '"mlp"'),
@@ -177,22 +177,22 @@ def test_runs_are_compared_under_their_folders_names(tmp_path: Path) -> None:
     assert run_names([runs[0], runs[0]]) == [f"{tmp_path.name}/one"] * 2
     document = runs_document(runs)
     assert ("most accurate", "two, 90.00%") in document.facts.rows
-    said = report_value(document)["sections"]
-    assert [row["best"] for row in said["Runs"][0]["rows"]] == ["80.00%", "80.00%"]
-    assert [block["chart"] for block in said["Curves"]] == [
+    sections = report_value(document)["sections"]
+    assert [row["best"] for row in sections["Runs"][0]["rows"]] == ["80.00%", "80.00%"]
+    assert [block["chart"] for block in sections["Curves"]] == [
         "Test accuracy",
         "Training loss",
         "Received from devices so far",
     ]
-    # 12.3 MB a round.
-    assert said["Curves"][2]["curves"]["one"] == [[1, 12_300_000], [2, 24_600_000]]
+    # 12.3 MB per round.
+    assert sections["Curves"][2]["curves"]["one"] == [[1, 12_300_000], [2, 24_600_000]]
 
 
 def run_program(program: CommandLine, *words: str) -> int:
     return program.run(list(words))
 
 
-def test_the_command_writes_the_forms_that_are_asked_for(
+def test_the_command_writes_the_requested_forms(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):

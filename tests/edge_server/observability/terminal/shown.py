@@ -1,4 +1,4 @@
-"""What there is to show of a run, and how it looks when drawn."""
+"""Example snapshots and summaries of a run, and functions that render them to text."""
 
 import io
 from typing import Any
@@ -87,7 +87,7 @@ def view(now: Snapshot, *, width: int = 80, height: int = 30, **options: Any) ->
 
 
 def interrupt(display: Display, last: Snapshot) -> None:
-    """Show one snapshot; then the user stops the run."""
+    """Show one snapshot, then raise the interrupt of a user who stops the run."""
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012, SIM117
         with display:
             display.show(last)

@@ -1,4 +1,4 @@
-"""A run as JSON; and what makes the choice of the display."""
+"""A run as JSON lines, and the choice of the display."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from tests.edge_server.observability.terminal.shown import (
 )
 
 
-def test_json_is_the_rounds_once_then_the_summary() -> None:
+def test_json_contains_each_round_once_and_then_the_summary() -> None:
     stream = io.StringIO()
     with JsonLines(stream) as display:
         display.show(snapshot(devices=(PHONE,)))

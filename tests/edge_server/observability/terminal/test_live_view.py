@@ -1,4 +1,4 @@
-"""A run shown live, in a terminal."""
+"""The live view of a run in a terminal."""
 
 import io
 
@@ -44,7 +44,7 @@ def test_the_live_view_shows_the_run_within_the_width(width: int) -> None:
     assert "old" not in text
 
 
-def test_the_live_view_of_nothing_says_so() -> None:
+def test_the_live_view_without_devices_states_that() -> None:
     lines = view(snapshot(phase="waiting", round=1, elapsed_s=0.0))
     assert "no devices yet" in lines
     assert not any("None" in line for line in lines)
@@ -56,12 +56,12 @@ def test_unmeasured_accuracy_is_a_dash() -> None:
     assert ["1", "-", "-"] in [line.split() for line in lines]
 
 
-def test_the_accuracy_lines_are_those_of_tested_rounds() -> None:
+def test_the_accuracy_lines_show_tested_rounds() -> None:
     lines = view(snapshot(history=(scored(1), record(2), record(3), record(4))))
     assert any(line.split()[:2] == ["1", "50.00%"] for line in lines)
 
 
-def test_what_does_not_fit_is_counted_and_active_devices_stay() -> None:
+def test_devices_that_do_not_fit_are_counted_and_active_devices_stay() -> None:
     idle = tuple(DeviceView(f"idle-{number:03}", 1, 0.7, "idle") for number in range(300))
     lines = view(snapshot(devices=(*idle, PHONE), history=(scored(1),), notes=("a",)), height=24)
     assert len(lines) < 24
@@ -90,7 +90,7 @@ def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\x1b[31m" not in written
 
 
-def test_the_live_view_makes_room_for_the_tables() -> None:
+def test_the_final_tables_replace_the_live_view() -> None:
     terminal = Terminal()
     console = Console(file=terminal, force_terminal=True, width=80, height=30)
     with PrettyDisplay(console) as display:

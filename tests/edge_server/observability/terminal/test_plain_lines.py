@@ -1,4 +1,4 @@
-"""A run told in lines."""
+"""Plain-text progress of a run, one line per event."""
 
 import io
 
@@ -19,12 +19,12 @@ from tests.edge_server.observability.terminal.shown import (
 def lines_of(*snapshots: Snapshot) -> list[str]:
     stream = io.StringIO()
     display = PlainDisplay(stream)
-    for each in snapshots:
-        display.show(each)
+    for state in snapshots:
+        display.show(state)
     return stream.getvalue().splitlines()
 
 
-def test_plain_lines_tell_a_run_and_never_repeat() -> None:
+def test_plain_lines_describe_a_run_without_repetition() -> None:
     offline = DeviceView("phone", 1, 0.7, "offline")
     closed = record(
         2,
@@ -56,16 +56,16 @@ def test_rounds_closed_between_two_snapshots_all_get_a_line() -> None:
     assert [line.split(":")[0] for line in lines] == ["round 2 of 10 closed", "round 3 of 10 closed"]
 
 
-def test_what_the_server_tests_on_is_said_once_at_the_start() -> None:
+def test_the_test_data_of_the_server_is_named_once_at_the_start() -> None:
     tested = "tested on 300 examples of python:mine:held_back"
     lines = lines_of(snapshot(tested_on=tested), snapshot(tested_on=tested, elapsed_s=70))
     assert [line for line in lines if "tested" in line] == [f"   1:05  {tested}"]
     assert not any("tested" in line for line in lines_of(snapshot()))
 
 
-def test_a_device_first_seen_offline_is_back_when_it_comes() -> None:
-    offline, there = DeviceView("phone", 1, 0.7, "offline"), DeviceView("phone", 1, 0.7, "idle")
-    lines = lines_of(snapshot(devices=(offline,)), snapshot(devices=(there,)))
+def test_a_device_first_seen_offline_is_reported_back_when_it_connects() -> None:
+    offline, online = DeviceView("phone", 1, 0.7, "offline"), DeviceView("phone", 1, 0.7, "idle")
+    lines = lines_of(snapshot(devices=(offline,)), snapshot(devices=(online,)))
     assert lines[0].endswith("joined: phone (tier 1, 70% pruned, offline)")
     assert lines[-1].endswith("back: phone")
 
@@ -77,13 +77,13 @@ def test_each_plain_line_is_flushed() -> None:
     assert raw.getvalue().endswith(b"training\n")
 
 
-def test_late_updates_are_counted_with_the_latest() -> None:
+def test_late_updates_are_counted_with_the_greatest_delay() -> None:
     assert "late" not in round_line(record(1), rounds=9)
     late = record(4).model_copy(update={"staleness": {"a": 1, "b": 3}})
     assert "2 late by up to 3 rounds" in round_line(late, rounds=9)
 
 
-def test_a_run_that_goes_on_does_not_tell_its_rounds_again() -> None:
+def test_a_resumed_run_does_not_repeat_its_rounds() -> None:
     lines = list(changes(None, snapshot(history=(record(1), scored(2)))))
     assert [line for line in lines if "closed" in line] == []
     assert any(line.startswith("resumed after round 2 of") for line in lines)
@@ -114,12 +114,12 @@ def test_an_outcome_without_measurements_has_dashes() -> None:
     assert "test accuracy - (best -)" in stream.getvalue()
 
 
-def test_a_link_that_is_down_is_said_once_and_so_is_its_return() -> None:
+def test_a_lost_link_and_its_return_are_reported_once_each() -> None:
     down, up = snapshot(no_link="no connection to mqtt://host:1883"), snapshot()
     stream = io.StringIO()
     display = PlainDisplay(stream)
     for state in (down, down, up, up):
         display.show(state)
-    said = [line.strip().split("  ", 1)[1] for line in stream.getvalue().splitlines()]
-    assert said.count("no connection to mqtt://host:1883") == 1
-    assert said.count("connected") == 1
+    messages = [line.strip().split("  ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert messages.count("no connection to mqtt://host:1883") == 1
+    assert messages.count("connected") == 1

@@ -13,7 +13,7 @@ from schemas.values import DeliveryVerdict
 from tests.edge_server.observability.terminal.shown import MEASURED, drawn, record, scored, snapshot, summary
 
 
-def test_the_device_table_says_where_the_runtimes_differ() -> None:
+def test_the_device_table_marks_runtimes_that_differ() -> None:
     other = MEASURED.model_copy(update={"device": "board", "onnx_accuracy": 0.9122})
     rows = [line.split() for line in drawn(device_table(summary(devices=(MEASURED, other))), width=100)]
     same, differs = next(r for r in rows if r[:1] == ["phone"]), next(r for r in rows if r[:1] == ["board"])
@@ -29,7 +29,7 @@ def test_a_device_that_delivered_nothing_has_dashes() -> None:
     assert row.split() == ["board", "5", "-", "-", "0", "B", "0", "B", "-", "-", "-"]
 
 
-def test_devices_without_models_of_their_own_are_told_by_their_part_in_the_rounds() -> None:
+def test_devices_without_their_own_models_are_listed_with_their_updates() -> None:
     virtual = DeviceRecord(device="board", tier=1, ratio=0.7, rounds=3, uplink_bytes=2000)
     lines = drawn(device_table(summary(devices=(virtual,))))
     assert lines[1].split() == ["device", "tier", "pruned", "updates", "refused", "down", "up"]
@@ -46,7 +46,7 @@ KEPT = DeliveryVerdict(
 )
 
 
-def test_the_trials_of_a_new_model_are_told_with_both_accuracies() -> None:
+def test_the_trials_of_a_new_model_are_listed_with_both_accuracies() -> None:
     kept = MEASURED.model_copy(update={"onnx_bytes": 9, "verdict": KEPT})
     taken = kept.model_copy(
         update={"device": "board", "verdict": KEPT.model_copy(update={"served": True, "why": "98.6% before"})}
@@ -62,7 +62,7 @@ def test_the_trials_of_a_new_model_are_told_with_both_accuracies() -> None:
     assert lines[3].endswith("accuracy: 10.0% of 96 examples, 98.6% before")
 
 
-def test_the_end_of_a_run_tells_of_trials_where_a_model_was_in_use() -> None:
+def test_the_closing_output_lists_trials_if_a_model_was_in_use() -> None:
     def closing(*devices: DeviceRecord) -> str:
         console = Console(width=120, record=True, file=io.StringIO())
         print_closing(console, snapshot(history=(scored(1),), summary=summary(devices=devices)))
@@ -71,17 +71,17 @@ def test_the_end_of_a_run_tells_of_trials_where_a_model_was_in_use() -> None:
     kept = MEASURED.model_copy(update={"onnx_bytes": 9, "verdict": KEPT})
     assert "Trials of the new model" in closing(kept)
     assert "Trials" not in closing(MEASURED)
-    # Many devices are counted.
+    # Many devices are counted, not listed.
     assert "30 of 30 devices on trial keep their earlier model" in closing(*[kept] * 30)
 
 
-def test_virtual_time_is_called_so() -> None:
+def test_virtual_time_is_labelled() -> None:
     assert drawn(round_table([record(1)]))[1].split()[-2:] == ["up", "time"]
     virtual = record(1).model_copy(update={"virtual_time_s": 1.0})
     assert drawn(round_table([virtual]))[1].split()[-2:] == ["virtual", "time"]
 
 
-def test_the_round_table_names_what_did_not_count() -> None:
+def test_the_round_table_names_dropped_devices() -> None:
     lines = drawn(round_table([record(1), record(2, dropped=("[b]x[/b]",))]))
     assert lines[-1] == "round 2: dropped [b]x[/b]"
 

@@ -1,4 +1,4 @@
-"""Numbers and names as they are read."""
+"""Numbers and names formatted for people."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,11 +47,11 @@ from tests.edge_server.observability.terminal.shown import snapshot, view
         (clock_text, 3723, "1:02:03"),
     ],
 )
-def test_numbers_read_well(write: Callable[[Any], str], value: object, text: str) -> None:
+def test_numbers_are_formatted_with_units(write: Callable[[Any], str], value: object, text: str) -> None:
     assert write(value) == text
 
 
-def test_a_long_list_of_names_is_counted() -> None:
+def test_a_long_list_of_names_is_shortened() -> None:
     assert names_text(["a", "b", "c", "d"], most=2) == "a, b and 2 more"
 
 

@@ -1,4 +1,4 @@
-"""Everybody who watches a run is told of the same moments."""
+"""All watchers of a run receive the same snapshots."""
 
 import argparse
 import contextlib
@@ -13,8 +13,8 @@ from edge_server.observability.snapshot import Snapshot, Watcher
 MOMENT = Snapshot("home", "run-1", "planning", 1, 3, 0.0)
 
 
-class Witness:
-    """Keeps what it was told."""
+class RecordingWatcher:
+    """A watcher that records the snapshots it receives."""
 
     def __init__(self) -> None:
         self.reported: list[Snapshot] = []
@@ -23,20 +23,22 @@ class Witness:
         self.reported.append(snapshot)
 
 
-def test_all_are_told_and_leave_in_reverse_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    witnesses, left = [Witness(), Witness()], []
+def test_all_watchers_receive_snapshots_and_close_in_reverse_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorders, closed = [RecordingWatcher(), RecordingWatcher()], []
 
     def opener(index: int) -> watchers.Opener:
         @contextlib.contextmanager
         def opened(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
             assert out == tmp_path
-            yield witnesses[index]
-            left.append(index)
+            yield recorders[index]
+            closed.append(index)
 
         return opened
 
     monkeypatch.setattr(watchers, "OPENERS", (opener(0), opener(1)))
     with watchers.watchers(argparse.Namespace(), tmp_path) as together:
         together.show(MOMENT)
-    assert [witness.reported for witness in witnesses] == [[MOMENT], [MOMENT]]
-    assert left == [1, 0]
+    assert [recorder.reported for recorder in recorders] == [[MOMENT], [MOMENT]]
+    assert closed == [1, 0]

@@ -1,4 +1,4 @@
-"""The writers against the packages themselves; of those that are not here the tests are skipped."""
+"""The writers with the real packages; tests of packages that are not installed are skipped."""
 
 import importlib.util
 import os
@@ -13,8 +13,10 @@ from tests.edge_server.observability.terminal.shown import scored, summary
 
 
 def needs(name: str, extra: str) -> pytest.MarkDecorator:
-    there = importlib.util.find_spec(name) is not None
-    return pytest.mark.skipif(not there, reason=f"{name} is not here: pip install 'edge-federation[{extra}]'")
+    installed = importlib.util.find_spec(name) is not None
+    return pytest.mark.skipif(
+        not installed, reason=f"{name} is not installed: pip install 'edge-federation[{extra}]'"
+    )
 
 
 def facts(out: Path) -> RunFacts:
@@ -27,8 +29,8 @@ def begun(word: str, out: Path) -> tuple[Writer, int]:
     return writer, writer.begin(facts(out))
 
 
-def killed_after(word: str, out: Path, rounds: int) -> Writer:
-    """A writer whose process ends after so many rounds, without a word."""
+def write_rounds(word: str, out: Path, rounds: int) -> Writer:
+    """Write `rounds` rounds and return the writer without ending the run, as a killed process does."""
     writer, last = begun(word, out)
     assert last == 0
     for number in range(1, rounds + 1):
@@ -36,8 +38,8 @@ def killed_after(word: str, out: Path, rounds: int) -> Writer:
     return writer
 
 
-def went_on(word: str, out: Path, *, after: int) -> None:
-    """Another process goes on, to round four, and ends the run."""
+def continue_run(word: str, out: Path, *, after: int) -> None:
+    """Continue the run to round four in another writer, and end it."""
     writer, last = begun(word, out)
     assert last == after
     for number in range(last + 1, 5):
@@ -45,7 +47,7 @@ def went_on(word: str, out: Path, *, after: int) -> None:
     writer.end(summary(rounds=4))
 
 
-# What `scored` says of round n: accuracy 1 - 0.5 / n.
+# The accuracy of `scored(n)` is 1 - 0.5 / n.
 ACCURACIES = [(1, 0.5), (2, 0.75), (3, pytest.approx(1 - 0.5 / 3)), (4, 0.875)]
 
 
@@ -59,39 +61,39 @@ def events(folder: Path, tag: str) -> list[tuple[int, float]]:
 
 
 @needs("tensorboard", "tensorboard")
-def test_tensorboard_reads_each_round_once_after_a_kill(tmp_path: Path) -> None:
+def test_tensorboard_has_each_round_once_after_a_kill(tmp_path: Path) -> None:
     word = f"tensorboard={tmp_path / 'boards'}"
-    killed: Any = killed_after(word, tmp_path, 2)
-    # It was in the midst of round three.
+    killed: Any = write_rounds(word, tmp_path, 2)
+    # The process was killed while it wrote round three.
     killed._writer.add_scalar("test/accuracy", 0.1, 3)
     killed._writer.flush()
-    went_on(word, tmp_path, after=2)
+    continue_run(word, tmp_path, after=2)
     assert events(tmp_path / "boards", "test/accuracy") == ACCURACIES
     assert [step for step, _ in events(tmp_path / "boards", LAST)] == [1, 2, 3, 4]
     assert events(tmp_path / "boards", "tier-5/accuracy")[0] == (1, 0.75)
 
 
 @needs("tensorboard", "tensorboard")
-def test_tensorboard_goes_on_with_a_file_that_was_cut_off(tmp_path: Path) -> None:
+def test_tensorboard_continues_with_a_truncated_file(tmp_path: Path) -> None:
     word = f"tensorboard={tmp_path / 'boards'}"
-    killed_after(word, tmp_path, 2)
+    write_rounds(word, tmp_path, 2)
     (file,) = (tmp_path / "boards").rglob("events.*")
     with file.open("r+b") as open_file:
         open_file.truncate(file.stat().st_size - 5)
-    # The cut took the mark that round two was whole.
-    went_on(word, tmp_path, after=1)
+    # The truncation removed the mark that round two is complete.
+    continue_run(word, tmp_path, after=1)
     assert events(tmp_path / "boards", "test/accuracy") == ACCURACIES
 
 
 @needs("mlflow", "mlflow")
-def test_mlflow_reads_each_round_once_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_has_each_round_once_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow.tracking import MlflowClient
 
-    # The store in files is no longer recommended by MLflow, and needs no database library.
+    # MLflow no longer recommends the file store, but it needs no database library.
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = (tmp_path / "mlruns").as_uri()
-    killed_after(f"mlflow={uri}", tmp_path, 2)
-    went_on(f"mlflow={uri}", tmp_path, after=2)
+    write_rounds(f"mlflow={uri}", tmp_path, 2)
+    continue_run(f"mlflow={uri}", tmp_path, after=2)
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("home")
     (run,) = client.search_runs([experiment.experiment_id])
@@ -102,9 +104,7 @@ def test_mlflow_reads_each_round_once_after_a_kill(tmp_path: Path, monkeypatch: 
 
 
 @needs("wandb", "wandb")
-def test_wandb_keeps_each_round_as_a_step_without_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_stores_each_round_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"}.items():
         monkeypatch.setenv(key, value)
     writer, last = begun("wandb=edge", tmp_path)
@@ -112,7 +112,7 @@ def test_wandb_keeps_each_round_as_a_step_without_a_network(
     writer.round(scored(1))
     writer.round(scored(2))
     writer.end(summary(rounds=2))
-    (kept,) = (tmp_path / "wandb").glob("offline-run-*/run-home-seed-0-1a2b3c4d.wandb")
-    found = kept.read_bytes()
+    (file,) = (tmp_path / "wandb").glob("offline-run-*/run-home-seed-0-1a2b3c4d.wandb")
+    found = file.read_bytes()
     assert all(name.encode() in found for name in scalars(scored(1)))
     assert os.environ["WANDB_MODE"] == "offline"

@@ -1,4 +1,4 @@
-"""The registry: what a run leaves in it, what it says of that, and what a kill in the middle leaves."""
+"""The model registry: versions entered from runs, their cards and metrics, and interrupted entries."""
 
 import json
 import re
@@ -25,7 +25,7 @@ STATES = [digest_of(f"round {number}".encode()) for number in (1, 2, 3)]
 
 
 def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale: float = 1.0) -> Path:
-    """What a run of three rounds and one tier leaves, as far as the registry looks at it."""
+    """The files of a finished run of three rounds and one tier, as far as the registry reads them."""
     folder = RunFolder(path)
     for name in ("models", "onnx"):
         (path / name).mkdir(parents=True)
@@ -80,23 +80,23 @@ def registry(tmp_path: Path) -> Registry:
     return Registry(tmp_path / "registry")
 
 
-def test_a_run_is_entered_with_its_parents_its_metrics_and_its_signature(registry, tmp_path) -> None:
-    entered_one = enter_run(registry, run_folder(tmp_path / "home-1"))
+def test_a_run_is_entered_with_its_parents_metrics_and_signature(registry, tmp_path) -> None:
+    entered_version = enter_run(registry, run_folder(tmp_path / "home-1"))
     (version,) = registry.versions()
-    assert version == entered_one
+    assert version == entered_version
     assert (version.version, version.round, version.recipe) == ("home-1", 3, "attending")
     assert (version.state_sha256, version.parents) == (STATES[2], (STATES[1], STATES[0]))
     tier = version.tier(1)
-    # Two devices with 90% and 70%: 80% in the mean.
+    # Two devices with 90% and 70%: 80% on average.
     assert (tier.ratio, tier.parent_sha256, tier.devices, tier.device_accuracy) == (0.5, STATES[2], 2, 0.8)
     assert tier.devices_serving == 2
-    # "pi" trained tier 3 at first and tier 1 in the end; "gone" was there in the first round alone.
+    # "pi" trained tier 3 first and tier 1 last; "gone" took part only in the first round.
     assert version.device_tiers == {"pi": 1, "gone": 2}
     public = registry.path("home-1") / "signing.pub"
     assert version.key == read_trusted_key(public).fingerprint
 
 
-def test_the_registry_says_how_many_devices_serve_what_they_were_delivered(registry, tmp_path) -> None:
+def test_the_registry_shows_how_many_devices_serve_the_delivered_model(registry, tmp_path) -> None:
     run = run_folder(tmp_path / "run")
     path = run / "summary.json"
     summary = Summary.model_validate_json(path.read_bytes())
@@ -108,35 +108,35 @@ def test_the_registry_says_how_many_devices_serve_what_they_were_delivered(regis
     assert "80.00% (2, 1 of them serving it)" in (registry.path("home-1") / "README.md").read_text()
 
 
-def test_what_is_entered_needs_the_run_no_more(registry, tmp_path) -> None:
+def test_an_entered_version_does_not_need_the_run_folder(registry, tmp_path) -> None:
     import shutil
 
     run = run_folder(tmp_path / "home-1")
     enter_run(registry, run)
     shutil.rmtree(run)
-    path, key = registry.onnx("home-1", 1), read_trusted_key(registry.path("home-1") / "signing.pub")
-    assert check_model(path, path.read_bytes(), key, exported_by="server").run == "home-1"
-    names = {one.name for one in (registry.path("home-1") / "model").iterdir()}
+    onnx, key = registry.onnx("home-1", 1), read_trusted_key(registry.path("home-1") / "signing.pub")
+    assert check_model(onnx, onnx.read_bytes(), key, exported_by="server").run == "home-1"
+    names = {path.name for path in (registry.path("home-1") / "model").iterdir()}
     assert names == {"state.safetensors", "channel-map.json", "manifest.json", "manifest.signed.json"}
 
 
-def test_the_card_has_a_head_that_programs_read_and_says_what_each_file_is(registry, tmp_path) -> None:
+def test_the_card_has_a_machine_readable_header_and_describes_each_file(registry, tmp_path) -> None:
     yaml = pytest.importorskip("yaml")
     version = enter_run(registry, run_folder(tmp_path / "home-1"))
     card = (registry.path("home-1") / "README.md").read_text()
-    head = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
-    assert (head["version"], head["recipe"], head["parents"]) == (
+    header = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
+    assert (header["version"], header["recipe"], header["parents"]) == (
         "home-1",
         "attending",
         list(version.parents),
     )
-    assert head["tiers"][0]["sha256"] == version.tier(1).sha256
-    assert head["epsilon"] is None
+    assert header["tiers"][0]["sha256"] == version.tier(1).sha256
+    assert header["epsilon"] is None
     assert "| [1](tier-1.onnx) | 50% |" in card
     assert "edge-client infer tier-1.onnx IMAGE --trust signing.pub" in card
 
 
-def test_a_text_that_would_break_the_head_is_spelled_out(registry, tmp_path) -> None:
+def test_text_that_would_break_the_card_header_is_escaped(registry, tmp_path) -> None:
     yaml = pytest.importorskip("yaml")
     run = run_folder(tmp_path / "home-1")
     summary = Summary.model_validate_json((run / "summary.json").read_bytes())
@@ -147,7 +147,7 @@ def test_a_text_that_would_break_the_head_is_spelled_out(registry, tmp_path) -> 
     assert yaml.safe_load(card.split("---\n")[1])["recipe"] == odd
 
 
-def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> None:
+def test_a_version_entered_again_replaces_the_previous_entry(registry, tmp_path) -> None:
     run = run_folder(tmp_path / "home-1")
     first = enter_run(registry, run)
     again = enter_run(registry, run)
@@ -155,7 +155,7 @@ def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> 
     assert again.created_at > first.created_at
 
 
-def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, monkeypatch) -> None:
+def test_a_kill_while_a_version_is_entered_leaves_no_partial_version(registry, tmp_path, monkeypatch) -> None:
     run = run_folder(tmp_path / "home-1")
     rename = Path.rename
 
@@ -172,7 +172,7 @@ def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, 
     assert [version.version for version in registry.versions()] == ["home-1"]
 
 
-def test_a_file_that_is_not_the_one_that_was_signed_is_not_entered(registry, tmp_path) -> None:
+def test_a_file_that_does_not_match_its_signature_is_not_entered(registry, tmp_path) -> None:
     run = run_folder(tmp_path / "home-1")
     classifier(run / "onnx" / "tier-1.onnx", fitted() * 2)
     with pytest.raises(ConfigError, match="is not trusted"):
@@ -180,7 +180,7 @@ def test_a_file_that_is_not_the_one_that_was_signed_is_not_entered(registry, tmp
     assert registry.versions() == []
 
 
-def test_a_run_that_is_not_over_or_has_no_models_is_not_entered(registry, tmp_path) -> None:
+def test_an_unfinished_run_or_a_run_without_models_is_not_entered(registry, tmp_path) -> None:
     with pytest.raises(ConfigError, match="no folder of a run that is over"):
         enter_run(registry, tmp_path)
     run = run_folder(tmp_path / "home-1")
@@ -190,29 +190,29 @@ def test_a_run_that_is_not_over_or_has_no_models_is_not_entered(registry, tmp_pa
     assert try_enter_run(registry.folder, run) is None
 
 
-def test_a_registry_that_cannot_be_written_takes_nothing_from_the_run(tmp_path, caplog) -> None:
+def test_an_unwritable_registry_does_not_fail_the_run(tmp_path, caplog) -> None:
     run = run_folder(tmp_path / "home-1")
     (tmp_path / "registry").write_text("in the way")
     assert try_enter_run(default_registry(run), run) is None
     assert "not entered in registry" in caplog.text
 
 
-def test_an_unknown_version_is_answered_with_the_nearest(registry, tmp_path) -> None:
+def test_the_error_for_an_unknown_version_suggests_the_nearest(registry, tmp_path) -> None:
     enter_run(registry, run_folder(tmp_path / "home-1"))
     with pytest.raises(ConfigError, match=r"there is no version 'home-2' in .*did you mean 'home-1'"):
         registry.version("home-2")
 
 
 def test_each_federation_has_its_own_active_version(registry) -> None:
-    one = entered(registry, "a-1", fitted(), None, federation="a")
-    two = entered(registry, "b-1", fitted(), None, federation="b")
-    registry.set_active(one)
-    registry.set_active(two)
+    version_a = entered(registry, "a-1", fitted(), None, federation="a")
+    version_b = entered(registry, "b-1", fitted(), None, federation="b")
+    registry.set_active(version_a)
+    registry.set_active(version_b)
     registry.set_active(entered(registry, "a-2", fitted(), None, federation="a"))
     assert registry.actives() == {"a": "a-2", "b": "b-1"}
 
 
-def test_a_version_without_a_signature_says_so(registry, tmp_path) -> None:
+def test_the_card_of_an_unsigned_version_states_it(registry, tmp_path) -> None:
     run = run_folder(tmp_path / "home-1")
     (run / "onnx" / "tier-1.onnx.manifest.json").unlink()
     (run / "signing.pub").unlink()
@@ -220,31 +220,31 @@ def test_a_version_without_a_signature_says_so(registry, tmp_path) -> None:
     assert "Not signed." in (registry.path("home-1") / "README.md").read_text()
 
 
-def test_a_database_that_is_none_is_said_to_be_damaged(registry) -> None:
+def test_a_damaged_database_is_reported(registry) -> None:
     registry.folder.mkdir()
     (registry.folder / "registry.sqlite").write_bytes(b"not a database at all" * 100)
     with pytest.raises(ConfigError, match="file is not a database"):
         registry.versions()
 
 
-def test_two_versions_beside_each_other(registry, tmp_path) -> None:
+def test_the_differences_between_two_versions_are_listed(registry, tmp_path) -> None:
     before = enter_run(registry, run_folder(tmp_path / "home-1"))
     after = enter_run(registry, run_folder(tmp_path / "home-2", run="home-2", accuracy=0.9, scale=1.5))
     found = {difference.what: difference for difference in differences(before, after)}
     assert found["tier 1: test accuracy"].change == "+10.00 points"
     assert found["run"].after == "home-2"
     assert "recipe" not in found
-    # All four weights from 1 to 1.5: half of the first's norm apart.
+    # All four weights change from 1 to 1.5: the distance is half of the first model's norm.
     assert weight_distance(registry.path("home-1"), registry.path("home-2")) == pytest.approx(0.5)
     assert differences(before, before) == []
 
 
-def test_weights_that_are_not_there_are_no_distance_apart(registry) -> None:
+def test_without_stored_weights_there_is_no_distance(registry) -> None:
     entered(registry, "a", fitted(), key_in(registry.folder.parent))
     assert weight_distance(registry.path("a"), registry.path("a")) is None
 
 
-def test_the_version_lies_beside_its_files_as_json(registry, tmp_path) -> None:
+def test_the_version_is_stored_as_json_next_to_its_files(registry, tmp_path) -> None:
     version = enter_run(registry, run_folder(tmp_path / "home-1"))
     written = json.loads((registry.path("home-1") / "version.json").read_text())
     assert written["tiers"][0]["sha256"] == version.tier(1).sha256

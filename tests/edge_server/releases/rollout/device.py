@@ -1,4 +1,4 @@
-"""A device's whole part in rollouts without a broker: real files and slots, comparisons that are made up."""
+"""A device's side of rollouts without a broker: real files and slots, fake comparisons."""
 
 import queue
 from collections.abc import Callable
@@ -30,7 +30,7 @@ GOOD = Comparison(MEASURED, MEASURED, 0, 0)
 
 
 def offer(rollout: str = "r-1", **more: Any) -> ModelOffer:
-    """The new model, signed by the server."""
+    """An offer of the new model, signed by the server."""
     fields = {
         "federation": "home",
         "device": "pi",
@@ -51,7 +51,7 @@ def examples() -> LocalData:
 
 
 class Device:
-    """One process of it; a later one in the same folder is the next. `compare` says what comparisons find."""
+    """One device process; a restart is another instance in the same folder. `compare` fakes comparisons."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Device:
         return None if served is None else served.read()
 
     def hear(self, message: Message) -> None:
-        """A message of the rollout, as bytes."""
+        """Deliver a message of the rollout, encoded as bytes."""
         self.part.receive(encode_message(message))
 
-    def go_on(self, *, most: int = 8) -> None:
-        """Answer what it asks for and let time pass, until it asks for nothing more."""
+    def advance(self, *, most: int = 8) -> None:
+        """Answer the device's chunk requests while time passes, for `most` turns."""
         answered = 0
         for _ in range(most):
             for message in self.sent[answered:]:
@@ -111,7 +111,7 @@ class Device:
 
 
 def serving(state: Path, data: bytes = OLD) -> None:
-    """A model in use before it all begins."""
+    """Put a model in use before the test begins."""
     slots = Slots(state / "serving")
     slots.fill(data, ServedModel(version="v1", digest=digest_of(data)))
     slots.switch(digest_of(data))

@@ -30,7 +30,7 @@ def birth(device: str, *, tier: int | None = 1, session: int = 1) -> Birth:
 
 @dataclass
 class World:
-    """The machine, its clock, and what was sent."""
+    """The rollout machine, its clock and the sent messages."""
 
     rules: RolloutRules = RULES
     now: float = 1000.0
@@ -41,7 +41,7 @@ class World:
         self.rollout = Rollout("r-1", VERSION, FEDERATION, self.rules, FILES)
 
     def do(self, event: Event) -> list[tuple[str, Message]]:
-        """Step, and return what was sent in it."""
+        """Make one step and return the messages sent in it."""
         self.rollout, commands = step(self.rollout, event, self.now)
         new = []
         for command in commands:
@@ -53,12 +53,12 @@ class World:
         return new
 
     def wait(self, seconds: float) -> list[tuple[str, Message]]:
-        """Let time pass, and a tick come."""
+        """Let time pass, then send a tick."""
         self.now += seconds
         return self.do(Tick())
 
     def begin(self, *devices: str, tiers: dict[str, int] | None = None) -> World:
-        """Connect, have these devices born, and form the groups."""
+        """Connect, send births of these devices and form the groups."""
         self.do(Connected(CHUNK_BYTES))
         for device in devices:
             self.do(MessageReceived(birth(device, tier=(tiers or {}).get(device, 1))))
@@ -68,7 +68,7 @@ class World:
     def say(
         self, device: str, stage: Stage, cause: Cause | None = None, **more: Any
     ) -> list[tuple[str, Message]]:
-        """A device says where it is."""
+        """A device reports its stage."""
         measured = {"candidate": DONE, "running": DONE} if stage is not Stage.OFFERED else {}
         report = ModelReport(
             federation=FEDERATION,
@@ -82,21 +82,21 @@ class World:
         return self.do(MessageReceived(report))
 
     def lost(self, device: str) -> None:
-        """Its last will comes."""
+        """Deliver the device's last will."""
         self.do(MessageReceived(Death(federation=FEDERATION, device=device, session=1)))
 
     def status(self, device: str) -> TargetStatus:
-        """Where the machine thinks that it is."""
+        """The device's status in the machine."""
         return self.rollout.targets[device].status
 
     def group(self, number: int) -> list[str]:
-        """The names of a group."""
+        """The names of the devices in a group."""
         return [target.device for target in self.rollout.group(number)]
 
     def offered(self) -> set[str]:
-        """Who was offered the model so far."""
+        """Devices that were offered the model so far."""
         return {device for device, message in self.sent if message.kind == "model-offer"}
 
     def withdrawn(self) -> set[str]:
-        """Devices that were sent a command to go back."""
+        """Devices that were sent a withdrawal."""
         return {device for device, message in self.sent if message.kind == "model-withdrawal"}

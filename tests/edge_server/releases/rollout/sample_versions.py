@@ -1,4 +1,4 @@
-"""Versions that no run has made: small networks in ONNX, signed and entered like those of a run."""
+"""Versions made without a run: small ONNX networks, signed and entered like those of a run."""
 
 import json
 import time
@@ -20,7 +20,7 @@ PROVENANCE = {"round": "3", "tier": "1", "prune_ratio": "0.5", "parent_sha256": 
 
 
 def classifier(path: Path, weights: np.ndarray) -> Path:
-    """A network [N, 1, 8, 8] -> [N, 10] of one layer for digits; weights [65, 10], the bias last."""
+    """A one-layer network for digits, [N, 1, 8, 8] -> [N, 10]; the last row of `weights` is the bias."""
     weight, bias = (part.astype(np.float32) for part in (weights[:-1], weights[-1]))
     node = [
         helper.make_node("Flatten", ["input"], ["flat"]),
@@ -44,7 +44,7 @@ def classifier(path: Path, weights: np.ndarray) -> Path:
 
 
 def fitted() -> np.ndarray:
-    """Weights [65, 10] by least squares: nine in ten of the shipped digits."""
+    """Weights [65, 10] by least squares; they classify nine in ten of the shipped digits correctly."""
     data = load_source("digits")
     inputs = np.concatenate([data.images.reshape(len(data), 64) / 16.0, np.ones((len(data), 1))], axis=1)
     found: np.ndarray = np.linalg.lstsq(inputs, np.eye(10)[data.labels], rcond=None)[0]
@@ -55,9 +55,9 @@ def entered(
     registry: Registry, name: str, weights: np.ndarray, signer: Signer | None, *, federation: str = "home"
 ) -> Version:
     """A version of one tier, signed if there is a key."""
-    aside = registry.folder / "aside"
-    aside.mkdir(parents=True, exist_ok=True)
-    path = classifier(aside / "tier-1.onnx", weights)
+    staging = registry.folder / "staging"
+    staging.mkdir(parents=True, exist_ok=True)
+    path = classifier(staging / "tier-1.onnx", weights)
     manifest_path(path).unlink(missing_ok=True)
     ManifestSigner(federation, name, signer).export(path, PROVENANCE, SubModelSpec())
     signed = decode_manifest(manifest_path(path).read_bytes()) if signer else None
@@ -89,5 +89,5 @@ def entered(
 
 
 def key_in(folder: Path) -> Signer:
-    """The server's key, made where there is none."""
+    """The server's key, created if it does not exist."""
     return load_or_make_signing_key(folder / "signing.key")

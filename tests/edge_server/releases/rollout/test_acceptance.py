@@ -1,4 +1,4 @@
-"""When a new model is worse than the one before; numbers worked by hand."""
+"""When a new model counts as worse than the previous one; numbers calculated by hand."""
 
 import pytest
 
@@ -30,35 +30,35 @@ def cause_of(found: Comparison) -> Cause | None:
 
 @pytest.mark.parametrize(
     ("lost", "won", "chance"),
-    # Of 5 examples all 5 lost: 1/32. Of 4, 3 or more: (4 + 1)/16. Of none: certain.
+    # 5 of 5 examples lost: 1/32. At least 3 of 4: (4 + 1)/16. 0 of 0: certain.
     [(5, 0, 1 / 32), (3, 1, 5 / 16), (0, 0, 1.0), (0, 5, 1.0)],
 )
-def test_how_often_chance_alone_would_lose_so_many(lost: int, won: int, chance: float) -> None:
+def test_the_probability_of_such_a_loss_by_chance_alone(lost: int, won: int, chance: float) -> None:
     assert chance_of(lost, won) == chance
 
 
 @pytest.mark.parametrize(
     ("lost", "won", "examples", "cause"),
     [
-        # 4 of 100 is more than 2%, but chance loses 4 of 4 one time in 16.
+        # 4 of 100 is more than 2%, but 4 of 4 are lost by chance once in 16 times.
         (4, 0, 100, None),
-        # 5 of 5 one time in 32: that is no chance.
+        # 5 of 5 are lost by chance once in 32 times: too rare.
         (5, 0, 100, Cause.ACCURACY),
-        # 20 lost and 10 won are 10 of 100, and chance does that in 4.9% of all cases.
+        # 20 lost and 10 won make 10 of 100, which happens by chance in 4.9% of all cases.
         (20, 10, 100, Cause.ACCURACY),
         (20, 11, 100, None),
-        # 15 lost of 1000 is within the 2% that may be lost, however certain.
+        # 15 lost of 1000 is within the permitted 2%, even if not by chance.
         (15, 0, 1000, None),
         (0, 9, 100, None),
     ],
 )
-def test_accuracy_is_lost_where_it_is_more_than_allowed_and_no_chance(lost, won, examples, cause) -> None:
+def test_a_loss_counts_if_it_exceeds_the_permitted_drop_and_chance(lost, won, examples, cause) -> None:
     assert cause_of(compared(lost, won, examples=examples)) is cause
 
 
 @pytest.mark.parametrize(
     ("old_ms", "new_ms", "cause"),
-    # One and a half times as long, and half a millisecond for the clock.
+    # 1.5 times the latency, plus half a millisecond of clock tolerance.
     [
         (2.0, 3.5, None),
         (2.0, 3.51, Cause.LATENCY),
@@ -67,13 +67,13 @@ def test_accuracy_is_lost_where_it_is_more_than_allowed_and_no_chance(lost, won,
         (2.0, 0.1, None),
     ],
 )
-def test_a_model_may_take_so_much_longer_and_no_more(
+def test_a_model_may_be_slower_only_up_to_the_limit(
     old_ms: float, new_ms: float, cause: Cause | None
 ) -> None:
     assert cause_of(compared(0, 0, old_ms=old_ms, new_ms=new_ms)) is cause
 
 
-def test_where_nothing_ran_before_there_is_nothing_to_compare_with() -> None:
+def test_without_a_previous_model_there_is_no_objection() -> None:
     assert (
         judge_comparison(
             Comparison(candidate=ModelMeasurement(examples=9, accuracy=0.1, latency_ms=99.0)), TERMS
@@ -86,25 +86,25 @@ def test_where_nothing_ran_before_there_is_nothing_to_compare_with() -> None:
     ("before", "after", "cause"),
     [
         (None, Health(digest=NEW, starts=1), None),
-        # It began twice and ended once, and a third serves it now: the one that did not end has crashed.
+        # Three processes started and one ended; the third is serving, so another one crashed.
         (None, Health(digest=NEW, starts=3, ends=1), Cause.CRASHES),
         (None, Health(digest=NEW, starts=2, ends=1), None),
-        # Two errors are too few to say anything; three of ten are more than 1%.
+        # Two errors are too few to count; three of ten are more than 1%.
         (None, Health(digest=NEW, requests=10, errors=2), None),
         (None, Health(digest=NEW, requests=10, errors=3), Cause.ERRORS),
-        # 3 of 100 requests failed before as well.
+        # 3 of 100 requests failed with the previous model as well.
         (Health(digest=OLD, requests=100, errors=3), Health(digest=NEW, requests=100, errors=3), None),
-        # 1 ms in the mean before, 2.1 ms now: more than 1.5 + 0.5.
+        # The mean was 1 ms and is 2.1 ms now: more than 1.5 + 0.5.
         (
             Health(digest=OLD, requests=50, busy_ms=50.0),
             Health(digest=NEW, requests=50, busy_ms=105.0),
             Cause.LATENCY,
         ),
-        # 49 requests do not make a mean.
+        # 49 requests are too few for a mean.
         (Health(digest=OLD, requests=50, busy_ms=50.0), Health(digest=NEW, requests=49, busy_ms=200.0), None),
     ],
 )
-def test_what_serving_it_says_against_a_model(before, after, cause) -> None:
+def test_the_objection_to_a_model_from_serving_it(before, after, cause) -> None:
     objection = judge_service(before, after, TERMS)
     assert (None if objection is None else objection[0]) is cause
 
@@ -117,14 +117,14 @@ def test_health_is_counted_and_read_back(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[", '{"digest": "x"}'])
-def test_a_note_of_another_model_or_of_nothing_says_nothing(tmp_path, text: str) -> None:
+def test_the_health_of_another_model_or_an_invalid_file_is_ignored(tmp_path, text: str) -> None:
     write_health(tmp_path, Health(digest=OLD, starts=9))
     assert read_health(tmp_path, NEW) == Health(digest=NEW)
     (tmp_path / "health.json").write_text(text)
     assert read_health(tmp_path, NEW) == Health(digest=NEW)
 
 
-def test_a_disk_that_takes_nothing_ends_nobody(tmp_path) -> None:
+def test_a_failed_write_of_the_health_file_is_ignored(tmp_path) -> None:
     (tmp_path / "file").write_text("in the way")
     write_health(tmp_path / "file", Health(digest=NEW))
     assert read_health(tmp_path / "file", NEW) == Health(digest=NEW)

@@ -1,4 +1,4 @@
-"""Two models side by side in a process of its own: what it finds, and what takes it down."""
+"""The comparison of two models in a separate process: its results, and crashes of the process."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, Any]:
-    """What the process would find, in this one."""
+    """The result of the comparison process, computed in this process."""
     from edge_client.inference.onnx_model import load_model
 
     shown = local_examples(data, 60)
@@ -43,7 +43,7 @@ def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, A
     return _found(candidate, model, shown)
 
 
-def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, good, tmp_path) -> None:
+def test_a_separate_process_compares_two_models_and_reports_the_result(data, good, tmp_path) -> None:
     bad = classifier(tmp_path / "bad.onnx", np.roll(fitted(), 1, axis=1))
     measuring, reported = ComparisonRunner(data, tmp_path / "examples.npz"), list[Comparison]()
     ended = threading.Event()
@@ -52,7 +52,7 @@ def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, g
     (comparison,) = reported
     assert comparison.running.examples == comparison.candidate.examples == 60
     assert comparison.running.accuracy > 0.7
-    # Of the same 60: what the old one has right and the new one wrong, less the other way round.
+    # `lost`: only the old model is right. `won`: only the new model is right.
     gap = comparison.running.accuracy - comparison.candidate.accuracy
     assert comparison.lost - comparison.won == round(60 * gap)
     objection = judge_comparison(comparison, TrialTerms())
@@ -62,19 +62,19 @@ def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, g
     assert not (tmp_path / "examples.npz").exists()
 
 
-def test_the_same_model_against_itself_loses_nothing(data, good) -> None:
+def test_a_model_compared_with_itself_loses_nothing(data, good) -> None:
     same = found(good, good, data)
     assert (same["lost"], same["won"]) == (0, 0)
     assert same["running"]["accuracy"] == same["candidate"]["accuracy"]
 
 
 def named(data: LocalData) -> LocalData:
-    """The same digits on a device that calls them by their names, in another order."""
+    """The same digits on a device with class names in another order."""
     order = np.roll(np.arange(10), 3)
     names = tuple(str(number) for number in order)
     places = np.argsort(order)
     parts = (
-        labelled(one.images, places[one.labels], class_names=names) for one in (data.train, data.held_out)
+        labelled(part.images, places[part.labels], class_names=names) for part in (data.train, data.held_out)
     )
     return LocalData(*parts)
 
@@ -87,20 +87,20 @@ def with_names(path: Path, source: Path, names: list[str]) -> Path:
     return path
 
 
-def test_a_device_measures_by_the_names_of_the_models_classes(data, good, tmp_path) -> None:
+def test_a_device_matches_classes_by_name(data, good, tmp_path) -> None:
     model = with_names(tmp_path / "named.onnx", good, list("0123456789"))
     by_number, by_name = found(model, model, data), found(model, model, named(data))
     assert by_name["candidate"]["accuracy"] == by_number["candidate"]["accuracy"] > 0.7
     assert by_name["running"]["accuracy"] == by_number["running"]["accuracy"]
 
 
-def test_names_reach_the_process_that_measures(data, good, tmp_path) -> None:
+def test_class_names_are_passed_to_the_comparison_process(data, good, tmp_path) -> None:
     model = with_names(tmp_path / "named.onnx", good, list("0123456789"))
     comparison = ComparisonRunner(named(data), tmp_path / "examples.npz").compare(ModelPair(model, model), 60)
     assert comparison.candidate.accuracy > 0.7
 
 
-def test_photographs_are_measured_in_the_size_that_a_model_takes(data, good, tmp_path) -> None:
+def test_images_are_resized_to_the_models_input_size(data, good, tmp_path) -> None:
     large = LocalData(
         *(
             replace(part, images=np.kron(part.images, np.ones((1, 1, 4, 4), np.uint8)), resizable=True)
@@ -110,23 +110,23 @@ def test_photographs_are_measured_in_the_size_that_a_model_takes(data, good, tmp
     assert large.held_out.input_shape == (1, 32, 32)
     comparison = ComparisonRunner(large, tmp_path / "examples.npz").compare(ModelPair(good, good), 60)
     assert comparison.objection is None
-    # Resizing blurs them; a tenth is chance.
+    # Resizing blurs the images; chance level is a tenth.
     assert comparison.running.accuracy == comparison.candidate.accuracy > 0.5
 
 
-def test_a_model_that_lacks_a_class_of_the_device_is_refused_with_both_lists(data, good, tmp_path) -> None:
+def test_a_model_without_a_class_of_the_device_is_refused_with_both_lists(data, good, tmp_path) -> None:
     model = with_names(tmp_path / "other.onnx", good, ["0", "1", "2"])
     cause, why = found(model, good, named(data))["objection"]
     assert cause == Cause.INCOMPATIBLE
     assert "the federation knows '0', '1', '2' (3), this data has '7', '8', '9'" in why
 
 
-def test_a_model_in_use_that_lacks_a_class_is_wrong_about_it(data, good, tmp_path) -> None:
+def test_a_model_in_use_that_lacks_a_class_counts_as_wrong_for_it(data, good, tmp_path) -> None:
     small = with_names(tmp_path / "small.onnx", good, list("01234"))
     whole = with_names(tmp_path / "whole.onnx", good, list("0123456789"))
     measured = found(whole, small, named(data))
-    shares = [measured[which]["accuracy"] for which in ("running", "candidate")]
-    assert shares[0] < shares[1] - 0.3
+    running, candidate = (measured[model]["accuracy"] for model in ("running", "candidate"))
+    assert running < candidate - 0.3
 
 
 @pytest.mark.parametrize(
@@ -136,43 +136,43 @@ def test_a_model_in_use_that_lacks_a_class_is_wrong_about_it(data, good, tmp_pat
         (lambda path: classifier(path, np.full((65, 10), np.nan)), Cause.DAMAGED),
     ],
 )
-def test_a_model_that_cannot_be_used_is_told_as_what_it_is(spoil, cause, data, good, tmp_path) -> None:
+def test_an_unusable_model_is_reported_as_damaged(spoil, cause, data, good, tmp_path) -> None:
     path = tmp_path / "candidate.onnx"
     spoil(path)
     assert found(path, good, data)["objection"][0] == cause
 
 
-def test_the_fastest_good_form_is_made_and_named(data, good, tmp_path, monkeypatch) -> None:
+def test_the_fastest_accurate_variant_is_created_and_named(data, good, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         "edge_client.inference.quantization.trial.latencies_ms", lambda models, seconds: [2.0, 1.0]
     )
     made, shown = tmp_path / "made.onnx", local_examples(data, 60)
-    wanted = {"made": str(made), "variants": ["fp32", "int8"], "max_loss": 100.0}
-    variant, digest = _better(good, wanted, shown, data.train.images[:50])
+    request = {"made": str(made), "variants": ["fp32", "int8"], "max_loss": 100.0}
+    variant, digest = _better(good, request, shown, data.train.images[:50])
     assert (variant, digest) == ("int8", digest_of(made.read_bytes()))
-    # The export itself where it is as fast.
+    # The export itself is used if it is as fast.
     monkeypatch.setattr(
         "edge_client.inference.quantization.trial.latencies_ms", lambda models, seconds: [1.0, 2.0]
     )
-    assert _better(good, wanted, shown, data.train.images[:50]) is None
+    assert _better(good, request, shown, data.train.images[:50]) is None
     (tmp_path / "no.onnx").write_bytes(b"no model")
-    assert _better(tmp_path / "no.onnx", wanted, shown, shown.images) is None
+    assert _better(tmp_path / "no.onnx", request, shown, shown.images) is None
 
 
-def test_a_model_for_other_images_is_told_as_what_it_is(good) -> None:
+def test_a_model_for_another_image_shape_is_reported_as_incompatible(good) -> None:
     shown = labelled(np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64))
     assert _found(good, None, shown)["objection"][0] == Cause.INCOMPATIBLE
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "reason"),
     [
         ("import os; os.abort()", "signal 6"),
-        ("raise MemoryError('no room')", "exit code 1: MemoryError: no room"),
+        ("raise MemoryError('no memory')", "exit code 1: MemoryError: no memory"),
     ],
 )
-def test_a_model_that_takes_the_process_down_is_no_end_of_the_device(
-    code: str, said: str, data, good, tmp_path, monkeypatch
+def test_a_model_that_crashes_the_comparison_process_does_not_crash_the_device(
+    code: str, reason: str, data, good, tmp_path, monkeypatch
 ) -> None:
     import subprocess
     import sys
@@ -183,27 +183,27 @@ def test_a_model_that_takes_the_process_down_is_no_end_of_the_device(
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
     comparison = ComparisonRunner(data, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
-    assert comparison.objection == (Cause.CRASHES, f"running it ended with {said}")
+    assert comparison.objection == (Cause.CRASHES, f"running it ended with {reason}")
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "[]", '{"running": 1}', '{"objection": ["bad luck", ""]}'])
-def test_an_answer_that_is_none_counts_as_a_crash(text: str) -> None:
+def test_an_invalid_answer_counts_as_a_crash(text: str) -> None:
     assert read_comparison(text).objection[0] is Cause.CRASHES
 
 
-def test_without_examples_nothing_is_compared_and_that_is_said(data, good, tmp_path) -> None:
+def test_without_examples_the_model_is_reported_as_incompatible(data, good, tmp_path) -> None:
     empty = LocalData(data.train.subset([]), data.train.subset([]))
     comparison = ComparisonRunner(empty, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
     assert comparison.objection[0] is Cause.INCOMPATIBLE
 
 
-def test_examples_are_those_that_are_never_trained_on_where_there_are_any(data) -> None:
+def test_held_out_examples_are_used_if_there_are_any(data) -> None:
     assert len(local_examples(data, 1000)) == 100
     assert len(local_examples(LocalData(data.train, data.train.subset([])), 1000)) == 600
     assert len(local_examples(data, 0)) == 1
 
 
-def test_models_are_timed_in_turns() -> None:
+def test_models_are_timed_alternately() -> None:
     order: list[str] = []
 
     class Fake:

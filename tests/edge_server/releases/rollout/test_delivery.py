@@ -41,7 +41,7 @@ SLOWER = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.9, "latenc
 
 @pytest.fixture
 def place(tmp_path: Path) -> TaskContext:
-    """A device with four examples of each kind, and nothing else yet."""
+    """A device with four training examples and four held-out examples, and no model."""
     return TaskContext("pi", BlobStore(tmp_path / "blobs"), LocalData(SOME, SOME), tmp_path / "models")
 
 
@@ -69,9 +69,9 @@ Found = Callable[[ModelPair], Comparison]
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[Found | Comparison], list[ModelPair]]:
-    """Let comparisons find this; returns the pairs that were compared."""
+    """Replace comparisons by a given result; the returned function returns the compared pairs."""
 
-    def let(found: Found | Comparison) -> list[ModelPair]:
+    def use_result(found: Found | Comparison) -> list[ModelPair]:
         pairs: list[ModelPair] = []
 
         def compare(_: ComparisonRunner, pair: ModelPair, most: int) -> Comparison:
@@ -81,16 +81,16 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[Found | Comparison], 
         monkeypatch.setattr(ComparisonRunner, "compare", compare)
         return pairs
 
-    return let
+    return use_result
 
 
-def test_a_device_without_a_model_takes_the_first_one(place, compared):
+def test_a_device_without_a_model_serves_the_first_one(place, compared):
     pairs = compared(WORSE)
     assert deliver(place, NEW) == DeliveryVerdict(served=True, why="no model was in use before")
     assert (serves(place), pairs) == (NEW, [])
 
 
-def test_a_worse_model_is_not_served_and_leaves_nothing_behind(place, compared, caplog):
+def test_a_worse_model_is_not_served_and_its_files_are_removed(place, compared, caplog):
     compared(WORSE)
     deliver(place, OLD)
     verdict = deliver(place, NEW)
@@ -107,7 +107,7 @@ def test_a_worse_model_is_not_served_and_leaves_nothing_behind(place, compared, 
     assert f"{note(NEW).version} is not served, {note(OLD).version} is kept: accuracy" in caplog.text
 
 
-def test_a_model_that_is_not_worse_beyond_the_margin_is_served_and_there_is_a_way_back(place, compared):
+def test_a_model_within_the_margin_is_served_and_can_be_rolled_back(place, compared):
     compared(AS_GOOD)
     deliver(place, OLD)
     verdict = deliver(place, NEW)
@@ -118,7 +118,7 @@ def test_a_model_that_is_not_worse_beyond_the_margin_is_served_and_there_is_a_wa
     assert installed_model.slots(place.models).back().read() == OLD
 
 
-def test_the_file_in_use_is_compared_with_the_very_file_that_would_be_served(place, compared):
+def test_the_file_in_use_is_compared_with_the_file_that_would_be_served(place, compared):
     seen = []
     compared(lambda pair: seen.append((pair.running.read_bytes(), pair.candidate.read_bytes())) or AS_GOOD)
     deliver(place, OLD)
@@ -126,7 +126,7 @@ def test_the_file_in_use_is_compared_with_the_very_file_that_would_be_served(pla
     assert seen == [(OLD, NEW)]
 
 
-def test_by_force_nothing_is_compared(place, compared):
+def test_a_forced_delivery_is_not_compared(place, compared):
     pairs = compared(WORSE)
     deliver(place, OLD)
     verdict = deliver(place, NEW, terms=None)
@@ -135,7 +135,7 @@ def test_by_force_nothing_is_compared(place, compared):
 
 
 @pytest.mark.parametrize("again", [NEW, b"the same network in another form"])
-def test_a_delivery_that_is_done_again_is_not_compared_with_itself(place, compared, again):
+def test_a_repeated_delivery_is_not_compared_with_itself(place, compared, again):
     export = digest_of(b"the export")
     pairs = compared(AS_GOOD)
     deliver(place, OLD)
@@ -143,13 +143,13 @@ def test_a_delivery_that_is_done_again_is_not_compared_with_itself(place, compar
     installed_model.begin(place.models).write_bytes(again)
     sent = put_delivered_in_use(place, note(again, parent=export, variant="fp16"), TERMS)
     assert (len(pairs), serves(place)) == (1, NEW)
-    # The same report is sent again, for the file in use.
+    # The report for the file in use is sent again.
     assert (sent.verdict, sent.model.digest, sent.bytes) == (first, digest_of(NEW), len(NEW))
     assert installed_model.slots(place.models).back().read() == OLD
 
 
 @pytest.mark.parametrize("found", [WORSE, AS_GOOD])
-def test_wherever_the_power_goes_a_delivery_that_is_done_again_comes_to_the_same(
+def test_a_delivery_repeated_after_a_power_cut_has_the_same_result(
     tmp_path: Path, place: TaskContext, monkeypatch: pytest.MonkeyPatch, compared: Any, found: Comparison
 ):
     compared(found)
@@ -173,7 +173,7 @@ def test_wherever_the_power_goes_a_delivery_that_is_done_again_comes_to_the_same
 
 
 @pytest.mark.parametrize("found", [WORSE, AS_GOOD])
-def test_where_models_must_be_signed_only_a_good_one_waits_for_its_signature(place, compared, found):
+def test_if_models_must_be_signed_only_a_good_one_waits_for_its_signature(place, compared, found):
     compared(found)
     signed_only = replace(place, signed_only=True)
     deliver(place, OLD)
@@ -184,7 +184,7 @@ def test_where_models_must_be_signed_only_a_good_one_waits_for_its_signature(pla
     assert serves(place) == (NEW if verdict.served else OLD)
 
 
-def test_a_model_that_a_rollout_has_brought_since_is_not_replaced(place, compared):
+def test_a_model_rolled_out_during_the_comparison_is_not_replaced(place, compared):
     def meanwhile(_: ModelPair) -> Comparison:
         slots = installed_model.slots(place.models)
         slots.fill(ROLLED_OUT, note(ROLLED_OUT))
@@ -197,7 +197,7 @@ def test_a_model_that_a_rollout_has_brought_since_is_not_replaced(place, compare
     assert (verdict.served, verdict.why, serves(place)) == (False, delivery.SUPERSEDED, ROLLED_OUT)
 
 
-def test_a_model_that_a_rollout_has_brought_before_the_signature_is_not_replaced(place, compared, caplog):
+def test_a_model_rolled_out_before_the_signature_arrives_is_not_replaced(place, compared, caplog):
     compared(AS_GOOD)
     deliver(place, OLD)
     deliver(replace(place, signed_only=True), NEW)
@@ -212,7 +212,7 @@ def test_a_model_that_a_rollout_has_brought_before_the_signature_is_not_replaced
     assert list(installed_model.waiting(place.models).parent.iterdir()) == []
 
 
-# --- real models, compared in a process of its own ---
+# --- real models, compared in a separate process ---
 @pytest.fixture(scope="module")
 def digits() -> LocalData:
     data = load_source("digits")
@@ -230,13 +230,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in made.items()}
 
 
-def test_a_good_model_is_kept_after_a_bad_run_and_a_bad_one_gives_way(place, digits, models):
+def test_a_bad_model_does_not_replace_a_good_one_but_a_good_one_replaces_a_bad_one(place, digits, models):
     here = replace(place, data=digits)
     for name, serving in (("good", "good"), ("bad", "good")):
         installed_model.begin(here.models).write_bytes(models[name])
         sent = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
         assert serves(here) == models[serving]
-    # All hundred examples that this device never trains on, for both.
+    # Both models are compared on all hundred held-out examples of this device.
     assert (sent.verdict.served, sent.verdict.earlier, sent.verdict.examples) == (
         False,
         "good",
@@ -255,7 +255,7 @@ def without(held_out: bool, train: bool, digits: LocalData) -> LocalData:
     return LocalData(digits.train if train else empty, digits.held_out if held_out else empty)
 
 
-def test_without_held_out_data_a_rollouts_rule_holds_the_training_data_is_compared_on(place, digits, models):
+def test_without_held_out_data_models_are_compared_on_the_training_data(place, digits, models):
     here = replace(place, data=without(held_out=False, train=True, digits=digits))
     for name in ("good", "bad"):
         installed_model.begin(here.models).write_bytes(models[name])
@@ -272,8 +272,8 @@ def test_without_any_data_the_model_in_use_is_kept(place, digits):
     assert verdict.why == f"{Cause.INCOMPATIBLE}: there are no examples to compare on"
 
 
-def test_a_model_in_use_that_cannot_be_run_on_this_data_gives_way(place, digits, models):
-    """It takes another shape, or is no model at all: as in a rollout."""
+def test_a_model_in_use_that_cannot_run_on_the_data_is_replaced(place, digits, models):
+    """A model with another input shape or an invalid file is replaced, as in a rollout."""
     here = replace(place, data=digits)
     deliver(here, OLD)
     installed_model.begin(here.models).write_bytes(models["bad"])
@@ -282,15 +282,15 @@ def test_a_model_in_use_that_cannot_be_run_on_this_data_gives_way(place, digits,
     assert serves(here) == models["bad"]
 
 
-def test_of_large_images_fewer_are_copied_for_the_comparison():
+def test_fewer_large_images_are_copied_for_the_comparison():
     side = 2000
     large = labelled(np.zeros((12, 1, side, side), np.uint8), np.zeros(12, np.int64))
-    # 32 MB hold eight of 4 MB.
+    # The limit of 32 MB holds eight images of 4 MB.
     assert len(local_examples(LocalData(large, large), 200)) == 8
     assert len(local_examples(LocalData(SOME, SOME), 200)) == 4
 
 
-def test_a_larger_network_of_a_higher_tier_is_delivered_though_a_rollout_would_find_it_too_slow(
+def test_a_network_of_a_higher_tier_is_delivered_even_if_too_slow_for_a_rollout(
     place: TaskContext, compared: Callable[[Found | Comparison], list[ModelPair]]
 ) -> None:
     deliver(place, OLD)

@@ -1,4 +1,4 @@
-"""What `edge-client serve` notes of the models in the slots, as a watch reads it."""
+"""The health that `edge-client serve` records for the models in the slots."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ def slots(tmp_path: Path) -> Slots:
     return Slots(tmp_path / "serving")
 
 
-def noted(slots: Slots) -> Health:
-    """Of the model in use."""
+def health(slots: Slots) -> Health:
+    """The recorded health of the model in use."""
     now = slots.current()
     assert now is not None
     return read_health(now.folder, now.model.digest)
@@ -30,44 +30,52 @@ def served(slots: Slots) -> HealthWriter:
     return notes
 
 
-def test_a_start_is_noted_before_the_model_is_loaded(slots: Slots) -> None:
+def test_a_start_is_recorded_before_the_model_is_loaded(slots: Slots) -> None:
     HealthWriter(slots).loading()
-    assert (noted(slots).starts, noted(slots).ends) == (1, 0)
+    assert (health(slots).starts, health(slots).ends) == (1, 0)
 
 
-def test_requests_are_counted_and_written_when_asked_to(slots: Slots) -> None:
+def test_counted_requests_are_written_on_save(slots: Slots) -> None:
     notes = served(slots)
     notes.answered(0.002)
     notes.answered(0.004)
     notes.failed()
-    assert noted(slots).requests == 0
+    assert health(slots).requests == 0
     notes.save()
-    assert (noted(slots).requests, noted(slots).errors, noted(slots).mean_ms) == (3, 1, 3.0)
+    assert (health(slots).requests, health(slots).errors, health(slots).mean_ms) == (
+        3,
+        1,
+        3.0,
+    )
 
 
-def test_a_process_that_ends_well_is_no_crash_and_one_that_does_not_is(slots: Slots) -> None:
+def test_only_a_process_that_does_not_end_normally_counts_as_a_crash(slots: Slots) -> None:
     served(slots).close()
     served(slots)
-    assert noted(slots).crashes == 0
-    # The second never ended, and a third begins.
+    assert health(slots).crashes == 0
+    # The third process starts although the second never ended.
     served(slots)
-    assert noted(slots).crashes == 1
+    assert health(slots).crashes == 1
 
 
-def test_going_over_to_another_model_ends_the_one_before(slots: Slots) -> None:
+def test_switching_to_another_model_ends_the_previous_one(slots: Slots) -> None:
     notes, before = served(slots), slots.current()
     assert before is not None
     serving(slots.folder.parent, NEW)
     notes.loading()
-    # Until the next one is loaded, requests are still those of the one before.
+    # Until the new model is loaded, requests count for the previous one.
     notes.answered(0.001)
     notes.loaded()
     old = read_health(before.folder, before.model.digest)
     assert (old.requests, old.starts, old.ends) == (1, 1, 1)
-    assert (noted(slots).requests, noted(slots).starts, noted(slots).ends) == (0, 1, 0)
+    assert (health(slots).requests, health(slots).starts, health(slots).ends) == (
+        0,
+        1,
+        0,
+    )
 
 
-def test_a_model_that_is_refused_is_noted_and_the_one_before_goes_on(slots: Slots) -> None:
+def test_a_refused_model_is_recorded_and_the_previous_one_stays_in_use(slots: Slots) -> None:
     notes, before = served(slots), slots.current()
     assert before is not None
     serving(slots.folder.parent, NEW)
@@ -75,19 +83,19 @@ def test_a_model_that_is_refused_is_noted_and_the_one_before_goes_on(slots: Slot
     notes.load_failed()
     notes.answered(0.001)
     notes.close()
-    assert (noted(slots).refusals, noted(slots).crashes) == (1, 0)
+    assert (health(slots).refusals, health(slots).crashes) == (1, 0)
     assert read_health(before.folder, before.model.digest).requests == 1
 
 
-def test_without_a_model_there_is_nothing_to_note(tmp_path: Path) -> None:
+def test_without_a_model_nothing_is_recorded(tmp_path: Path) -> None:
     notes = served(Slots(tmp_path / "serving"))
     notes.answered(1.0)
     notes.close()
     assert not (tmp_path / "serving").exists()
 
 
-def test_the_same_model_looked_at_again_is_no_new_start(slots: Slots) -> None:
+def test_loading_the_same_model_again_is_not_a_new_start(slots: Slots) -> None:
     notes = served(slots)
     notes.loading()
     notes.loaded()
-    assert noted(slots).starts == 1
+    assert health(slots).starts == 1

@@ -1,4 +1,4 @@
-"""The rollout and its devices' trials joined in memory, with losses, doubles, restarts on both sides."""
+"""A rollout and its devices' trials connected in memory, with lost and duplicate messages and restarts."""
 
 import random
 from collections.abc import Callable
@@ -55,70 +55,70 @@ NAMES = tuple(f"pi-{number}" for number in range(8))
 
 @dataclass
 class Board:
-    """A device: its machine, what it serves, whether it ever served the new model."""
+    """A device with its trial machine: whether it serves, or ever served, the new model."""
 
     name: str
     before: Comparison
     after: Comparison
     trials: TrialState = field(init=False)
-    new: bool = False
-    ever: bool = False
+    serves_new: bool = False
+    served_new: bool = False
 
     def __post_init__(self) -> None:
         self.trials = TrialState(FEDERATION, self.name, connected=True)
 
     def do(self, event: Any, now: float) -> list[Any]:
-        """Step, carry out, and return what it says."""
+        """Make one step, execute its commands and return the sent messages."""
         self.trials, commands = device_machine.step(self.trials, event, now)
-        said: list[Any] = []
+        sent: list[Any] = []
         for command in commands:
             match command:
                 case SendRolloutMessage(message):
-                    said.append(message)
+                    sent.append(message)
                 case VerifyBlob(ref):
-                    said += self.do(BlobChecked(ref.digest, sound=True), now)
+                    sent += self.do(BlobChecked(ref.digest, sound=True), now)
                 case Compare(offer):
-                    said += self.do(Compared(offer.rollout, self.before), now)
+                    sent += self.do(Compared(offer.rollout, self.before), now)
                 case Switch():
-                    self.new = self.ever = True
-                    said += self.do(Switched(), now)
+                    self.serves_new = self.served_new = True
+                    sent += self.do(Switched(), now)
                 case Recheck(offer):
-                    serving = offer.blob.digest if self.new else None
-                    said += self.do(Rechecked(offer.rollout, self.after, serving), now)
+                    serving = offer.blob.digest if self.serves_new else None
+                    sent += self.do(Rechecked(offer.rollout, self.after, serving), now)
                 case RollBack():
-                    self.new = False
-                    said += self.do(RolledBack(), now)
+                    self.serves_new = False
+                    sent += self.do(RolledBack(), now)
                 case WriteChunk() | DiscardFiles():
                     pass
-        return said
+        return sent
 
     def restart(self, now: float) -> list[Any]:
-        """The process dies; the next one reads what was noted."""
+        """Kill the process; the next one restores the recorded trial."""
         trial = self.trials.trial
         self.trials = TrialState(FEDERATION, self.name, connected=True)
         return [] if trial is None else self.do(TrialRestored(trial), now)
 
 
 class Joined:
-    """Both sides, a network that loses and doubles, and a journal on disk."""
+    """Both sides, a network that loses and duplicates messages, and a journal on disk."""
 
     def __init__(self, boards: list[Board], folder: Path, rng: random.Random) -> None:
         self.boards, self.rng, self.now = {board.name: board for board in boards}, rng, 0.0
         self.journal = RolloutJournal(Registry(folder))
         self.rollout = Rollout("r-1", VERSION, FEDERATION, RULES, FILES)
         self.journal.begin(self.rollout)
-        self.came_up()
+        self.announce_devices()
 
-    def came_up(self) -> None:
-        """The server is connected, and the broker tells it of everybody."""
+    def announce_devices(self) -> None:
+        """Connect the server and deliver the births of all devices."""
         self.server(server_events.Connected(CHUNK_BYTES))
         for name in self.boards:
             self.server(server_events.MessageReceived(birth(name)))
 
     def restart_server(self) -> None:
-        """The server dies; the next one reads the journal."""
+        """Kill the server; the next one loads the journal."""
         self.rollout = self.journal.load("r-1", FILES, now=self.now)
-        self.came_up()
+        self.announce_devices()
 
     def server(self, event: Any) -> None:
         before = self.rollout
@@ -133,25 +133,25 @@ class Joined:
         if isinstance(command, server_events.SendChunks):
             for index in range(command.first, min(command.first + command.count, command.ref.chunks)):
                 data = bytes(command.ref.chunk_size(index))
-                self.heard(board.do(ChunkArrived(Chunk(command.ref.digest[:16], index, data)), self.now))
+                self.to_server(board.do(ChunkArrived(Chunk(command.ref.digest[:16], index, data)), self.now))
         elif isinstance(command.message, ModelOffer):
             known = board.trials.trial
             same = known is not None and known.offer.rollout == command.message.rollout
-            serving = command.message.blob.digest if board.new and not same else None
-            self.heard(board.do(Offered(command.message, serving=serving), self.now))
+            serving = command.message.blob.digest if board.serves_new and not same else None
+            self.to_server(board.do(Offered(command.message, serving=serving), self.now))
         elif isinstance(command.message, ModelWithdrawal):
-            self.heard(board.do(Withdrawn(command.message), self.now))
+            self.to_server(board.do(Withdrawn(command.message), self.now))
 
-    def heard(self, said: list[Any]) -> None:
-        for message in said:
+    def to_server(self, sent: list[Any]) -> None:
+        for message in sent:
             for _ in range(self.copies()):
                 self.server(server_events.MessageReceived(message))
 
     def copies(self) -> int:
-        """A message is lost, comes once, or comes twice."""
+        """How many copies of a message arrive: none, one or two."""
         return self.rng.choices((0, 1, 2), weights=(2, 6, 2))[0]
 
-    def to_the_end(self, *, seconds: int = 2000) -> Rollout:
+    def run_to_the_end(self, *, seconds: int = 2000) -> Rollout:
         for _ in range(seconds):
             if self.rollout.over:
                 return self.rollout
@@ -160,7 +160,7 @@ class Joined:
                 self.restart_server()
             for board in self.boards.values():
                 restarts = board.restart(self.now) if self.rng.random() < 0.005 else []
-                self.heard([*restarts, *board.do(Tick(), self.now)])
+                self.to_server([*restarts, *board.do(Tick(), self.now)])
             self.server(server_events.Tick())
         raise AssertionError(f"not over: {self.rollout}")
 
@@ -175,33 +175,33 @@ def joined(tmp_path: Path, seed: int, compare: Callable[[str], tuple[Comparison,
 @pytest.mark.parametrize("seed", range(3))
 def test_a_good_model_reaches_every_device(tmp_path: Path, seed: int) -> None:
     world = joined(tmp_path, seed, lambda _: (BETTER, BETTER))
-    assert world.to_the_end().phase is RolloutPhase.FINISHED
-    assert all(board.new for board in world.boards.values())
+    assert world.run_to_the_end().phase is RolloutPhase.FINISHED
+    assert all(board.serves_new for board in world.boards.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_model_that_is_found_bad_after_the_switch_reaches_the_canary_and_nobody_keeps_it(
+def test_a_model_found_bad_after_the_switch_reaches_only_the_canary_and_is_rolled_back(
     tmp_path: Path, seed: int
 ) -> None:
     world = joined(tmp_path, seed, lambda _: (BETTER, WORSE))
-    ended = world.to_the_end()
+    ended = world.run_to_the_end()
     assert ended.phase is RolloutPhase.STOPPED
     canary = {target.device for target in ended.group(0)}
-    assert {name for name, board in world.boards.items() if board.ever} <= canary
-    assert not any(board.new for board in world.boards.values())
+    assert {name for name, board in world.boards.items() if board.served_new} <= canary
+    assert not any(board.serves_new for board in world.boards.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_model_that_is_found_bad_in_the_comparison_is_never_in_use(tmp_path: Path, seed: int) -> None:
+def test_a_model_found_bad_in_the_comparison_is_never_in_use(tmp_path: Path, seed: int) -> None:
     world = joined(tmp_path, seed, lambda _: (WORSE, WORSE))
-    assert world.to_the_end().phase is RolloutPhase.STOPPED
-    assert not any(board.ever for board in world.boards.values())
+    assert world.run_to_the_end().phase is RolloutPhase.STOPPED
+    assert not any(board.served_new for board in world.boards.values())
 
 
-def test_a_model_that_is_bad_for_a_later_group_alone_is_taken_from_everybody(tmp_path: Path) -> None:
-    first = joined(tmp_path, 0, lambda _: (BETTER, BETTER)).to_the_end()
+def test_a_model_that_fails_only_in_a_later_group_is_withdrawn_from_all_devices(tmp_path: Path) -> None:
+    first = joined(tmp_path, 0, lambda _: (BETTER, BETTER)).run_to_the_end()
     canary = {target.device for target in first.group(0)}
     world = joined(tmp_path, 1, lambda name: (BETTER, BETTER if name in canary else WORSE))
-    assert world.to_the_end().phase is RolloutPhase.STOPPED
-    assert all(world.boards[name].ever for name in canary)
-    assert not any(board.new for board in world.boards.values())
+    assert world.run_to_the_end().phase is RolloutPhase.STOPPED
+    assert all(world.boards[name].served_new for name in canary)
+    assert not any(board.serves_new for board in world.boards.values())

@@ -1,4 +1,4 @@
-"""A device's part in a rollout with real files: the switch, the way back, and a power cut at every write."""
+"""A device's side of a rollout with real files: switch, rollback and power cuts at every write."""
 
 import os
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from tests.edge_server.releases.rollout.device import GOOD, MEASURED, NEW, OLD, 
 
 BAD = Comparison(MEASURED, ModelMeasurement(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "4"))
-"""The power goes at every n-th step of writing; 1 is for `make chaos`."""
-TAKEN_BACK = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2")
+"""The power is cut at every n-th step of writing; `make chaos` sets 1."""
+WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2")
 
 
 def begin(device: Device) -> None:
     device.part.connected()
     device.hear(offer())
-    device.go_on()
+    device.advance()
 
 
-def test_an_offered_model_is_put_in_use_with_the_servers_word_beside_it(tmp_path, monkeypatch) -> None:
+def test_an_offered_model_is_put_in_use_with_the_servers_signature(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch, trust=TRUSTED)
     begin(device)
@@ -41,11 +41,11 @@ def test_an_offered_model_is_put_in_use_with_the_servers_word_beside_it(tmp_path
     assert check_model(served.path, NEW, TRUSTED).what == "tier-export"
     assert (served.model.version, served.model.accuracy) == ("v2", 0.75)
     assert device.reports[-1].stage is Stage.KEPT
-    # What was fetched is needed no more, nor are the examples.
+    # The downloaded file and the examples have been deleted.
     assert sorted(path.name for path in (tmp_path / "rollout").rglob("*") if path.is_file()) == ["trial.json"]
 
 
-def test_a_worse_model_never_comes_into_use(tmp_path, monkeypatch) -> None:
+def test_a_worse_model_is_never_used(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch, compare=lambda _: BAD)
     begin(device)
@@ -66,7 +66,7 @@ def test_both_models_are_compared_before_the_switch_and_again_after_it(tmp_path,
     assert len(pairs) == 2
 
 
-def test_requests_that_fail_after_the_switch_bring_the_former_model_back(tmp_path, monkeypatch) -> None:
+def test_failing_requests_after_the_switch_cause_a_rollback(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
 
@@ -86,50 +86,48 @@ def test_requests_that_fail_after_the_switch_bring_the_former_model_back(tmp_pat
     assert [report.stage for report in device.reports].count(Stage.SWITCHED) == 1
 
 
-def test_a_second_trial_of_the_same_model_does_not_see_the_failures_of_the_first(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_second_trial_of_a_model_does_not_count_the_failures_of_the_first(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     begin(device)
     write_health(device.slots.current().folder, Health(digest=REF.digest, starts=9, requests=50, errors=40))
-    device.hear(TAKEN_BACK)
+    device.hear(WITHDRAWAL)
     assert device.serves() == OLD
     device.hear(offer("r-2"))
-    device.go_on()
+    device.advance()
     assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.KEPT)
 
 
-def test_a_version_that_is_withdrawn_after_it_was_kept_is_given_up(tmp_path, monkeypatch) -> None:
+def test_a_version_withdrawn_after_it_was_kept_is_rolled_back(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     begin(device)
-    device.hear(TAKEN_BACK)
+    device.hear(WITHDRAWAL)
     assert device.serves() == OLD
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.WITHDRAWN)
 
 
-def test_a_version_of_an_earlier_rollout_is_given_up_when_it_is_withdrawn(tmp_path, monkeypatch) -> None:
+def test_a_withdrawn_version_of_an_earlier_rollout_is_rolled_back(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     begin(device)
     device.hear(offer("r-2", version="v3", blob=REF.model_copy(update={"digest": "0" * 64})))
     for _ in range(2):
-        device.hear(TAKEN_BACK)
+        device.hear(WITHDRAWAL)
         assert device.serves() == OLD
         assert (device.reports[-1].rollout, device.reports[-1].stage) == ("r-1", Stage.ROLLED_BACK)
     assert device.reports[-1].detail == "it is not in use"
 
 
-def test_a_first_model_has_nothing_to_go_back_to_and_says_so(tmp_path, monkeypatch) -> None:
+def test_a_withdrawn_first_model_stays_in_use_and_the_reason_is_reported(tmp_path, monkeypatch) -> None:
     device = Device(tmp_path, monkeypatch)
     begin(device)
-    device.hear(TAKEN_BACK)
+    device.hear(WITHDRAWAL)
     assert device.serves() == NEW
     assert "no model before it" in device.reports[-1].detail
 
 
-def test_the_file_in_models_follows_a_rollout_and_its_way_back(tmp_path, monkeypatch) -> None:
+def test_the_file_in_models_follows_a_rollout_and_its_rollback(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     shown = tmp_path / "models" / "model.onnx"
     device = Device(tmp_path, monkeypatch)
@@ -137,11 +135,11 @@ def test_the_file_in_models_follows_a_rollout_and_its_way_back(tmp_path, monkeyp
     begin(device)
     assert shown.read_bytes() == device.serves() == NEW
     assert shown.samefile(device.slots.current().path)
-    device.hear(TAKEN_BACK)
+    device.hear(WITHDRAWAL)
     assert shown.read_bytes() == device.serves() == OLD
 
 
-def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path, monkeypatch) -> None:
+def test_a_better_variant_of_the_file_is_served(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     other = b"the new model in eight bits" * 99
 
@@ -156,13 +154,13 @@ def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path,
     assert device.serves() == other
     assert (served.model.variant, served.model.parent) == ("int8", REF.digest)
     assert device.reports[-1].stage is Stage.KEPT
-    # The same version again, in another rollout: it is there already.
+    # Another rollout offers the same version, which is already in use.
     device.hear(offer("r-2"))
     assert (device.reports[-1].stage, device.reports[-1].candidate) == (Stage.KEPT, None)
 
 
 @pytest.mark.parametrize(
-    ("offered", "said"),
+    ("offered", "reason"),
     [
         (offer(manifest=None), "not signed"),
         (offer(manifest=STRANGER.sign(manifest_of(NEW))), "signed with key"),
@@ -173,21 +171,21 @@ def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path,
         ),
     ],
 )
-def test_what_the_trusted_key_has_not_signed_is_not_even_fetched(
-    tmp_path, monkeypatch, offered, said
+def test_a_model_not_signed_with_the_trusted_key_is_not_downloaded(
+    tmp_path, monkeypatch, offered, reason
 ) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch, trust=TRUSTED)
     device.part.connected()
     device.hear(offered)
-    device.go_on()
+    device.advance()
     assert device.reports[-1].cause is Cause.UNTRUSTED
-    assert said in device.reports[-1].detail
+    assert reason in device.reports[-1].detail
     assert [message.kind for message in device.sent] == ["model-report"]
     assert device.serves() == OLD
 
 
-def test_what_is_none_of_this_devices_business_is_refused(tmp_path, monkeypatch) -> None:
+def test_messages_for_other_devices_or_of_other_kinds_are_refused(tmp_path, monkeypatch) -> None:
     device = Device(tmp_path, monkeypatch)
     for message in (offer(device="pi-2"), device_report(device, tmp_path, monkeypatch)):
         with pytest.raises(PeerError):
@@ -201,21 +199,21 @@ def device_report(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return other.reports[0]
 
 
-def test_a_comparison_waits_for_a_training_to_end_but_not_for_ever(tmp_path, monkeypatch) -> None:
+def test_a_comparison_waits_for_training_to_end_but_not_forever(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
-    asked = []
-    device = Device(tmp_path, monkeypatch, compare=lambda pair: asked.append(pair) or GOOD)
+    compared = []
+    device = Device(tmp_path, monkeypatch, compare=lambda pair: compared.append(pair) or GOOD)
     device.part.connected()
     device.hear(offer())
     tick = device.part.tick
     monkeypatch.setattr(device.part, "tick", lambda training: tick(training=True))
-    device.go_on(most=60)
-    assert asked == []
-    device.go_on(most=120)
-    assert len(asked) == 1
+    device.advance(most=60)
+    assert compared == []
+    device.advance(most=120)
+    assert len(compared) == 1
 
 
-def test_a_disk_that_takes_no_note_of_the_trial_switches_nothing(tmp_path, monkeypatch) -> None:
+def test_if_the_trial_cannot_be_recorded_the_model_is_not_switched(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
 
@@ -228,30 +226,30 @@ def test_a_disk_that_takes_no_note_of_the_trial_switches_nothing(tmp_path, monke
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
 
 
-def test_a_device_that_starts_without_a_link_goes_on_with_its_watch(tmp_path, monkeypatch) -> None:
+def test_a_device_that_starts_without_a_link_continues_its_watch(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     device.part.connected()
     device.hear(offer(terms=TrialTerms(watch_s=3600.0)))
-    device.go_on()
+    device.advance()
     assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.SWITCHED)
     later = Device(tmp_path, monkeypatch, compare=lambda _: BAD)
-    later.go_on(most=100)
+    later.advance(most=100)
     assert (later.serves(), later.reports[-1].stage) == (OLD, Stage.ROLLED_BACK)
 
 
-# --- the power goes ---
-@pytest.mark.parametrize("ends", ["kept", "given up"])
-def test_wherever_the_power_goes_one_of_two_whole_models_is_in_use_and_the_trial_comes_to_its_end(
+# --- power cuts ---
+@pytest.mark.parametrize("ends", ["kept", "rolled back"])
+def test_after_a_power_cut_a_complete_model_is_in_use_and_the_trial_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     def compare_in(state: Path) -> Callable[[object], Comparison]:
-        """Good before the switch; after it as the case wants."""
+        """Good before the switch; afterwards bad if the trial is to end with a rollback."""
         from edge_client.inference.model_slots import Slots
 
         def compare(_: object) -> Comparison:
             in_use = Slots(state / "serving").current()
-            bad = ends == "given up" and in_use is not None and in_use.model.digest == REF.digest
+            bad = ends == "rolled back" and in_use is not None and in_use.model.digest == REF.digest
             return BAD if bad else GOOD
 
         return compare
@@ -268,21 +266,21 @@ def test_wherever_the_power_goes_one_of_two_whole_models_is_in_use_and_the_trial
         assert later.serves() in (OLD, NEW), steps
         later.part.connected()
         later.hear(offer())
-        later.go_on()
+        later.advance()
         assert later.serves() == (NEW if ends == "kept" else OLD), steps
         assert later.reports[-1].stage is (Stage.KEPT if ends == "kept" else Stage.ROLLED_BACK), steps
         if len(steps) <= cut_at:
             break
         cut_at += EVERY
-    # Every stage is noted, and four files of a slot are written: each of them in four steps.
+    # At least four stages are recorded and four files of a slot are written, each in four steps.
     assert cut_at > 4 * (4 + 4)
     assert seen == {OLD, NEW}
 
 
-def test_terms_without_a_watch_still_look_once(tmp_path, monkeypatch) -> None:
+def test_terms_without_a_watch_still_check_once(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     device.part.connected()
     device.hear(offer(terms=TrialTerms(watch_s=0.0)))
-    device.go_on()
+    device.advance()
     assert device.reports[-1].stage is Stage.KEPT

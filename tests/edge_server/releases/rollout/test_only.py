@@ -1,4 +1,4 @@
-"""A rollout to devices that are named: nobody else is asked, counted, or waited for."""
+"""A rollout to named devices: other devices get no offer, are not counted and are not waited for."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.edge_server.releases.rollout.sample_versions import entered, fitted, 
 ONLY = RULES.model_copy(update={"only": ("pi-2",), "canary": "100%", "groups": 1, "success": 1.0})
 
 
-def test_nobody_else_is_offered_the_model_and_it_finishes_with_its_device() -> None:
+def test_only_the_named_device_is_offered_the_model_and_finishes_the_rollout() -> None:
     world = World(ONLY).begin("pi-1", "pi-2", "pi-3")
     assert world.offered() == {"pi-2"}
     world.say("pi-2", Stage.KEPT)
@@ -29,19 +29,19 @@ def test_nobody_else_is_offered_the_model_and_it_finishes_with_its_device() -> N
     assert set(world.rollout.targets) == {"pi-2"}
 
 
-def test_who_comes_later_does_not_join() -> None:
+def test_a_device_that_appears_later_does_not_join() -> None:
     world = World(ONLY).begin("pi-2")
     world.do(MessageReceived(birth("pi-9")))
     world.wait(10)
     assert set(world.rollout.targets) == {"pi-2"}
 
 
-def test_it_waits_for_its_device_whoever_else_is_there() -> None:
+def test_the_rollout_waits_for_the_named_device() -> None:
     world = World(ONLY).begin("pi-1", "pi-3")
     assert world.rollout.phase is RolloutPhase.GATHERING
 
 
-def test_a_device_that_refuses_stops_it() -> None:
+def test_a_refusal_stops_the_rollout() -> None:
     world = World(ONLY).begin("pi-1", "pi-2")
     world.say("pi-2", Stage.REFUSED)
     assert (world.status("pi-2"), world.rollout.phase) == (TargetStatus.REFUSED, RolloutPhase.STOPPED)
@@ -49,13 +49,13 @@ def test_a_device_that_refuses_stops_it() -> None:
 
 @pytest.fixture
 def registered(tmp_path: Path):
-    """A registry with one signed version, and its journal."""
+    """A journal, one signed version and its files."""
     registry = Registry(tmp_path / "registry")
     version = entered(registry, "v1", fitted(), key_in(tmp_path))
     return RolloutJournal(registry), version, offered_files(registry, version)
 
 
-def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(registered) -> None:
+def test_an_interrupted_rollout_resumes_only_with_the_same_device(registered) -> None:
     journal, version, files = registered
     first = begin_for_devices(journal, version, ONLY, files)
     assert begin_for_devices(journal, version, ONLY, files).id == first.id
@@ -64,14 +64,16 @@ def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(registered)
         begin_for_devices(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
 
 
-def test_one_device_does_not_take_over_a_rollout_to_all(registered) -> None:
+def test_a_rollout_to_one_device_does_not_take_over_a_rollout_to_all(registered) -> None:
     journal, version, files = registered
     begin_or_resume(journal, version, RULES, files)
     with pytest.raises(ConfigError, match="a rollout of v1 is not finished"):
         begin_for_devices(journal, version, ONLY, files)
 
 
-def test_the_command_names_devices_and_leaves_the_active_version_alone(tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_accepts_devices_and_does_not_change_the_active_version(
+    tmp_path, monkeypatch, capsys
+) -> None:
     registry = Registry(tmp_path / "registry")
     entered(registry, "v1", fitted(), key_in(tmp_path))
     seen = []

@@ -1,4 +1,4 @@
-"""What `edge-server rollout` begins, goes on with, and refuses; what its journal keeps."""
+"""Rollouts that `edge-server rollout` begins, resumes and refuses, and their journal."""
 
 import json
 from dataclasses import replace
@@ -44,32 +44,32 @@ def journal(registry: Registry) -> RolloutJournal:
     return RolloutJournal(registry)
 
 
-def test_a_rollout_that_was_left_goes_on_by_its_own_rules(registry, journal) -> None:
+def test_an_interrupted_rollout_resumes_with_its_own_rules(registry, journal) -> None:
     version = registry.version("v1")
     files = offered_files(registry, version)
-    first, left = begin_or_resume(journal, version, RULES, files)
-    again, goes_on = begin_or_resume(journal, version, RolloutRules(canary="50%"), files)
-    assert (left, goes_on) == (False, True)
+    first, first_resumed = begin_or_resume(journal, version, RULES, files)
+    again, resumed = begin_or_resume(journal, version, RolloutRules(canary="50%"), files)
+    assert (first_resumed, resumed) == (False, True)
     assert (again.id, again.rules) == (first.id, RULES)
 
 
-def test_a_rollout_knows_what_tiers_the_versions_run_gave_its_devices(registry, journal) -> None:
+def test_a_rollout_uses_the_device_tiers_of_the_versions_run(registry, journal) -> None:
     version = registry.version("v1").model_copy(update={"device_tiers": {"pi": 2}})
     files = offered_files(registry, version)
-    for _ in ("a new one", "the same, left and taken up again"):
+    for _ in ("a new rollout", "the same rollout, resumed"):
         assert begin_or_resume(journal, version, RULES, files)[0].device_tiers == {"pi": 2}
 
 
-def test_another_version_waits_until_that_one_is_over(registry, journal) -> None:
-    one, two = registry.version("v1"), registry.version("v2")
-    rollout, _ = begin_or_resume(journal, one, RULES, offered_files(registry, one))
+def test_a_rollout_of_another_version_requires_the_first_to_be_finished(registry, journal) -> None:
+    first, second = registry.version("v1"), registry.version("v2")
+    rollout, _ = begin_or_resume(journal, first, RULES, offered_files(registry, first))
     with pytest.raises(ConfigError, match=r"a rollout of v1 is not finished: continue it .* or withdraw it"):
-        begin_or_resume(journal, two, RULES, offered_files(registry, two))
+        begin_or_resume(journal, second, RULES, offered_files(registry, second))
     journal.save(rollout, replace(rollout, phase=RolloutPhase.STOPPED))
-    assert begin_or_resume(journal, two, RULES, offered_files(registry, two))[1] is False
+    assert begin_or_resume(journal, second, RULES, offered_files(registry, second))[1] is False
 
 
-def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
+def test_the_journal_restores_the_state_of_a_rollout(registry, journal) -> None:
     world = World().begin("a", "b", "c")
     journal.begin(world.rollout)
     before = world.rollout
@@ -87,17 +87,17 @@ def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
     assert loaded.targets[second].status is TargetStatus.WATCHING
 
 
-def test_only_what_is_new_is_written(registry, journal, monkeypatch) -> None:
+def test_nothing_is_written_without_a_change(registry, journal, monkeypatch) -> None:
     world = World().begin("a", "b")
     journal.begin(world.rollout)
-    monkeypatch.setattr(Registry, "database", lambda _: pytest.fail("nothing was to be written"))
+    monkeypatch.setattr(Registry, "database", lambda _: pytest.fail("nothing should be written"))
     before = world.rollout
     world.wait(60)
     assert before != world.rollout
     journal.save(before, world.rollout)
 
 
-def test_a_version_is_withdrawn_from_those_that_it_was_rolled_out_to(registry, journal) -> None:
+def test_a_version_is_withdrawn_from_the_devices_that_have_it(registry, journal) -> None:
     version = registry.version("v1")
     world = World().begin("a")
     world.rollout = replace(world.rollout, version="v1")
@@ -111,22 +111,22 @@ def test_a_version_is_withdrawn_from_those_that_it_was_rolled_out_to(registry, j
     assert (stopping.phase, stopping.left_with_it) == (RolloutPhase.STOPPING, ("a",))
 
 
-def test_only_the_last_version_that_was_rolled_out_can_be_withdrawn(registry, journal) -> None:
-    one, two = registry.version("v1"), registry.version("v2")
+def test_only_the_last_rolled_out_version_can_be_withdrawn(registry, journal) -> None:
+    first, second = registry.version("v1"), registry.version("v2")
     with pytest.raises(ConfigError, match="v1 was never rolled out"):
-        reopen_for_withdrawal(journal, one, {})
-    for version in (one, two):
+        reopen_for_withdrawal(journal, first, {})
+    for version in (first, second):
         rollout, _ = begin_or_resume(journal, version, RULES, offered_files(registry, version))
         journal.save(rollout, replace(rollout, phase=RolloutPhase.FINISHED))
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
-        reopen_for_withdrawal(journal, one, {})
-    # One that was stopped is served by nobody.
+        reopen_for_withdrawal(journal, first, {})
+    # No device serves the version of a stopped rollout.
     last = journal.load(journal.newest("home")[0].id, {}, now=0.0)
     journal.save(last, replace(last, phase=RolloutPhase.STOPPED))
-    assert reopen_for_withdrawal(journal, one, {}).version == "v1"
+    assert reopen_for_withdrawal(journal, first, {}).version == "v1"
 
 
-def test_without_a_version_it_is_the_active_one(registry) -> None:
+def test_without_a_version_the_active_one_is_rolled_out(registry) -> None:
     with pytest.raises(ConfigError, match="name a version: none is active yet"):
         wanted_version(registry, None, None)
     registry.set_active(registry.version("v2"))
@@ -137,12 +137,12 @@ def test_without_a_version_it_is_the_active_one(registry) -> None:
     assert wanted_version(registry, None, "work").version == "w1"
 
 
-def test_a_version_that_is_not_signed_is_not_rolled_out(registry) -> None:
+def test_an_unsigned_version_is_not_rolled_out(registry) -> None:
     with pytest.raises(ConfigError, match="bare is not signed"):
         offered_files(registry, entered(registry, "bare", fitted(), None))
 
 
-def test_a_file_that_was_altered_in_the_registry_is_not_rolled_out(registry) -> None:
+def test_a_file_altered_in_the_registry_is_not_rolled_out(registry) -> None:
     path = registry.onnx("v1", 1)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(ConfigError, match="is not the file that was entered"):
@@ -152,7 +152,7 @@ def test_a_file_that_was_altered_in_the_registry_is_not_rolled_out(registry) -> 
         offered_files(registry, registry.version("v1"))
 
 
-def test_one_rollout_at_a_time(registry) -> None:
+def test_a_federation_has_only_one_rollout_at_a_time(registry) -> None:
     with rollout_lock(registry, "home"):
         with (
             pytest.raises(ConfigError, match="in progress in another process"),
@@ -163,12 +163,12 @@ def test_one_rollout_at_a_time(registry) -> None:
             pass
 
 
-def test_the_name_of_a_rollout_may_stand_in_a_message(registry) -> None:
+def test_the_id_of_a_rollout_is_a_valid_and_unique_name(registry) -> None:
     assert is_name(new_id("x" * 64))
     assert new_id("v1") != new_id("v1")
 
 
-# --- what people and programs read ---
+# --- output for people and programs ---
 def lines_of(world: World, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> list[str]:
     import sys
 
@@ -182,7 +182,7 @@ def lines_of(world: World, capsys: pytest.CaptureFixture[str], *, as_json: bool 
     return capsys.readouterr().out.splitlines()
 
 
-def test_progress_says_each_thing_once(capsys) -> None:
+def test_progress_reports_each_event_once(capsys) -> None:
     lines = [line.split(maxsplit=1)[1] for line in lines_of(World().begin("a", "b"), capsys)]
     assert len(lines) == len(set(lines))
     assert "devices watch the new model for 30 s before they keep it (--watch)" in lines
@@ -191,7 +191,7 @@ def test_progress_says_each_thing_once(capsys) -> None:
     assert "has switched: 90.00% -> 90.00% of 100 examples, 1 ms, before 1 ms" in lines[-3]
 
 
-def test_progress_for_programs_is_a_document_per_line(capsys) -> None:
+def test_json_progress_is_one_document_per_line(capsys) -> None:
     world = World().begin("a", "b")
     values = [json.loads(line) for line in lines_of(world, capsys, as_json=True)]
     reported = [value for value in values if value["about"] == "device"]
@@ -201,7 +201,7 @@ def test_progress_for_programs_is_a_document_per_line(capsys) -> None:
     assert (ended["outcome"], [group["opened"] for group in ended["groups"]]) == ("stopped", [True, False])
 
 
-def test_a_withdrawal_by_hand_is_said_as_such(capsys) -> None:
+def test_a_withdrawal_by_hand_is_shown(capsys) -> None:
     import sys
 
     world = World().begin("a")
@@ -213,7 +213,7 @@ def test_a_withdrawal_by_hand_is_said_as_such(capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("v3", "there is no version 'v3'"),
         ("v1 --canary 0", "'0' is neither a number of devices nor a share such as 10%"),
@@ -223,13 +223,13 @@ def test_a_withdrawal_by_hand_is_said_as_such(capsys) -> None:
         ("", "name a version: none is active yet"),
     ],
 )
-def test_what_makes_no_sense_is_bad_usage(registry, capsys, words: str, said: str) -> None:
+def test_invalid_arguments_are_usage_errors(registry, capsys, words: str, message: str) -> None:
     line = ["rollout", *words.split(), "--registry", str(registry.folder)]
     assert EDGE_SERVER.run(line) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_the_verbs_of_the_registry(registry, capsys) -> None:
+def test_the_models_command(registry, capsys) -> None:
     def run(*words: str) -> str:
         assert EDGE_SERVER.run(["models", *words, "--registry", str(registry.folder)]) == 0
         return capsys.readouterr().out
@@ -237,7 +237,7 @@ def test_the_verbs_of_the_registry(registry, capsys) -> None:
     assert [line.split()[0] for line in run("list").splitlines()] == ["version", "v2", "v1"]
     assert "active is v1" in run("set-active", "v1")
     listed = json.loads(run("list", "--format", "json"))
-    assert [(one["version"], one["active"]) for one in listed] == [("v2", False), ("v1", True)]
+    assert [(version["version"], version["active"]) for version in listed] == [("v2", False), ("v1", True)]
     assert run("show", "v1") == "# v1\n"
     assert json.loads(run("show", "v1", "--format", "json"))["folder"] == str(registry.path("v1"))
     assert "tier 1: sha256" in run("diff", "v1", "v2")

@@ -13,7 +13,7 @@ from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, RULES, W
 FIVE = ("a", "b", "c", "d", "e")
 
 
-def test_it_waits_for_a_device_and_for_as_many_as_are_expected() -> None:
+def test_the_rollout_waits_for_the_expected_number_of_devices() -> None:
     world = World(RULES.model_copy(update={"expect": 2}))
     world.begin("a")
     assert world.wait(1000) == []
@@ -22,7 +22,7 @@ def test_it_waits_for_a_device_and_for_as_many_as_are_expected() -> None:
     assert world.rollout.phase is RolloutPhase.RUNNING
 
 
-def test_only_the_canary_is_offered_the_model_at_first() -> None:
+def test_at_first_only_the_canary_is_offered_the_model() -> None:
     world = World().begin(*FIVE)
     assert [len(world.group(number)) for number in range(3)] == [1, 2, 2]
     assert world.offered() == set(world.group(0))
@@ -30,7 +30,7 @@ def test_only_the_canary_is_offered_the_model_at_first() -> None:
     assert world.offered() == set(world.group(0))
 
 
-def test_groups_open_one_after_the_other_and_the_last_one_finishes_it() -> None:
+def test_groups_open_in_order_and_the_last_one_finishes_the_rollout() -> None:
     world = World().begin(*FIVE)
     for number in range(3):
         assert world.offered() == {device for n in range(number + 1) for device in world.group(n)}
@@ -40,21 +40,21 @@ def test_groups_open_one_after_the_other_and_the_last_one_finishes_it() -> None:
     assert world.rollout.phase is RolloutPhase.FINISHED
 
 
-def test_a_device_gets_the_file_of_its_own_tier_and_of_no_other() -> None:
+def test_a_device_receives_only_the_file_of_its_own_tier() -> None:
     world = World().begin("a", "b", tiers={"a": 1, "b": 2})
     (device,) = world.group(0)
     tier = {"a": 1, "b": 2}[device]
     assert world.sent[0][1].blob == FILES[tier].ref
     for number, file in FILES.items():
-        asked = BlobRequest(federation=FEDERATION, device=device, digest=file.ref.digest, first=0, count=2)
-        world.do(MessageReceived(asked))
+        request = BlobRequest(federation=FEDERATION, device=device, digest=file.ref.digest, first=0, count=2)
+        world.do(MessageReceived(request))
         assert bool(world.chunks) is (number == tier)
         world.chunks.clear()
 
 
-def test_a_device_that_states_no_tier_gets_the_file_of_the_one_that_it_trained() -> None:
+def test_a_device_that_reports_no_tier_receives_the_file_of_the_tier_it_trained() -> None:
     world = World(RULES.model_copy(update={"canary": "100%"}))
-    # By its memory, of which nothing is known, each would be of tier 1; what a device states goes before all.
+    # Without known memory each device would have tier 1; a tier that the device reports has priority.
     world.rollout = replace(world.rollout, device_tiers={"a": 2, "late": 2, "stated": 2})
     world.do(Connected(CHUNK_BYTES))
     for device, tier in {"a": None, "b": None, "stated": 1}.items():
@@ -70,7 +70,7 @@ def test_a_device_that_states_no_tier_gets_the_file_of_the_one_that_it_trained()
     assert {message.blob for device, message in world.sent if message.tier == 2} == {FILES[2].ref}
 
 
-def test_a_device_of_a_group_that_is_not_open_gets_no_chunks() -> None:
+def test_a_device_in_a_closed_group_receives_no_chunks() -> None:
     world = World().begin(*FIVE)
     later = world.group(1)[0]
     digest = FILES[1].ref.digest
@@ -80,7 +80,7 @@ def test_a_device_of_a_group_that_is_not_open_gets_no_chunks() -> None:
     assert world.chunks == []
 
 
-def test_chunks_are_small_where_the_broker_takes_only_small_packets() -> None:
+def test_chunks_are_small_if_the_broker_accepts_only_small_packets() -> None:
     world = World()
     world.do(Connected(SMALL_CHUNK_BYTES))
     world.do(MessageReceived(birth("a")))
@@ -88,7 +88,7 @@ def test_chunks_are_small_where_the_broker_takes_only_small_packets() -> None:
     assert world.sent[0][1].blob.chunk_bytes == SMALL_CHUNK_BYTES
 
 
-def test_a_bad_model_stops_at_the_canary_which_alone_is_told_to_go_back() -> None:
+def test_a_bad_model_stops_at_the_canary_and_nothing_is_withdrawn() -> None:
     world = World().begin(*FIVE)
     (canary,) = world.group(0)
     world.say(canary, Stage.SWITCHED)
@@ -99,24 +99,24 @@ def test_a_bad_model_stops_at_the_canary_which_alone_is_told_to_go_back() -> Non
     assert world.withdrawn() == set()
 
 
-def test_a_failure_in_a_later_group_takes_the_model_from_those_who_have_kept_it() -> None:
+def test_a_failure_in_a_later_group_withdraws_the_model_from_all_who_kept_it() -> None:
     world = World().begin(*FIVE)
     (canary,) = world.group(0)
     world.say(canary, Stage.KEPT)
-    one, two = world.group(1)
-    world.say(one, Stage.SWITCHED)
-    world.say(two, Stage.REFUSED, Cause.ACCURACY)
+    switched, refused = world.group(1)
+    world.say(switched, Stage.SWITCHED)
+    world.say(refused, Stage.REFUSED, Cause.ACCURACY)
     assert world.rollout.phase is RolloutPhase.STOPPING
-    assert world.withdrawn() == {canary, one}
-    world.say(one, Stage.ROLLED_BACK, Cause.WITHDRAWN)
+    assert world.withdrawn() == {canary, switched}
+    world.say(switched, Stage.ROLLED_BACK, Cause.WITHDRAWN)
     assert world.rollout.phase is RolloutPhase.STOPPING
     world.say(canary, Stage.ROLLED_BACK, Cause.WITHDRAWN)
     assert world.rollout.phase is RolloutPhase.STOPPED
     assert world.rollout.left_with_it == ()
-    assert world.offered() == {canary, one, two}
+    assert world.offered() == {canary, switched, refused}
 
 
-def test_a_withdrawal_that_is_lost_is_said_again_and_at_last_given_up() -> None:
+def test_an_unanswered_withdrawal_is_repeated_and_finally_abandoned() -> None:
     world = World().begin("a")
     world.say("a", Stage.SWITCHED)
     world.do(Withdrawn("by hand"))
@@ -127,7 +127,7 @@ def test_a_withdrawal_that_is_lost_is_said_again_and_at_last_given_up() -> None:
     assert world.rollout.left_with_it == ("a",)
 
 
-def test_a_device_that_had_the_version_before_is_not_told_to_go_back() -> None:
+def test_a_device_that_already_had_the_version_receives_no_withdrawal() -> None:
     world = World(RULES.model_copy(update={"canary": "2"})).begin("a", "b")
     world.say("a", Stage.KEPT, candidate=None, running=None)
     world.say("b", Stage.REFUSED, Cause.LATENCY)
@@ -136,7 +136,7 @@ def test_a_device_that_had_the_version_before_is_not_told_to_go_back() -> None:
     assert world.status("a") is TargetStatus.KEPT
 
 
-def test_an_offer_that_is_not_answered_is_repeated_and_one_that_is_only_now_and_then() -> None:
+def test_an_unanswered_offer_is_repeated_soon_and_an_answered_one_rarely() -> None:
     world = World().begin("a")
     assert world.wait(4.9) == []
     assert [message.kind for _, message in world.wait(0.2)] == ["model-offer"]
@@ -145,7 +145,7 @@ def test_an_offer_that_is_not_answered_is_repeated_and_one_that_is_only_now_and_
     assert [message.kind for _, message in world.wait(0.2)] == ["model-offer"]
 
 
-def test_a_device_that_is_back_is_asked_at_once() -> None:
+def test_a_device_that_reconnects_is_offered_the_model_at_once() -> None:
     world = World().begin("a")
     world.say("a", Stage.FETCHED)
     world.lost("a")
@@ -155,7 +155,7 @@ def test_a_device_that_is_back_is_asked_at_once() -> None:
     ]
 
 
-def test_a_device_that_stays_away_is_left_out_and_one_that_comes_back_counts_again() -> None:
+def test_a_device_that_stays_away_is_not_counted() -> None:
     world = World(RULES.model_copy(update={"canary": "2", "groups": 1})).begin("a", "b")
     world.lost("a")
     world.say("b", Stage.KEPT)
@@ -165,7 +165,7 @@ def test_a_device_that_stays_away_is_left_out_and_one_that_comes_back_counts_aga
     assert world.rollout.phase is RolloutPhase.FINISHED
 
 
-def test_a_group_that_is_away_as_a_whole_is_waited_for() -> None:
+def test_the_rollout_waits_for_a_group_that_is_entirely_away() -> None:
     world = World().begin("a", "b", "c")
     (canary,) = world.group(0)
     world.lost(canary)
@@ -178,7 +178,7 @@ def test_a_group_that_is_away_as_a_whole_is_waited_for() -> None:
     assert world.rollout.opened == 1
 
 
-def test_a_device_that_goes_silent_after_the_switch_has_failed() -> None:
+def test_a_device_that_goes_silent_after_the_switch_counts_as_failed() -> None:
     world = World().begin(*FIVE)
     (canary,) = world.group(0)
     world.say(canary, Stage.SWITCHED)
@@ -188,7 +188,7 @@ def test_a_device_that_goes_silent_after_the_switch_has_failed() -> None:
     assert world.rollout.phase is RolloutPhase.STOPPING
 
 
-def test_no_more_devices_than_allowed_fetch_at_a_time() -> None:
+def test_only_the_allowed_number_of_devices_download_at_a_time() -> None:
     world = World(RULES.model_copy(update={"canary": "5", "at_once": 2})).begin(*FIVE)
     first = world.offered()
     assert len(first) == 2
@@ -199,10 +199,10 @@ def test_no_more_devices_than_allowed_fetch_at_a_time() -> None:
     assert len(world.offered()) == 3
 
 
-def test_a_device_that_waits_for_its_turn_is_not_taken_for_away() -> None:
+def test_a_device_waiting_for_its_turn_is_not_counted_as_away() -> None:
     world = World(RULES.model_copy(update={"canary": "5", "at_once": 2})).begin(*FIVE)
     world.wait(RULES.away_s)
-    # The two that have not answered are away, two others have their turn, and the last one waits.
+    # The two devices that have not answered are away, two others have been asked, and the last one waits.
     statuses = sorted(world.status(device) for device in FIVE)
     assert statuses == ["asked", "asked", "away", "away", "waiting"]
 
@@ -214,23 +214,23 @@ def test_a_device_that_joins_late_is_in_the_last_group() -> None:
     assert "late" not in world.offered()
 
 
-def test_what_was_final_stays() -> None:
+def test_a_final_status_does_not_change() -> None:
     world = World(RULES.model_copy(update={"canary": "2", "success": 0.5})).begin("a", "b")
     world.say("a", Stage.REFUSED, Cause.ACCURACY)
     world.say("a", Stage.SWITCHED)
     assert world.status("a") is TargetStatus.REFUSED
 
 
-def test_what_is_said_of_another_rollout_is_nobodys_business() -> None:
+def test_a_report_of_another_rollout_is_ignored() -> None:
     world = World().begin("a")
-    report = world.say("a", Stage.FETCHED)
-    assert report == []
-    said = world.rollout.targets["a"].report.model_copy(update={"rollout": "r-0", "stage": Stage.KEPT})
-    world.do(MessageReceived(said))
+    sent = world.say("a", Stage.FETCHED)
+    assert sent == []
+    report = world.rollout.targets["a"].report.model_copy(update={"rollout": "r-0", "stage": Stage.KEPT})
+    world.do(MessageReceived(report))
     assert world.status("a") is TargetStatus.COMPARING
 
 
-def test_when_it_is_over_nothing_changes_it() -> None:
+def test_a_finished_rollout_does_not_change() -> None:
     world = World().begin("a")
     world.say("a", Stage.REFUSED, Cause.ACCURACY)
     over = world.rollout

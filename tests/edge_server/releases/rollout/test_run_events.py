@@ -1,4 +1,4 @@
-"""Rollouts in a run's event list, and on its page."""
+"""Rollouts in a run's event list and on its page."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,12 +47,12 @@ def with_targets(rollout: Rollout, **statuses: TargetStatus) -> Rollout:
     return replace(rollout, phase=RolloutPhase.RUNNING, targets=targets)
 
 
-def asked(run: Path) -> list[dict]:
+def listed_rollouts(run: Path) -> list[dict]:
     with TestClient(make_app(Feed(run, live=False), LOCAL), base_url="http://127.0.0.1:8265") as client:
         return client.get("/api/rollouts").raise_for_status().json()["rollouts"]
 
 
-def test_a_rollout_is_listed_in_the_run_that_has_made_its_version(registry: Registry, tmp_path: Path) -> None:
+def test_a_rollout_is_listed_in_the_run_of_its_version(registry: Registry, tmp_path: Path) -> None:
     _, version, rollout = begun(registry)
     events = RolloutEvents(run_of(registry, version))
     events.show(rollout)
@@ -72,9 +72,7 @@ def test_a_rollout_is_listed_in_the_run_that_has_made_its_version(registry: Regi
     ]
 
 
-def test_a_version_whose_run_lies_elsewhere_is_rolled_out_all_the_same(
-    registry: Registry, tmp_path: Path
-) -> None:
+def test_a_version_whose_run_folder_was_moved_is_still_rolled_out(registry: Registry, tmp_path: Path) -> None:
     _, version, rollout = begun(registry)
     (tmp_path / "kitchen").rename(tmp_path / "attic")
     assert run_of(registry, version) is None
@@ -86,19 +84,19 @@ def test_a_version_whose_run_lies_elsewhere_is_rolled_out_all_the_same(
 def test_the_page_of_a_run_shows_the_rollouts_of_its_versions_and_changes_nothing(
     registry: Registry, tmp_path: Path
 ) -> None:
-    assert asked(tmp_path / "kitchen") == []
+    assert listed_rollouts(tmp_path / "kitchen") == []
     journal, version, rollout = begun(registry)
     journal.save(rollout, with_targets(rollout, pi=TargetStatus.KEPT, nano=TargetStatus.WAITING))
     registry.set_active(version)
     before = state_of(tmp_path)
-    (shown,) = asked(tmp_path / "kitchen")
+    (shown,) = listed_rollouts(tmp_path / "kitchen")
     assert state_of(tmp_path) == before
     assert (shown["version"], shown["active"], shown["phase"]) == ("kitchen", True, "running")
     assert (shown["opened"], shown["groups"], shown["ended_at"]) == (0, 2, None)
     assert shown["devices"] == {"kept": 1, "waiting": 1}
 
 
-def test_a_run_is_not_shown_the_rollouts_of_another(registry: Registry, tmp_path: Path) -> None:
+def test_a_run_does_not_list_the_rollouts_of_another_run(registry: Registry, tmp_path: Path) -> None:
     begun(registry)
     run_folder(tmp_path / "attic", run="home-2")
-    assert asked(tmp_path / "attic") == []
+    assert listed_rollouts(tmp_path / "attic") == []

@@ -1,4 +1,4 @@
-"""The rollout's edge: what comes over the broker, and what is none of a rollout's business."""
+"""The rollout service: messages that it handles over the broker, and messages that it refuses."""
 
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,17 @@ DATA = bytes(range(256)) * 1172
 
 
 class FakeLink:
-    """Keeps what would be sent."""
+    """Stores published messages and chunks instead of sending them."""
 
     def __init__(self, _: Any, inbox: Any, **named: Any) -> None:
         self.inbox = inbox
         self.named, self.published, self.frames = named, list[tuple[str, bytes]](), list[bytes]()
 
     def handle(self, event: Any) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def fit(self, chunk_bytes: int) -> None:
-        """Nothing is too large here."""
+        """Accepts any chunk size."""
 
     def echo(self, topic: str, payload: bytes) -> None:
         self.inbox.put(Arrived(topic, payload))
@@ -62,7 +62,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
 
 
 def connect(service: RolloutService, max_packet: int | None = None) -> None:
-    """The link is up, and what the service says to itself comes back."""
+    """Bring the link up and handle the messages that the service sends to itself."""
     service._handle(LinkUp(1, max_packet))
     while not service.inbox.empty():
         service._handle(service.inbox.get())
@@ -75,7 +75,7 @@ def hear(
     service._handle(Arrived(str(topic), encode_message(message)))
 
 
-def test_a_device_that_is_born_is_offered_the_model_and_served_its_chunks(service) -> None:
+def test_a_device_that_sends_a_birth_is_offered_the_model_and_receives_chunks(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
     ((topic, payload),) = service._connection.link.published
@@ -84,15 +84,15 @@ def test_a_device_that_is_born_is_offered_the_model_and_served_its_chunks(servic
     assert (offer.kind, offer.blob) == ("model-offer", FILES[1].ref)
     request = {"federation": FEDERATION, "device": "pi", "digest": offer.blob.digest, "first": 1, "count": 64}
     hear(service, BlobRequest(**request))
-    # 300,000 bytes in chunks of 262,144: the second and last has the rest, behind a header of 20 bytes.
+    # 300,000 bytes in chunks of 262,144: the second and last has the rest, after a header of 20 bytes.
     assert [len(frame) for frame in service._connection.link.frames] == [20 + 300_000 - 262_144]
 
 
-def test_its_connection_is_its_own(service) -> None:
+def test_the_rollout_has_its_own_client_id(service) -> None:
     assert service._connection.link.named["client_id"] == "home-rollout"
 
 
-def test_a_broker_for_small_packets_gets_small_chunks(service) -> None:
+def test_chunks_are_small_for_a_broker_with_small_packets(service) -> None:
     connect(service, 128 * 1024)
     assert service._rollout.files[1].ref.chunk_bytes == SMALL_CHUNK_BYTES
 
@@ -105,7 +105,7 @@ def test_a_broker_for_small_packets_gets_small_chunks(service) -> None:
         (birth("pi").model_copy(update={"federation": "work"}), "pi", Reason.WRONG_FEDERATION),
     ],
 )
-def test_what_is_none_of_a_rollouts_business_is_refused(
+def test_messages_that_do_not_belong_to_a_rollout_are_refused(
     service, message: Any, device: str, reason: Reason
 ) -> None:
     with pytest.raises(PeerError) as refused:
@@ -114,30 +114,30 @@ def test_what_is_none_of_a_rollouts_business_is_refused(
 
 
 @pytest.mark.parametrize("payload", [b"junk", b"{}", b"\xff" * 99])
-def test_junk_does_not_end_a_rollout(service, payload: bytes) -> None:
+def test_invalid_messages_do_not_end_a_rollout(service, payload: bytes) -> None:
     service.inbox.put(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.UP_ROLLOUT)), payload))
     service._turn()
     assert service._rollout.phase is RolloutPhase.GATHERING
 
 
-def test_a_retained_message_that_was_cleared_says_nothing(service) -> None:
+def test_a_cleared_retained_message_is_ignored(service) -> None:
     before = service._rollout
     service._handle(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.BIRTH)), b""))
     assert service._rollout is before
 
 
-def test_a_link_that_is_down_is_said(service) -> None:
+def test_a_lost_link_is_shown(service) -> None:
     service._handle(LinkDown("nobody listens"))
     assert "nobody listens; trying again" in service.shown[-1][1]
 
 
-def test_ctrl_c_leaves_the_rollout_as_it_is(service) -> None:
+def test_ctrl_c_interrupts_the_rollout_without_ending_it(service) -> None:
     service.interrupt()
     with pytest.raises(Interrupted, match="the same command continues it"):
         service._handle(service.inbox.get())
 
 
-def test_a_digest_that_is_not_of_its_tier_gets_nothing(service) -> None:
+def test_a_request_for_a_digest_of_another_file_is_not_answered(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
     other = digest_of(b"another file of the registry")

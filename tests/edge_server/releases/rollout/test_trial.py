@@ -47,25 +47,25 @@ OFFER = ModelOffer(
 OLD, GOOD, BAD = (ModelMeasurement(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
 BETTER = Comparison(OLD, GOOD, lost=1, won=3)
 WORSE = Comparison(OLD, BAD, lost=41, won=1)
-TAKEN_BACK = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2", detail="by hand")
+WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2", detail="by hand")
 
 
 @dataclass
 class Device:
-    """The machine, its clock, and what it has wanted."""
+    """The trial machine, its clock and the commands it has returned."""
 
     now: float = 0.0
     trials: TrialState = field(default_factory=lambda: TrialState("home", "pi", connected=True))
     done: list[Any] = field(default_factory=list)
 
     def do(self, event: Event) -> list[Any]:
-        """Step, and return the commands without the reports."""
+        """Make one step and return its commands without the reports."""
         self.trials, commands = step(self.trials, event, self.now)
         self.done += commands
         return [command for command in commands if not isinstance(command, SendRolloutMessage)]
 
     def fetch(self) -> list[Any]:
-        """Take the offer and every chunk of the file."""
+        """Receive the offer and every chunk of the file."""
         self.do(Offered(OFFER))
         for index in range(REF.chunks):
             size = REF.chunk_size(index)
@@ -74,13 +74,13 @@ class Device:
         return self.do(BlobChecked(REF.digest, sound=True))
 
     def switch(self) -> None:
-        """Come as far as being watched."""
+        """Continue until the new model is being watched."""
         self.fetch()
         self.do(Compared("r-1", BETTER))
         self.do(Switched())
 
     def look(self, comparison: Comparison = BETTER, **more: Any) -> list[Any]:
-        """Let time pass up to the next look, and tell what it sees."""
+        """Let time pass until the next check and deliver its result."""
         self.now = self.trials.look_at
         assert self.do(Tick()) == [Recheck(OFFER)]
         return self.do(Rechecked("r-1", comparison, **{"serving": REF.digest, **more}))
@@ -92,12 +92,12 @@ class Device:
 
     @property
     def reports(self) -> list[ModelReport]:
-        """What was said so far."""
-        messages = [one.message for one in self.done if isinstance(one, SendRolloutMessage)]
+        """The reports sent so far."""
+        messages = [command.message for command in self.done if isinstance(command, SendRolloutMessage)]
         return [message for message in messages if isinstance(message, ModelReport)]
 
 
-def test_a_better_model_is_fetched_compared_switched_to_watched_and_kept() -> None:
+def test_a_better_model_is_downloaded_compared_switched_to_watched_and_kept() -> None:
     device = Device()
     assert device.fetch() == [Compare(OFFER)]
     (switch,) = device.do(Compared("r-1", BETTER))
@@ -116,15 +116,15 @@ def test_a_better_model_is_fetched_compared_switched_to_watched_and_kept() -> No
     assert (device.reports[-1].running, device.reports[-1].candidate) == (OLD, GOOD)
 
 
-def test_every_chunk_is_asked_for_written_and_the_whole_is_verified() -> None:
+def test_every_chunk_is_written_and_the_whole_file_is_verified() -> None:
     device = Device()
     device.fetch()
-    written = [one.index for one in device.done if isinstance(one, WriteChunk)]
+    written = [command.index for command in device.done if isinstance(command, WriteChunk)]
     assert written == list(range(REF.chunks))
     assert device.done.count(VerifyBlob(REF)) == 1
 
 
-def test_a_file_that_is_not_what_its_digest_says_is_fetched_anew() -> None:
+def test_a_file_that_does_not_match_its_digest_is_downloaded_again() -> None:
     device = Device()
     device.do(Offered(OFFER, present=(1 << REF.chunks) - 1))
     device.do(BlobChecked(REF.digest, sound=False))
@@ -133,7 +133,7 @@ def test_a_file_that_is_not_what_its_digest_says_is_fetched_anew() -> None:
     assert device.trials.receiving.have == 0
 
 
-def test_a_chunk_that_does_not_fit_is_the_peers_fault_and_changes_nothing() -> None:
+def test_a_chunk_of_the_wrong_size_raises_a_peer_error_and_changes_nothing() -> None:
     device = Device()
     device.do(Offered(OFFER))
     before = device.trials
@@ -142,37 +142,37 @@ def test_a_chunk_that_does_not_fit_is_the_peers_fault_and_changes_nothing() -> N
     assert device.trials == before
 
 
-def test_a_worse_model_is_refused_before_anything_is_switched() -> None:
+def test_a_worse_model_is_refused_before_the_switch() -> None:
     device = Device()
     device.fetch()
     assert device.do(Compared("r-1", WORSE)) == [DiscardFiles()]
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.ACCURACY)
-    assert not any(isinstance(one, Switch) for one in device.done)
+    assert not any(isinstance(command, Switch) for command in device.done)
 
 
-def test_a_model_that_takes_its_process_down_is_refused() -> None:
+def test_a_model_that_crashes_the_comparison_is_refused() -> None:
     device = Device()
     device.fetch()
     device.do(Compared("r-1", Comparison(objection=(Cause.CRASHES, "signal 4"))))
     assert device.reports[-1].cause is Cause.CRASHES
 
 
-def test_what_speaks_against_an_offer_is_said_without_fetching_anything() -> None:
+def test_an_offer_with_an_objection_is_refused_without_a_download() -> None:
     device = Device()
     assert device.do(Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [DiscardFiles()]
     assert device.reports[-1].cause is Cause.UNTRUSTED
     assert device.trials.receiving is None
 
 
-def test_a_model_that_is_served_already_is_kept_and_nothing_withdraws_it() -> None:
+def test_a_model_that_is_already_served_is_kept_despite_a_withdrawal() -> None:
     device = Device()
     device.do(Offered(OFFER, serving=REF.digest))
     assert (device.stage, device.reports[-1].candidate) == (Stage.KEPT, None)
-    assert device.do(Withdrawn(TAKEN_BACK)) == []
+    assert device.do(Withdrawn(WITHDRAWAL)) == []
     assert device.stage is Stage.KEPT
 
 
-def test_the_same_offer_again_is_answered_with_where_it_is() -> None:
+def test_a_repeated_offer_is_answered_with_the_current_stage() -> None:
     device = Device()
     device.switch()
     assert device.do(Offered(OFFER)) == []
@@ -188,7 +188,7 @@ def test_the_same_offer_again_is_answered_with_where_it_is() -> None:
         ({"comparison": Comparison(objection=(Cause.CRASHES, "signal 11"))}, Cause.CRASHES),
     ],
 )
-def test_a_model_that_does_worse_while_it_is_watched_is_given_up_with_nobodys_help(seen, cause) -> None:
+def test_a_model_that_gets_worse_while_watched_is_rolled_back_by_the_device(seen, cause) -> None:
     device = Device()
     device.switch()
     assert device.look(**seen) == [RollBack(REF.digest)]
@@ -196,7 +196,7 @@ def test_a_model_that_does_worse_while_it_is_watched_is_given_up_with_nobodys_he
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, cause)
 
 
-def test_going_back_is_noted_before_it_is_done() -> None:
+def test_a_rollback_is_recorded_before_it_is_done() -> None:
     device = Device()
     device.switch()
     device.look(WORSE)
@@ -204,7 +204,7 @@ def test_going_back_is_noted_before_it_is_done() -> None:
     assert device.trials.trial.going_back
 
 
-def test_where_another_model_has_taken_its_place_there_is_nothing_to_go_back_from() -> None:
+def test_a_model_that_was_already_replaced_needs_no_rollback() -> None:
     device = Device()
     device.switch()
     assert device.look(serving=digest_of(b"of a later run")) == [DiscardFiles()]
@@ -212,7 +212,7 @@ def test_where_another_model_has_taken_its_place_there_is_nothing_to_go_back_fro
 
 
 @pytest.mark.parametrize("stage", ["fetching", "comparing", "switched", "kept"])
-def test_a_version_that_is_withdrawn_is_left_wherever_it_is(stage: str) -> None:
+def test_a_version_can_be_withdrawn_at_any_stage(stage: str) -> None:
     device = Device()
     if stage == "fetching":
         device.do(Offered(OFFER))
@@ -222,7 +222,7 @@ def test_a_version_that_is_withdrawn_is_left_wherever_it_is(stage: str) -> None:
         device.switch()
     while stage == "kept" and device.stage is not Stage.KEPT:
         device.look()
-    commands = device.do(Withdrawn(TAKEN_BACK))
+    commands = device.do(Withdrawn(WITHDRAWAL))
     if stage in ("fetching", "comparing"):
         assert (commands, device.stage) == ([DiscardFiles()], Stage.REFUSED)
     else:
@@ -235,19 +235,19 @@ def test_a_version_that_is_withdrawn_is_left_wherever_it_is(stage: str) -> None:
 def test_a_comparison_that_ends_after_the_withdrawal_switches_nothing() -> None:
     device = Device()
     device.fetch()
-    device.do(Withdrawn(TAKEN_BACK))
+    device.do(Withdrawn(WITHDRAWAL))
     assert device.do(Compared("r-1", BETTER)) == []
     assert device.stage is Stage.REFUSED
 
 
-def test_a_comparison_of_another_rollout_is_none_of_this_one() -> None:
+def test_a_comparison_of_another_rollout_is_ignored() -> None:
     device = Device()
     device.fetch()
     assert device.do(Compared("r-0", BETTER)) == []
     assert device.stage is Stage.FETCHED
 
 
-def test_a_switch_that_fails_leaves_the_model_refused() -> None:
+def test_a_model_whose_switch_fails_is_refused() -> None:
     device = Device()
     device.fetch()
     device.do(Compared("r-1", BETTER))
@@ -257,7 +257,7 @@ def test_a_switch_that_fails_leaves_the_model_refused() -> None:
 
 # --- after a kill ---
 @pytest.mark.parametrize(
-    ("trial", "wanted"),
+    ("trial", "expected"),
     [
         (Trial(offer=OFFER, stage=Stage.FETCHED), Compare),
         (Trial(offer=OFFER, stage=Stage.COMPARED, candidate=GOOD), Switch),
@@ -265,13 +265,13 @@ def test_a_switch_that_fails_leaves_the_model_refused() -> None:
         (Trial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), RollBack),
     ],
 )
-def test_a_process_that_finds_a_trial_half_done_goes_on_with_it(trial: Trial, wanted: type) -> None:
+def test_a_restarted_process_continues_an_unfinished_trial(trial: Trial, expected: type) -> None:
     device = Device()
     (command,) = device.do(TrialRestored(trial))
-    assert isinstance(command, wanted)
+    assert isinstance(command, expected)
 
 
-def test_a_watch_that_was_cut_off_begins_anew() -> None:
+def test_an_interrupted_watch_starts_over() -> None:
     device = Device(now=500.0)
     assert (
         device.do(TrialRestored(Trial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD))) == []
@@ -279,14 +279,14 @@ def test_a_watch_that_was_cut_off_begins_anew() -> None:
     assert device.trials.watch_until == 510.0
 
 
-def test_what_was_fetched_before_is_not_asked_for_again() -> None:
+def test_chunks_received_before_a_restart_are_not_requested_again() -> None:
     device = Device()
     device.do(TrialRestored(Trial(offer=OFFER), present=0b01))
-    asked = [one.message for one in device.done if isinstance(one, SendRolloutMessage)]
-    assert [(one.first, one.count) for one in asked] == [(1, 1)]
+    requests = [command.message for command in device.done if isinstance(command, SendRolloutMessage)]
+    assert [(request.first, request.count) for request in requests] == [(1, 1)]
 
 
-def test_a_model_that_takes_the_board_down_again_and_again_is_given_up() -> None:
+def test_a_model_that_repeatedly_crashes_the_board_is_rolled_back() -> None:
     trial = Trial(offer=OFFER, stage=Stage.SWITCHED, restarts=MAX_RESTARTS)
     device = Device()
     assert device.do(TrialRestored(trial)) == [RollBack(REF.digest)]
@@ -297,7 +297,7 @@ def test_a_model_that_takes_the_board_down_again_and_again_is_given_up() -> None
 
 
 @pytest.mark.parametrize("stage", [Stage.KEPT, Stage.REFUSED, Stage.ROLLED_BACK])
-def test_a_trial_that_is_over_is_only_remembered(stage: Stage) -> None:
+def test_a_finished_trial_only_answers_with_its_stage(stage: Stage) -> None:
     device = Device()
     assert device.do(TrialRestored(Trial(offer=OFFER, stage=stage))) == []
     assert device.done == []
@@ -305,7 +305,7 @@ def test_a_trial_that_is_over_is_only_remembered(stage: Stage) -> None:
     assert device.reports[-1].stage is stage
 
 
-def test_without_a_link_nothing_is_asked_for_and_with_one_again_all_that_is_missing() -> None:
+def test_missing_chunks_are_requested_only_while_connected() -> None:
     device = Device()
     device.do(Offered(OFFER))
     device.do(Disconnected())
@@ -314,4 +314,4 @@ def test_without_a_link_nothing_is_asked_for_and_with_one_again_all_that_is_miss
     device.do(Tick())
     assert device.done == []
     device.do(Connected())
-    assert [(one.message.first, one.message.count) for one in device.done] == [(0, 2)]
+    assert [(command.message.first, command.message.count) for command in device.done] == [(0, 2)]

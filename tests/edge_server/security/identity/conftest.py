@@ -1,4 +1,4 @@
-"""An authority in a folder, and a real Mosquitto with the configuration that it writes."""
+"""An authority in a folder, and a real Mosquitto with the authority's configuration."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 
 
 def new_authority(folder: Path, *, days: float = 365.0, clock: Callable[[], float] = time.time) -> Authority:
-    """An authority whose broker is to listen on two free ports of this machine."""
+    """An authority whose broker will listen on two free ports of this machine."""
     ports = free_ports(2)
     settings = AuthoritySettings(
         federation=FEDERATION,
@@ -41,14 +41,14 @@ def new_authority(folder: Path, *, days: float = 365.0, clock: Callable[[], floa
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Ports on which no process listens."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def identity(authority: Authority, device: str, folder: Path) -> TlsFiles:
-    """A device's files, as its archive holds them."""
+    """A device's certificate files, as in its archive."""
     private_folder(folder)
     files = TlsFiles(folder / "ca.pem", folder / "device.pem", folder / "device.key")
     key = new_key()
@@ -60,13 +60,13 @@ def identity(authority: Authority, device: str, folder: Path) -> TlsFiles:
 
 
 def server_files(authority: Authority) -> TlsFiles:
-    """The identity of `edge-server run`."""
+    """The certificate files of `edge-server run`."""
     folder = authority.folder / "server"
     return TlsFiles(folder / "ca.pem", folder / "server.pem", folder / "server.key")
 
 
 def address_of(authority: Authority, files: TlsFiles) -> BrokerAddress:
-    """The authority's broker, and how to introduce oneself to it."""
+    """The address of the authority's broker with the client's certificate files."""
     return parse_address(authority.settings.broker, files)
 
 
@@ -80,12 +80,12 @@ class Mosquitto:
 
 @contextlib.contextmanager
 def running_mosquitto(authority: Authority) -> Iterator[Mosquitto]:
-    """Mosquitto with the authority's own configuration, while the block lasts."""
+    """Run Mosquitto with the authority's configuration until the block ends."""
     binary = find_mosquitto()
     if binary is None:
-        pytest.skip("no mosquitto on this machine")
+        pytest.skip("mosquitto is not installed")
     conf, log = authority.folder / "test.conf", authority.folder / "mosquitto.log"
-    # As root it would become user mosquitto, who may not read the keys.
+    # Started as root, it would switch to user mosquitto, who may not read the keys.
     user = "user root\n" if os.geteuid() == 0 else ""
     conf.write_text((authority.broker / "mosquitto.conf").read_text() + user)
     with log.open("wb") as output:
@@ -111,7 +111,7 @@ def _await_port(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 @contextlib.contextmanager
 def serving(authority: Authority) -> Iterator[None]:
-    """`edge-server enroll --serve`, in a thread, while the block lasts."""
+    """Run `edge-server enroll --serve` in a thread until the block ends."""
     folder = authority.folder / "service"
     files = TlsFiles(folder / "ca.pem", folder / "service.pem", folder / "service.key")
     service = RegistrationService(authority, address_of(authority, files))
@@ -131,7 +131,7 @@ def _reconnect_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One for all tests of a module."""
+    """One authority for all tests of a module."""
     return new_authority(tmp_path_factory.mktemp("authority") / "home")
 
 

@@ -1,7 +1,7 @@
-"""What one device's certificate lets it do, at a real Mosquitto: its own part, and nothing of anybody else's.
+"""At a real Mosquitto, a device's certificate permits its own topics and no others.
 
-Mosquitto acknowledges a forbidden publish under MQTT 3.1.1 as if all were well, and grants every
-subscription: these tests look at what arrives.
+Mosquitto acknowledges a forbidden publish under MQTT 3.1.1 like a permitted one, and grants every
+subscription, so these tests check which messages arrive.
 """
 
 import time
@@ -29,7 +29,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Connect clients that end with the test."""
+    """Connect clients that are closed after the test."""
     clients: list[Client] = []
 
     def start(address: BrokerAddress, **options: object) -> Client:
@@ -42,10 +42,10 @@ def connect() -> Iterator[Connect]:
 
 
 @pytest.fixture(scope="module")
-def places(
+def addresses(
     authority: Authority, mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, BrokerAddress]:
-    """The broker as the server, the authority's service and two devices see it."""
+    """The broker address with the certificate of each service and two devices."""
     folder, service = tmp_path_factory.mktemp("devices"), authority.folder / "service"
     rollout = authority.folder / "rollout"
     files = {name: identity(authority, name, folder / name) for name in ("a", "b")}
@@ -80,8 +80,8 @@ NOT_OF_A = [
 
 
 @VERSIONS
-def test_a_device_writes_its_own_topics_and_the_server_hears_it(places, connect, version):
-    server, device = connect(places["server"]), connect(places["a"], version=version)
+def test_a_device_publishes_to_its_own_topics_and_the_server_receives_it(addresses, connect, version):
+    server, device = connect(addresses["server"]), connect(addresses["a"], version=version)
     server.subscribe(f"fed/v1/{FEDERATION}/devices/+/up/#")
     for channel in UP:
         device.publish(topic("a", channel))
@@ -89,12 +89,12 @@ def test_a_device_writes_its_own_topics_and_the_server_hears_it(places, connect,
 
 
 @VERSIONS
-def test_a_device_hears_what_is_meant_for_it_and_for_all_and_nothing_else(places, connect, version):
-    server, device = connect(places["server"]), connect(places["a"], version=version)
+def test_a_device_receives_only_its_own_and_common_messages(addresses, connect, version):
+    server, device = connect(addresses["server"]), connect(addresses["a"], version=version)
     device.subscribe("#")
     for channel in DOWN:
         server.publish(topic("b", channel))
-    other = connect(places["b"])
+    other = connect(addresses["b"])
     for channel in UP:
         other.publish(topic("b", channel))
     server.publish(str(StateTopic(FEDERATION)))
@@ -106,73 +106,73 @@ def test_a_device_hears_what_is_meant_for_it_and_for_all_and_nothing_else(places
 
 @VERSIONS
 @pytest.mark.parametrize("retain", [False, True], ids=["live", "retained"])
-def test_what_a_device_may_not_write_reaches_nobody(places, connect, version, retain):
-    """Whatever of it were kept or passed on, one of these would hear it before what is sent after it."""
-    listeners = {name: connect(places[name]) for name in ("server", "service", "b")}
+def test_forbidden_messages_of_a_device_reach_no_client(addresses, connect, version, retain):
+    """A forwarded message would arrive before the honest ones, which are sent later."""
+    listeners = {name: connect(addresses[name]) for name in ("server", "service", "b")}
     for listener in listeners.values():
         listener.subscribe("#")
-    device, server = connect(places["a"], version=version), listeners["server"]
+    device, server = connect(addresses["a"], version=version), listeners["server"]
     for forbidden in NOT_OF_A:
         answer = device.publish(forbidden, b"forged", retain=retain)
         assert version is V311 or answer.getName() == "Not authorized"
     device.publish(topic("a", Channel.UP), b"honest")
     device.publish(str(EnrolTopic(FEDERATION, "a", "request")), b"honest")
     server.publish(topic("b", Channel.DOWN), b"honest")
-    heard = {name: [listener.hear()] for name, listener in listeners.items()}
-    late = connect(places["server"])
+    received = {name: [listener.hear()] for name, listener in listeners.items()}
+    late = connect(addresses["server"])
     late.subscribe("#")
     late.publish(str(StateTopic(FEDERATION)), b"end")
-    assert heard == {
+    assert received == {
         "server": [(topic("a", Channel.UP), b"honest")],
         "service": [(str(EnrolTopic(FEDERATION, "a", "request")), b"honest")],
         "b": [(topic("b", Channel.DOWN), b"honest")],
     }
-    retained = [one for one in (late.hear(), *late.everything_heard()) if one[1] == b"forged"]
+    retained = [message for message in (late.hear(), *late.everything_heard()) if message[1] == b"forged"]
     assert retained == []
 
 
 @VERSIONS
-def test_the_server_asks_a_service_and_hears_its_answer(places, connect, version):
-    server, service, other = (connect(places[name], version=version) for name in ("server", "a", "b"))
+def test_the_server_receives_the_answer_of_a_prediction_service(addresses, connect, version):
+    server, service, other = (connect(addresses[name], version=version) for name in ("server", "a", "b"))
     for client in (server, service, other):
         client.subscribe(f"fed/v1/{FEDERATION}/devices/a/predict/+")
-    asked, answered = (str(PredictTopic(FEDERATION, "a", part)) for part in ("request", "answer"))
-    server.publish(asked)
-    assert service.hear()[0] == asked
-    service.publish(answered)
-    assert server.hear()[0] == answered
+    request, answer = (str(PredictTopic(FEDERATION, "a", part)) for part in ("request", "answer"))
+    server.publish(request)
+    assert service.hear()[0] == request
+    service.publish(answer)
+    assert server.hear()[0] == answer
     assert other.everything_heard() == []
 
 
-def test_a_last_will_is_bound_by_the_same_rules(places, connect):
-    """Or a device could make the server believe another one dead."""
-    server = connect(places["server"])
+def test_a_last_will_is_subject_to_the_same_rules(addresses, connect):
+    """Otherwise a device could report the death of another one."""
+    server = connect(addresses["server"])
     server.subscribe(f"fed/v1/{FEDERATION}/devices/+/up/#")
     for device in ("b", "a"):
-        connect(places["a"], will=topic(device, Channel.BIRTH)).cut()
+        connect(addresses["a"], will=topic(device, Channel.BIRTH)).cut()
     assert server.hear() == (topic("a", Channel.BIRTH), b"will")
     assert server.everything_heard() == []
 
 
 @VERSIONS
-def test_a_device_cannot_take_over_the_session_of_another(places, connect, version):
-    """It asks for b's identifier, and gets its own."""
-    victim = connect(places["b"], client_id="b", version=version)
+def test_a_device_cannot_take_over_the_session_of_another(addresses, connect, version):
+    """A client of device a requests b's identifier and gets its own."""
+    victim = connect(addresses["b"], client_id="b", version=version)
     victim.subscribe(f"fed/v1/{FEDERATION}/devices/b/down/#")
-    thief = connect(places["a"], client_id="b", version=version)
+    thief = connect(addresses["a"], client_id="b", version=version)
     thief.subscribe(f"fed/v1/{FEDERATION}/devices/b/down/#")
-    server = connect(places["server"])
+    server = connect(addresses["server"])
     server.publish(topic("b", Channel.DOWN), b"for b")
     assert victim.hear() == (topic("b", Channel.DOWN), b"for b")
     server.publish(topic("a", Channel.DOWN), b"for a")
     assert thief.everything_heard() == []
-    # Both are still there.
+    # Both are still connected.
     victim.publish(topic("b", Channel.UP))
     thief.publish(topic("a", Channel.UP))
 
 
-def test_the_server_cannot_write_in_a_devices_name_nor_read_what_is_sent_to_it(places, connect):
-    device, server = connect(places["b"]), connect(places["server"])
+def test_the_server_cannot_publish_as_a_device_or_read_messages_to_it(addresses, connect):
+    device, server = connect(addresses["b"]), connect(addresses["server"])
     server.subscribe("#")
     for forbidden in (topic("a", Channel.UP), str(EnrolTopic(FEDERATION, "a", "answer"))):
         assert server.publish(forbidden).getName() == "Not authorized"
@@ -181,15 +181,15 @@ def test_the_server_cannot_write_in_a_devices_name_nor_read_what_is_sent_to_it(p
     assert server.hear() == (topic("b", Channel.UP), b"next")
 
 
-def test_a_rollout_hears_births_and_reports_and_writes_offers_and_chunks_and_nothing_else(places, connect):
-    """It has a connection of its own beside the server's, and none of its rights in rounds."""
-    device, rollout = connect(places["a"]), connect(places["rollout"])
+def test_a_rollout_can_only_receive_births_and_reports_and_send_offers_and_chunks(addresses, connect):
+    """A rollout has a separate connection without the server's permissions for rounds."""
+    device, rollout = connect(addresses["a"]), connect(addresses["rollout"])
     rollout.subscribe("#")
     device.subscribe(f"fed/v1/{FEDERATION}/devices/a/down/#")
     for channel in UP:
         device.publish(topic("a", channel))
-    heard = [rollout.hear()[0] for _ in range(2)]
-    assert heard == [topic("a", Channel.BIRTH), topic("a", Channel.UP_ROLLOUT)]
+    received = [rollout.hear()[0] for _ in range(2)]
+    assert received == [topic("a", Channel.BIRTH), topic("a", Channel.UP_ROLLOUT)]
     for channel in (Channel.DOWN, Channel.UP, Channel.UP_ROLLOUT):
         assert rollout.publish(topic("a", channel)).getName() == "Not authorized"
     for channel in (Channel.DOWN_ROLLOUT, Channel.DOWN_BLOB):
@@ -200,23 +200,23 @@ def test_a_rollout_hears_births_and_reports_and_writes_offers_and_chunks_and_not
     ]
 
 
-def test_an_enrolled_device_is_let_in(places):
-    assert refusal(places["a"]) == ""
+def test_an_enrolled_device_can_connect(addresses):
+    assert refusal(addresses["a"]) == ""
 
 
-def test_a_certificate_of_another_authority_is_refused(places, authority, tmp_path):
+def test_a_certificate_of_another_authority_is_refused(addresses, authority, tmp_path):
     other = identity(new_authority(tmp_path / "other"), "a", tmp_path / "a")
-    ca = places["a"].tls.ca
-    said = refusal(address_of(authority, TlsFiles(ca, other.certificate, other.key)))
-    assert "unknown ca" in said
+    ca = addresses["a"].tls.ca
+    reason = refusal(address_of(authority, TlsFiles(ca, other.certificate, other.key)))
+    assert "unknown ca" in reason
 
 
-def test_an_expired_certificate_is_refused(places, authority, tmp_path):
+def test_an_expired_certificate_is_refused(addresses, authority, tmp_path):
     before = replace(authority, clock=lambda: time.time() - 366 * 86_400)
-    said = refusal(address_of(authority, identity(before, "a", tmp_path / "a")))
-    assert "expired" in said
+    reason = refusal(address_of(authority, identity(before, "a", tmp_path / "a")))
+    assert "expired" in reason
 
 
-def test_no_certificate_is_refused(places, authority):
-    said = refusal(address_of(authority, TlsFiles(places["a"].tls.ca)))
-    assert "did not return a certificate" in said or "handshake failure" in said
+def test_a_client_without_a_certificate_is_refused(addresses, authority):
+    reason = refusal(address_of(authority, TlsFiles(addresses["a"].tls.ca)))
+    assert "did not return a certificate" in reason or "handshake failure" in reason

@@ -1,4 +1,4 @@
-"""`edge-server enroll`: what it leaves on disk, when it is run once and again."""
+"""The files that `edge-server enroll` creates in its first and later runs."""
 
 import json
 import os
@@ -34,14 +34,14 @@ def enroll(tmp_path, capsys):
         code = main(
             ["enroll", "--authority", str(tmp_path / "authority"), "--out", str(tmp_path / "out"), *words]
         )
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
 
 def modes(folder: Path) -> set[tuple[bool, int]]:
-    """(is a folder, mode) of everything below."""
+    """(is a folder, mode) of the folder and everything in it."""
     return {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in (folder, *folder.rglob("*"))}
 
 
@@ -50,7 +50,7 @@ def unpacked(tmp_path: Path, device: str) -> Path:
     return tmp_path / device
 
 
-def test_everything_is_for_the_owner_alone_whatever_the_umask(enroll, tmp_path):
+def test_all_files_are_private_to_the_owner_with_any_umask(enroll, tmp_path):
     before = os.umask(0)
     try:
         assert enroll("pi")[0] == 0
@@ -75,7 +75,7 @@ def test_everything_is_for_the_owner_alone_whatever_the_umask(enroll, tmp_path):
     }
 
 
-def test_the_archive_is_a_device_that_can_run(enroll, tmp_path):
+def test_the_archive_contains_everything_that_a_device_needs(enroll, tmp_path):
     trust = ("--signing-key", str(tmp_path / "signing.key"))
     assert enroll("pi", "--host", "broker.lan", "--federation", "home", *trust)[0] == 0
     folder = unpacked(tmp_path, "pi")
@@ -89,11 +89,11 @@ def test_the_archive_is_a_device_that_can_run(enroll, tmp_path):
         "trust": folder / "signing.pub",
     }
     assert (folder / "signing.pub").read_text() == public_key_text(tmp_path / "signing.key")
-    made = x509.load_pem_x509_certificate((folder / "device.pem").read_bytes())
-    made.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
+    certificate = x509.load_pem_x509_certificate((folder / "device.pem").read_bytes())
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
 
 
-def test_what_a_device_learns_from_is_what_its_owner_says_and_nothing_else(enroll, tmp_path):
+def test_a_devices_training_data_is_only_set_by_its_owner(enroll, tmp_path):
     code, out, _ = enroll("pi")
     assert code == 0
     assert "with `data` set in pi/client.toml first" in out
@@ -101,28 +101,28 @@ def test_what_a_device_learns_from_is_what_its_owner_says_and_nothing_else(enrol
     assert "It must be set: without it `edge-client run` ends with exit code 2." in text
     assert enroll("pi-2", "--data", "folder:/srv/photos")[0] == 0
     assert read_client_file(unpacked(tmp_path, "pi-2") / "client.toml")["data"] == "folder:/srv/photos"
-    code, _, said = enroll("pi-3", "--code", "--data", "folder:/srv/photos")
-    assert (code, "edge-client enroll --data SOURCE writes it" in said) == (2, True)
+    code, _, error = enroll("pi-3", "--code", "--data", "folder:/srv/photos")
+    assert (code, "edge-client enroll --data SOURCE writes it" in error) == (2, True)
 
 
-def test_the_key_to_trust_goes_into_archive_and_code_and_never_the_private_one(enroll, tmp_path):
+def test_archive_and_code_contain_the_public_key_and_never_the_private_one(enroll, tmp_path):
     public = tmp_path / "signing.pub"
     public.write_text(public_key_text(tmp_path / "signing.key"))
-    code, _, said = enroll("pi", "--trust", str(tmp_path / "signing.key"))
+    code, _, error = enroll("pi", "--trust", str(tmp_path / "signing.key"))
     assert code == 2
-    assert "is a private key: give the public one" in said
+    assert "is a private key: give the public one" in error
     assert enroll("pi", "--trust", str(public))[0] == 0
     assert (unpacked(tmp_path, "pi") / "signing.pub").read_text() == public.read_text()
     _, out, _ = enroll("pi-2", "--code", "--trust", str(public), "--format", "json")
     assert decode_code(json.loads(out)["code"]).trust == public.read_text()
 
 
-def test_an_enrolled_device_gets_another_certificate_only_when_asked_for(enroll, tmp_path):
+def test_an_enrolled_device_gets_another_certificate_only_on_request(enroll, tmp_path):
     enroll("pi")
     first = (tmp_path / "out" / "pi.tar").read_bytes()
-    code, _, said = enroll("pi")
+    code, _, error = enroll("pi")
     assert code == 2
-    assert "pi is enrolled already: --renew gives it another certificate" in said
+    assert "pi is enrolled already: --renew gives it another certificate" in error
     assert (tmp_path / "out" / "pi.tar").read_bytes() == first
     assert enroll("pi", "--code")[0] == 2
     assert enroll("pi", "--renew")[0] == 0
@@ -130,19 +130,19 @@ def test_an_enrolled_device_gets_another_certificate_only_when_asked_for(enroll,
     assert len(open_authority(tmp_path / "authority").certificates("pi")) == 2
 
 
-def test_the_authority_and_the_broker_stay_the_same_from_device_to_device(enroll, tmp_path):
-    def kept():
+def test_enrolling_another_device_does_not_change_authority_and_broker(enroll, tmp_path):
+    def contents():
         folder = tmp_path / "authority"
         return {path: path.read_bytes() for path in (*folder.glob("*.*"), *folder.glob("[bs]*/*"))}
 
     enroll("one", "--host", "broker.lan")
-    before = kept()
+    before = contents()
     enroll("two")
-    assert kept() == before
+    assert contents() == before
     assert len(before) == 5 + 8 + 4 * 3 - 1
 
 
-def test_the_broker_gets_a_new_certificate_with_another_host_and_before_its_end(tmp_path):
+def test_the_broker_gets_a_new_certificate_for_another_host_and_before_expiry(tmp_path):
     clock = [1_800_000_000.0]
     settings = AuthoritySettings(hosts=("broker.lan", "10.0.0.7"))
     authority = make_authority(tmp_path, settings, clock=lambda: clock[0])
@@ -161,34 +161,38 @@ def test_the_broker_gets_a_new_certificate_with_another_host_and_before_its_end(
     assert serial() != second
 
 
-def test_the_brokers_certificate_is_for_all_hosts_that_were_named(enroll, tmp_path):
+def test_the_brokers_certificate_names_all_given_hosts(enroll, tmp_path):
     enroll("pi", "--host", "broker.lan", "--host", "10.0.0.7", "--host", "::1")
-    made = x509.load_pem_x509_certificate((tmp_path / "authority" / "broker" / "broker.pem").read_bytes())
-    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate(
+        (tmp_path / "authority" / "broker" / "broker.pem").read_bytes()
+    )
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == ["broker.lan", "10.0.0.7", "::1"]
 
 
-def test_without_a_host_it_is_for_this_machine(enroll, tmp_path):
+def test_without_a_host_the_brokers_certificate_names_this_machine(enroll, tmp_path):
     enroll("pi")
-    made = x509.load_pem_x509_certificate((tmp_path / "authority" / "broker" / "broker.pem").read_bytes())
-    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate(
+        (tmp_path / "authority" / "broker" / "broker.pem").read_bytes()
+    )
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names][1:] == ["localhost", "127.0.0.1"]
 
 
-def test_server_and_service_have_the_names_that_the_access_rules_know(enroll, tmp_path):
+def test_services_have_the_names_in_the_access_rules(enroll, tmp_path):
     enroll("pi")
     folder = tmp_path / "authority"
-    stations = {"server": "edge-server", "service": "edge-authority", "rollout": "edge-rollout"}
-    stations |= {"home": "edge-home", "sparkplug": "edge-sparkplug"}
-    stations |= {"home-assistant": "home-assistant", "scada-host": "scada-host"}
-    for place, name in stations.items():
-        path = f"{place}/{place}.pem"
-        made = x509.load_pem_x509_certificate((folder / path).read_bytes())
-        assert made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == name
+    services = {"server": "edge-server", "service": "edge-authority", "rollout": "edge-rollout"}
+    services |= {"home": "edge-home", "sparkplug": "edge-sparkplug"}
+    services |= {"home-assistant": "home-assistant", "scada-host": "scada-host"}
+    for service, name in services.items():
+        path = f"{service}/{service}.pem"
+        certificate = x509.load_pem_x509_certificate((folder / path).read_bytes())
+        assert certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == name
         assert f"user {name}\n" in (folder / "broker" / "acl").read_text()
 
 
-def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path):
+def test_a_broker_on_another_machine_uses_the_given_folder(enroll, tmp_path):
     enroll("pi", "--broker-folder", "/etc/mosquitto/edge", "--port", "18883")
     conf = (tmp_path / "authority" / "broker" / "mosquitto.conf").read_text()
     assert "listener 18883\ncafile /etc/mosquitto/edge/ca.pem" in conf
@@ -196,7 +200,7 @@ def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("edge-server",), "'edge-server' is the name of a part of the server"),
         (("edge-rollout",), "'edge-rollout' is the name of a part of the server"),
@@ -213,46 +217,46 @@ def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path
         (("--serve",), "there is no authority in"),
     ],
 )
-def test_wrong_words_are_refused_and_leave_nothing(enroll, tmp_path, words, said):
+def test_wrong_arguments_are_refused_and_leave_no_files(enroll, tmp_path, words, message):
     code, _, error = enroll(*words)
     assert code == 2
-    assert said in error
+    assert message in error
     assert not (tmp_path / "out").exists()
 
 
-def test_an_authority_is_of_one_federation(enroll):
+def test_an_authority_belongs_to_one_federation(enroll):
     enroll("pi", "--federation", "home")
-    code, _, said = enroll("pi-2", "--federation", "office")
+    code, _, error = enroll("pi-2", "--federation", "office")
     assert code == 2
-    assert "is of federation 'home', not 'office'" in said
+    assert "is of federation 'home', not 'office'" in error
 
 
 def test_a_damaged_authority_is_not_replaced_by_a_new_one(enroll, tmp_path):
-    """That would shut out every device that trusts the old one."""
+    """A new authority would exclude every device that trusts the old one."""
     enroll("pi")
     (tmp_path / "authority" / "ca.key").write_text("damaged")
-    code, _, said = enroll("pi-2")
+    code, _, error = enroll("pi-2")
     assert code == 2
-    assert "the authority's files are damaged" in said
+    assert "the authority's files are damaged" in error
     (tmp_path / "authority" / "authority.toml").write_text("hosts = 3\n")
     with pytest.raises(ConfigError, match=r"authority.toml: \[hosts\] input should be"):
         open_authority(tmp_path / "authority")
 
 
-def test_it_lies_in_the_users_own_data_unless_said_otherwise(monkeypatch):
+def test_the_default_folder_is_in_the_users_data_folder(monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert default_folder("home") == Path("/data/edge-federation/authority/home")
 
 
-def test_a_code_can_be_had_as_json(enroll, tmp_path):
+def test_a_code_can_be_printed_as_json(enroll, tmp_path):
     code, out, _ = enroll("pi", "--code", "--hours", "2", "--format", "json")
     assert code == 0
-    said = json.loads(out)
-    assert decode_code(said["code"]).device == "pi"
-    assert Path(said["file"]).read_text() == f"{said['code']}\n"
+    document = json.loads(out)
+    assert decode_code(document["code"]).device == "pi"
+    assert Path(document["file"]).read_text() == f"{document['code']}\n"
 
 
-# --- the board's files ---
+# --- the files for the board ---
 
 
 def test_the_install_script_is_plain_sh(enroll, tmp_path):
@@ -262,7 +266,7 @@ def test_the_install_script_is_plain_sh(enroll, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_install_script_installs_twice_and_keeps_what_is_the_boards_own(enroll, tmp_path):
+def test_a_second_installation_keeps_the_boards_own_files(enroll, tmp_path):
     enroll("pi")
     folder, root, home = unpacked(tmp_path, "pi"), tmp_path / "root", tmp_path / "opt"
     (home / "bin").mkdir(parents=True)
@@ -287,13 +291,13 @@ def test_the_install_script_installs_twice_and_keeps_what_is_the_boards_own(enro
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "message"),
     [
         ("client.toml", "client.toml is not in the folder of this script"),
         ("", "give this script the wheel"),
     ],
 )
-def test_the_install_script_says_what_is_missing(enroll, tmp_path, missing, said):
+def test_the_install_script_reports_what_is_missing(enroll, tmp_path, missing, message):
     enroll("pi")
     folder = unpacked(tmp_path, "pi")
     if missing:
@@ -301,19 +305,19 @@ def test_the_install_script_says_what_is_missing(enroll, tmp_path, missing, said
     environment = {**os.environ, "DESTDIR": str(tmp_path / "root"), "EDGE_CLIENT_HOME": str(tmp_path / "opt")}
     done = subprocess.run(["sh", str(folder / "install.sh")], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
-def test_systemd_takes_the_unit(enroll, tmp_path):
-    """But for the program, which is not installed there, and for keys that only a newer systemd knows."""
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit(enroll, tmp_path):
+    """Warnings about the program, which is not installed, and keys of a newer systemd are ignored."""
     enroll("pi")
     unit = unpacked(tmp_path, "pi") / "edge-client.service"
     unit.chmod(0o644)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True
     )
-    about = [line for line in (done.stdout + done.stderr).splitlines() if "edge-client.service" in line]
-    meant = ("/opt/edge-client/bin/edge-client", "'RestartSteps'", "'RestartMaxDelaySec'")
-    assert [line for line in about if not any(words in line for words in meant)] == []
+    warnings = [line for line in (done.stdout + done.stderr).splitlines() if "edge-client.service" in line]
+    expected = ("/opt/edge-client/bin/edge-client", "'RestartSteps'", "'RestartMaxDelaySec'")
+    assert [line for line in warnings if not any(text in line for text in expected)] == []

@@ -1,4 +1,4 @@
-"""`client.toml`, and what `edge-client run` says of a certificate that cannot work."""
+"""`client.toml`, and the errors of `edge-client run` for certificates that cannot work."""
 
 import argparse
 import queue
@@ -22,7 +22,7 @@ DAY = 86_400.0
 
 
 def parsed(*words: str) -> argparse.Namespace:
-    """What `edge-client run` makes of these words."""
+    """The arguments of `edge-client run`, as parsed."""
     return EDGE_CLIENT._parsed(["run", *words])
 
 
@@ -32,12 +32,12 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_keys_are_the_options_of_run():
+def test_the_files_keys_are_the_options_of_run():
     options = vars(parsed()).keys() - {"verb", "format", "execute", "config_file", "version"}
     assert {kebab(name) for name in ClientFile.model_fields} == {kebab(name) for name in options}
 
 
-def test_a_file_states_what_the_command_line_does_not(tmp_path):
+def test_the_file_sets_options_that_the_command_line_omits(tmp_path):
     path = write(tmp_path, 'broker = "mqtts://h"\ndevice-id = "pi"\ntier = 2\nonce = true\nca = "ca.pem"\n')
     args = parsed("--config", str(path))
     assert (args.broker, args.device_id, args.tier, args.once) == ("mqtts://h", "pi", 2, True)
@@ -45,7 +45,7 @@ def test_a_file_states_what_the_command_line_does_not(tmp_path):
     assert args.data is None
 
 
-def test_its_rules_of_eligibility_are_a_table(tmp_path):
+def test_eligibility_rules_are_a_table(tmp_path):
     text = "tier = 1\n[eligibility]\nmax-temperature-c = 70\nquiet-hours = ['22:00-07:00']\n"
     rules = parsed("--config", str(write(tmp_path, text))).eligibility
     assert rules == Rules(max_temperature_c=70, quiet_hours=("22:00-07:00",))
@@ -53,7 +53,7 @@ def test_its_rules_of_eligibility_are_a_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             "max-temperature = 70",
@@ -70,27 +70,27 @@ def test_its_rules_of_eligibility_are_a_table(tmp_path):
         ("metered = ['5g']", r"eligibility.metered: .*'wired', 'wifi' or 'cellular', got '5g'"),
     ],
 )
-def test_a_rule_that_is_none_is_named_with_the_remedy(tmp_path, line, said):
+def test_the_error_for_an_invalid_rule_names_key_and_reason(tmp_path, line, message):
     path = write(tmp_path, f"[eligibility]\n{line}\n")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_client_file(path)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["file first", "file last"])
-def test_the_command_line_wins_also_where_it_states_the_default(tmp_path, first):
+def test_the_command_line_has_priority_even_if_it_sets_the_default(tmp_path, first):
     path = write(tmp_path, 'federation = "home"\nbroker = "mqtts://h"\n')
     file, own = ["--config", str(path)], ["--federation", "federation"]
     args = parsed(*(file + own if first else own + file))
     assert (args.federation, args.broker) == ("federation", "mqtts://h")
 
 
-def test_a_file_of_one_parsing_does_not_reach_the_next(tmp_path):
+def test_a_file_does_not_affect_the_next_parsing(tmp_path):
     parsed("--config", str(write(tmp_path, 'federation = "home"\n')))
     assert parsed().federation == "federation"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('devise-id = "pi"', "unknown key 'devise-id' (did you mean 'device-id'?)"),
         ('device_id = "pi"', "unknown key 'device_id' (did you mean 'device-id'?)"),
@@ -99,11 +99,11 @@ def test_a_file_of_one_parsing_does_not_reach_the_next(tmp_path):
         ("tier = ", "not valid TOML"),
     ],
 )
-def test_a_wrong_file_is_refused_with_key_and_reason(tmp_path, capsys, text, said):
+def test_a_wrong_file_is_refused_with_key_and_reason(tmp_path, capsys, text, message):
     path = write(tmp_path, text)
     assert main(["run", "--config", str(path)]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert str(path) in error
 
 
@@ -145,26 +145,26 @@ def test_a_missing_key_file_is_named(authority, files, capsys):
 
 
 def test_an_expired_certificate_is_named_with_the_remedy(authority, tmp_path, capsys):
-    # 2020-01-01; a year, which has 366 days, later is the day before New Year's Eve's midnight.
+    # Issued on 2020-01-01 for 365 days in a leap year, it expires on 2020-12-31.
     aged = replace(authority, clock=lambda: 1_577_836_800.0)
     files = identity(aged, "pi", tmp_path / "pi")
     assert main(words(authority, files)) == 2
-    said = capsys.readouterr().err
-    assert f"{files.certificate} expired on 2020-12-31 00:00 UTC" in said
-    assert "`edge-server enroll pi --renew --out DIR` makes a new one" in said
+    error = capsys.readouterr().err
+    assert f"{files.certificate} expired on 2020-12-31 00:00 UTC" in error
+    assert "`edge-server enroll pi --renew --out DIR` makes a new one" in error
 
 
-def test_a_clock_that_is_wrong_is_told_from_a_certificate_that_is(files):
+def test_a_wrong_clock_is_distinguished_from_a_wrong_certificate(files):
     with pytest.raises(ConfigError, match="this machine's clock says 1970-01-02 00:00 UTC: set the clock"):
         check_files(files, "pi", DAY)
 
 
-def test_a_certificate_of_another_device_is_told_before_the_broker_keeps_silent(authority, files, capsys):
+def test_a_certificate_of_another_device_is_refused_before_connecting(authority, files, capsys):
     assert main(words(authority, files, **{"device-id": "other"})) == 2
     assert "is for 'pi', but the device is 'other'" in capsys.readouterr().err
 
 
-def test_a_key_that_others_may_read_is_warned_of(files, caplog):
+def test_a_key_that_others_may_read_causes_a_warning(files, caplog):
     check_files(files, "pi", time.time())
     assert caplog.text == ""
     files.key.chmod(0o640)
@@ -179,14 +179,14 @@ def test_a_key_of_another_certificate_is_refused(authority, files, tmp_path):
         Link(address_of(authority, mixed), queue.SimpleQueue(), client_id="pi", filters=())
 
 
-def test_what_is_no_certificate_is_refused(authority, files):
+def test_an_invalid_certificate_is_refused(authority, files):
     files.ca.write_text("nothing\n")
     with pytest.raises(ConfigError, match="no certificate can be read there"):
         Link(address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("ca", "is not signed by the authority in {ca}: that is the wrong file (--ca), or the wrong broker"),
         ("host", "`edge-server enroll DEVICE --host 127.0.0.2` on the server makes one that is"),
@@ -194,7 +194,9 @@ def test_what_is_no_certificate_is_refused(authority, files):
         ("none", "the broker requires a certificate: name one with --cert and --key"),
     ],
 )
-def test_why_a_connection_fails_is_said(authority, mosquitto, files, tmp_path, wrong, said):
+def test_the_reason_for_a_failed_connection_is_reported(
+    authority, mosquitto, files, tmp_path, wrong, message
+):
     other = identity(new_authority(tmp_path / "authority"), "pi", tmp_path / "other")
     used = {
         "ca": replace(files, ca=other.ca),
@@ -213,4 +215,4 @@ def test_why_a_connection_fails_is_said(authority, mosquitto, files, tmp_path, w
     finally:
         link.close()
     assert isinstance(event, LinkDown)
-    assert said.format(ca=used.ca, cert=used.certificate) in event.reason
+    assert message.format(ca=used.ca, cert=used.certificate) in event.reason

@@ -1,4 +1,4 @@
-"""A whole federation over mutual TLS: Mosquitto as configured, devices as enrolled, nothing else."""
+"""A whole federation over mutual TLS, with Mosquitto as configured and devices as enrolled."""
 
 import logging
 import shutil
@@ -39,14 +39,14 @@ DAY_S = 86_400.0
 
 @contextmanager
 def device(folder: Path) -> Iterator[Agent]:
-    """A device with the folder's `client.toml`, in a thread, until the block ends."""
-    stated = read_client_file(folder / "client.toml")
+    """Run a device with the folder's `client.toml` in a thread until the block ends."""
+    options = read_client_file(folder / "client.toml")
     settings = AgentSettings(
-        federation=stated["federation"],
-        device=stated["device_id"],
-        address=parse_address(stated["broker"], TlsFiles(stated["ca"], stated["cert"], stated["key"])),
+        federation=options["federation"],
+        device=options["device_id"],
+        address=parse_address(options["broker"], TlsFiles(options["ca"], options["cert"], options["key"])),
         state=folder / "state",
-        source=stated["data"],
+        source=options["data"],
         profile=CapabilityProfile(tier=1),
         once=True,
     )
@@ -71,7 +71,7 @@ def serial(folder: Path) -> int:
 
 
 class Log(logging.Handler):
-    """What the devices log, each line with the device's name before it."""
+    """Collects the devices' log lines, each prefixed with the device's name."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -84,10 +84,10 @@ class Log(logging.Handler):
             self._changed.notify_all()
 
     def until(self, beginning: str) -> int:
-        """Wait for a line that begins so; returns its place."""
+        """Wait for a line with this beginning; returns its index."""
         with self._changed:
             found = self._changed.wait_for(
-                lambda: [place for place, line in enumerate(self.lines) if line.startswith(beginning)],
+                lambda: [index for index, line in enumerate(self.lines) if line.startswith(beginning)],
                 timeout=3 * DEADLINE_S,
             )
         assert found, self.lines
@@ -96,32 +96,32 @@ class Log(logging.Handler):
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[Log]:
-    """Of all devices of this process."""
-    kept, logger = Log(), logging.getLogger("edge_client")
+    """The log of all devices in this process."""
+    collected, logger = Log(), logging.getLogger("edge_client")
     caplog.set_level(logging.INFO, "edge_client")
-    logger.addHandler(kept)
-    yield kept
-    logger.removeHandler(kept)
+    logger.addHandler(collected)
+    yield collected
+    logger.removeHandler(collected)
 
 
-def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_round(
+def test_a_device_renews_its_certificate_during_a_task_without_losing_the_round(
     authority: Authority,
     mosquitto: object,
     tmp_path: Path,
     log: Log,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One has its archive, and a certificate with a quarter of its life left; the other redeemed a code.
+    """One device has an archive and a certificate near its end; the other one redeemed a code.
 
-    The authority answers only once training has begun, and training goes on only once it has answered.
+    The authority answers only after training has begun, and training continues only after that answer.
     """
     monkeypatch.setattr("edge_client.security.identity.renewal.LONGEST_RETRY_S", 1.0)
     began, renewed, train = threading.Event(), threading.Event(), edge_client.agent.task_runner.do_training
 
-    def train_slowly(*words: Any, **options: Any) -> Any:
+    def train_slowly(*arguments: Any, **options: Any) -> Any:
         began.set()
         assert renewed.wait(timeout=3 * DEADLINE_S)
-        return train(*words, **options)
+        return train(*arguments, **options)
 
     monkeypatch.setattr(edge_client.agent.task_runner, "do_training", train_slowly)
     new, before = tmp_path / "pi-new", time.time() - 0.75 * 365 * DAY_S
@@ -138,7 +138,7 @@ def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_
         stack.callback(run.stop)
         assert began.wait(timeout=3 * DEADLINE_S)
         with serving(authority):
-            came = log.until("pi-old: a new certificate, valid to")
+            received = log.until("pi-old: a new certificate, valid to")
             renewed.set()
             used = log.until("pi-old: connecting again, with the new certificate")
         summary = run.finished()
@@ -146,4 +146,4 @@ def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_
     (record,) = run.server._reporter.counters.history
     assert (record.completed, record.dropped) == (("pi-new", "pi-old"), ())
     assert serial(old) != first
-    assert came < log.until("pi-old: round 1: update accepted") < used
+    assert received < log.until("pi-old: round 1: update accepted") < used

@@ -1,4 +1,4 @@
-"""Codes redeemed over a real Mosquitto, by its enrolment door; and what opens nothing."""
+"""Enrolment codes redeemed over a real Mosquitto's enrolment port, and codes that are refused."""
 
 import stat
 import threading
@@ -26,8 +26,8 @@ HOUR_S = 3600.0
 pytestmark = pytest.mark.usefixtures("mosquitto")
 
 
-def opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
-    """The code's own certificate as files."""
+def code_files(code: EnrolmentCode, folder: Path) -> TlsFiles:
+    """Write the code's own certificate, key and authority to files."""
     folder.mkdir(parents=True)
     files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
     for path, text in zip(
@@ -37,7 +37,7 @@ def opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
     return files
 
 
-def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
+def test_a_device_redeems_its_code_and_can_connect(authority, tmp_path):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S, trust="a public key\n")
     with serving(authority):
         validity = redeem(code, tmp_path / "pi")
@@ -52,14 +52,14 @@ def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
     assert refusal(address_of(authority, files)) == ""
 
 
-def test_what_the_device_learns_from_is_named_where_it_is_enrolled_or_left_open(authority, tmp_path):
-    for name, data in (("named", "folder:/srv/photos"), ("open", None)):
+def test_the_training_data_is_set_at_enrolment_or_left_unset(authority, tmp_path):
+    for name, data in (("set", "folder:/srv/photos"), ("unset", None)):
         with serving(authority):
             redeem(issue_code(authority, name, lifetime_s=HOUR_S), tmp_path / name, data=data)
         assert read_client_file(tmp_path / name / "client.toml").get("data") == data
 
 
-def test_a_code_is_good_once(authority, tmp_path):
+def test_a_code_is_valid_once(authority, tmp_path):
     code = issue_code(authority, "once", lifetime_s=HOUR_S)
     with serving(authority):
         redeem(code, tmp_path / "first")
@@ -72,7 +72,7 @@ def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authorit
     code = issue_code(authority, "again", lifetime_s=HOUR_S)
     with serving(authority):
         redeem(code, tmp_path / "again")
-        # As if the first answer had never come: the key was kept, the certificate was not.
+        # As if the first answer had been lost: the key exists, the certificate does not.
         first = (tmp_path / "again" / "device.pem").read_bytes()
         (tmp_path / "again" / "device.pem").unlink()
         (tmp_path / "again" / "device.key").rename(tmp_path / "again" / "device.key.next")
@@ -80,7 +80,7 @@ def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authorit
     assert (tmp_path / "again" / "device.pem").read_bytes() == first
 
 
-def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monkeypatch):
+def test_the_authority_may_start_after_the_request(authority, tmp_path, monkeypatch):
     monkeypatch.setattr("edge_client.security.identity.enrolment.RETRY_S", 0.2)
     code = issue_code(authority, "early", lifetime_s=HOUR_S)
     waiting = threading.Thread(target=redeem, args=(code, tmp_path / "early"), daemon=True)
@@ -90,13 +90,13 @@ def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monk
     assert (tmp_path / "early" / "device.pem").exists()
 
 
-def test_nobody_who_answers_is_said_so(authority, tmp_path):
+def test_a_missing_answer_is_reported(authority, tmp_path):
     code = issue_code(authority, "alone", lifetime_s=HOUR_S)
     with pytest.raises(EdgeError, match="does `edge-server enroll --serve` run"):
         redeem(code, tmp_path / "alone", deadline_s=0.5)
 
 
-def test_whoever_has_the_codes_certificate_but_not_its_secret_gets_nothing(authority, tmp_path):
+def test_a_client_with_the_codes_certificate_but_not_its_secret_is_refused(authority, tmp_path):
     code = issue_code(authority, "spied", lifetime_s=HOUR_S)
     spy = code.model_copy(update={"secret": "0" * 64})
     with serving(authority), pytest.raises(EdgeError, match=r"not-entitled.*proof"):
@@ -104,27 +104,27 @@ def test_whoever_has_the_codes_certificate_but_not_its_secret_gets_nothing(autho
     assert find_code(authority, code.id).wrong_tries == 1
 
 
-def test_a_codes_certificate_opens_the_door_alone(authority, tmp_path):
-    files = opener(issue_code(authority, "door", lifetime_s=HOUR_S), tmp_path / "door")
+def test_a_codes_certificate_is_valid_only_for_the_enrolment_port(authority, tmp_path):
+    files = code_files(issue_code(authority, "door", lifetime_s=HOUR_S), tmp_path / "door")
     assert refusal(parse_address(authority.settings.enrolment_url, files)) == ""
-    said = refusal(address_of(authority, files))
-    assert "unknown ca" in said
+    reason = refusal(address_of(authority, files))
+    assert "unknown ca" in reason
 
 
-def test_an_expired_codes_certificate_does_not_open_it(authority, tmp_path):
+def test_an_expired_codes_certificate_is_refused(authority, tmp_path):
     yesterday = replace(authority, clock=lambda: time.time() - 86_400)
-    files = opener(issue_code(yesterday, "late", lifetime_s=HOUR_S), tmp_path / "late")
-    said = refusal(parse_address(authority.settings.enrolment_url, files))
-    assert "expired" in said
+    files = code_files(issue_code(yesterday, "late", lifetime_s=HOUR_S), tmp_path / "late")
+    reason = refusal(parse_address(authority.settings.enrolment_url, files))
+    assert "expired" in reason
 
 
-def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path):
+def test_a_client_of_the_enrolment_port_can_only_use_its_own_code(authority, tmp_path):
     from tests.edge_server.security.identity.test_access import server_files
 
-    one, other = (issue_code(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
-    door = authority.settings.enrolment_url
-    spy = Client(parse_address(door, opener(one, tmp_path / "one")))
-    peer = Client(parse_address(door, opener(other, tmp_path / "other")))
+    own, other = (issue_code(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
+    url = authority.settings.enrolment_url
+    spy = Client(parse_address(url, code_files(own, tmp_path / "own")))
+    peer = Client(parse_address(url, code_files(other, tmp_path / "other")))
     server = Client(address_of(authority, server_files(authority)))
     try:
         for client in (spy, server):
@@ -134,12 +134,12 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
         assert not peer.publish(late.within).is_failure
         for forbidden in (
             late.within,
-            f"{one.id}/answer",
+            f"{own.id}/answer",
             f"{other.id}/answer",
-            f"devices/{one.id}/up/birth",
+            f"devices/{own.id}/up/birth",
             str(late),
             f"fed/v1/{FEDERATION}/all/state",
-            f"../../devices/{one.id}/up/birth",
+            f"../../devices/{own.id}/up/birth",
         ):
             assert spy.publish(forbidden, b"forged", retain=True).getName() == "Not authorized"
         server.publish(f"fed/v1/{FEDERATION}/all/state", b"end")
@@ -152,13 +152,13 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
             client.close()
 
 
-def test_what_is_waited_for_is_said_while_nobody_answers(authority, tmp_path, monkeypatch, capsys):
+def test_the_command_reports_what_it_is_waiting_for(authority, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("edge_client.security.identity.enrolment.RETRY_S", 0.1)
     code = encode_code(issue_code(authority, "patient", lifetime_s=HOUR_S))
     words = ["enroll", "--code", code, "--out", str(tmp_path / "patient"), "--deadline-s", "1"]
     assert main(words) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("connecting to mqtts://")
-    assert said[1] == "connected, waiting for the certificate"
-    assert said[2].startswith("nobody answers: does `edge-server enroll --serve` run")
-    assert said[2].endswith("s at most")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("connecting to mqtts://")
+    assert lines[1] == "connected, waiting for the certificate"
+    assert lines[2].startswith("nobody answers: does `edge-server enroll --serve` run")
+    assert lines[2].endswith("s at most")

@@ -1,4 +1,4 @@
-"""Who may press the button: at a real Mosquitto, Home Assistant's account and nobody else."""
+"""At a real Mosquitto, only Home Assistant's account may press the install button."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,8 +20,8 @@ from tests.edge_server.security.identity.conftest import (
     server_files,
 )
 
-PLACES = HomeAssistantTopics(FEDERATION)
-BUTTON, STATE, CONFIG = PLACES.of("a", "install"), PLACES.of("a", "state"), PLACES.config("a")
+TOPICS = HomeAssistantTopics(FEDERATION)
+BUTTON, STATE, CONFIG = TOPICS.of("a", "install"), TOPICS.of("a", "state"), TOPICS.config("a")
 NCMD, NBIRTH = f"spBv1.0/Plant/NCMD/{FEDERATION}", f"spBv1.0/Plant/NBIRTH/{FEDERATION}"
 
 
@@ -29,11 +29,11 @@ NCMD, NBIRTH = f"spBv1.0/Plant/NCMD/{FEDERATION}", f"spBv1.0/Plant/NBIRTH/{FEDER
 def connect(
     authority: Authority, mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Client]]:
-    """Connect a part of the server, or device `a`; they end with the test."""
+    """Connect a service of the server or device `a`; the clients are closed after the test."""
     clients: list[Client] = []
 
     def start(name: str) -> Client:
-        clients.append(Client(place(authority, name, tmp_path_factory)))
+        clients.append(Client(broker_address(authority, name, tmp_path_factory)))
         return clients[-1]
 
     yield start
@@ -41,7 +41,7 @@ def connect(
         client.close()
 
 
-def place(authority: Authority, name: str, factory: pytest.TempPathFactory) -> BrokerAddress:
+def broker_address(authority: Authority, name: str, factory: pytest.TempPathFactory) -> BrokerAddress:
     if name in SERVICE_IDENTITIES:
         folder = authority.folder / name
         files = TlsFiles(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
@@ -49,7 +49,7 @@ def place(authority: Authority, name: str, factory: pytest.TempPathFactory) -> B
     return address_of(authority, identity(authority, name, factory.mktemp(name) / name))
 
 
-def test_home_assistant_presses_and_its_edge_hears(connect) -> None:
+def test_home_assistants_edge_receives_a_press_of_the_button(connect) -> None:
     edge, home = connect("home"), connect("home-assistant")
     edge.subscribe(BUTTON.replace("/a/", "/+/"))
     home.publish(BUTTON, b"install")
@@ -57,7 +57,7 @@ def test_home_assistant_presses_and_its_edge_hears(connect) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "server", "rollout", "service", "sparkplug", "scada-host"])
-def test_nobody_else_presses(connect, name) -> None:
+def test_other_clients_cannot_press_the_button(connect, name) -> None:
     edge, other = connect("home"), connect(name)
     edge.subscribe(BUTTON.replace("/a/", "/+/"))
     for topic in (BUTTON, STATE, CONFIG):
@@ -66,26 +66,26 @@ def test_nobody_else_presses(connect, name) -> None:
     assert edge.hear() == (BUTTON, b"honest")
 
 
-def test_home_assistant_hears_what_it_is_told_and_nothing_of_the_federation(connect) -> None:
+def test_home_assistant_receives_only_its_own_topics(connect) -> None:
     edge, home, device = connect("home"), connect("home-assistant"), connect("a")
     home.subscribe("#")
     birth = str(DeviceTopic(FEDERATION, "a", Channel.BIRTH))
     device.publish(birth)
     for topic in (STATE, CONFIG):
-        edge.publish(topic, b"told")
-    assert [home.hear() for _ in range(2)] == [(STATE, b"told"), (CONFIG, b"told")]
+        edge.publish(topic, b"state")
+    assert [home.hear() for _ in range(2)] == [(STATE, b"state"), (CONFIG, b"state")]
     for topic in (STATE, CONFIG, birth, str(DeviceTopic(FEDERATION, "a", Channel.DOWN))):
         assert home.publish(topic).getName() == "Not authorized"
 
 
-def test_its_edge_speaks_for_no_device_and_rolls_nothing_out(connect) -> None:
+def test_home_assistants_edge_cannot_publish_to_device_topics(connect) -> None:
     edge = connect("home")
     for channel in Channel:
         assert edge.publish(str(DeviceTopic(FEDERATION, "a", channel))).getName() == "Not authorized"
     assert edge.publish("homeassistant/device/others/a/config").getName() == "Not authorized"
 
 
-def test_the_edge_node_and_a_scada_host_hear_each_other(connect) -> None:
+def test_the_edge_node_and_a_scada_host_receive_each_others_messages(connect) -> None:
     node, host, device = connect("sparkplug"), connect("scada-host"), connect("a")
     node.subscribe(NCMD)
     host.subscribe("spBv1.0/#")
@@ -98,14 +98,14 @@ def test_the_edge_node_and_a_scada_host_hear_each_other(connect) -> None:
         assert device.publish(topic).getName() == "Not authorized"
 
 
-def test_each_part_finds_its_certificate_beside_the_servers(authority, connect) -> None:
+def test_each_service_finds_its_certificate_next_to_the_servers(authority, connect) -> None:
     address = address_of(authority, server_files(authority))
     for name in ("home", "rollout", "sparkplug"):
         client = Client(service_broker_address(address, name, None, section="home-assistant"))
         client.close()
 
 
-def test_a_revoked_device_leaves_no_birth_behind(authority, mosquitto, connect) -> None:
+def test_the_retained_birth_of_a_revoked_device_is_cleared(authority, mosquitto, connect) -> None:
     birth = str(DeviceTopic(FEDERATION, "gone", Channel.BIRTH))
     connect("gone").publish(birth, b"born", retain=True)
     edge = connect("home")

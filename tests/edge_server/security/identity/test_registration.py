@@ -1,4 +1,4 @@
-"""Who is given a certificate and who is not, without a broker."""
+"""Certificate requests that are granted or refused, without a broker."""
 
 import base64
 import contextlib
@@ -44,7 +44,7 @@ NOW, HOUR_S = 1_800_000_000.0, 3600.0
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that changes only when it is set."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -64,12 +64,12 @@ def authority(tmp_path: Path, clock: Clock) -> Authority:
 
 
 @pytest.fixture
-def desk(authority: Authority) -> RegistrationAuthority:
+def registration(authority: Authority) -> RegistrationAuthority:
     return RegistrationAuthority(authority)
 
 
 def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str) -> CertificateRequest:
-    """A request as the device makes it, but for what the test says."""
+    """A request like a device's, with the fields in `other` replaced."""
     terms = {
         "federation": code.federation,
         "device": code.device,
@@ -82,10 +82,12 @@ def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str
     )
 
 
-def asked(desk: RegistrationAuthority, who: str, request: CertificateRequest) -> IssuedCertificate | Refusal:
-    where = EnrolTopic(FEDERATION, who, "request")
-    back, answer = desk.answer(str(where), encode_message(request))
-    assert back == EnrolTopic(FEDERATION, who, "answer")
+def ask(
+    registration: RegistrationAuthority, sender: str, request: CertificateRequest
+) -> IssuedCertificate | Refusal:
+    topic = EnrolTopic(FEDERATION, sender, "request")
+    back, answer = registration.answer(str(topic), encode_message(request))
+    assert back == EnrolTopic(FEDERATION, sender, "answer")
     return answer
 
 
@@ -102,7 +104,7 @@ def certificate(answer: IssuedCertificate | Refusal) -> x509.Certificate:
 # --- codes ---
 
 
-def test_a_code_is_read_as_it_was_written(authority):
+def test_a_code_survives_a_round_trip(authority):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     assert decode_code(f"  {encode_code(code)}\n") == code
     assert code.expires == NOW + 3600
@@ -116,30 +118,30 @@ def test_a_code_is_read_as_it_was_written(authority):
         lambda text: "edge1.",
         lambda text: "a b",
     ],
-    ids=["cut", "one letter", "empty", "another text"],
+    ids=["truncated", "one letter changed", "empty", "another text"],
 )
 def test_a_damaged_code_is_refused(authority, spoil):
     with pytest.raises(ConfigError, match="enrolment code"):
         decode_code(spoil(encode_code(issue_code(authority, "pi", lifetime_s=HOUR_S))))
 
 
-def test_a_code_gives_one_certificate_and_the_same_again_to_the_same_key(authority, desk):
+def test_a_code_gives_one_certificate_and_repeats_it_only_for_the_same_key(authority, registration):
     code, key = issue_code(authority, "pi", lifetime_s=HOUR_S), new_key()
-    first = asked(desk, code.id, with_code(code, key))
+    first = ask(registration, code.id, with_code(code, key))
     request = with_code(code, key)
-    again = asked(desk, code.id, request)
+    again = ask(registration, code.id, request)
     assert certificate(first) == certificate(again)
     assert has_key(certificate(first), key)
     assert isinstance(again, IssuedCertificate)
     check_answer(code, request, again)
-    assert "has been used" in refused(asked(desk, code.id, with_code(code, new_key())))
+    assert "has been used" in refused(ask(registration, code.id, with_code(code, new_key())))
 
 
-def test_a_forged_answer_is_not_taken(authority, desk, tmp_path):
-    """By one who reads the exchange, has an authority of its own, or keeps an earlier answer."""
+def test_a_forged_answer_is_refused(authority, registration, tmp_path):
+    """The attacker reads the exchange, has another authority or replays an earlier answer."""
     code, key = issue_code(authority, "pi", lifetime_s=HOUR_S), new_key()
     request = with_code(code, key)
-    answer = asked(desk, code.id, request)
+    answer = ask(registration, code.id, request)
     assert isinstance(answer, IssuedCertificate)
     other = issue_code(new_authority(tmp_path / "other"), "pi", lifetime_s=HOUR_S)
     for forged in (
@@ -153,16 +155,16 @@ def test_a_forged_answer_is_not_taken(authority, desk, tmp_path):
         check_answer(code, with_code(code, key), answer)
 
 
-def test_an_expired_code_is_refused_on_both_sides(authority, desk, clock):
+def test_an_expired_code_is_refused_on_both_sides(authority, registration, clock):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     clock.now = NOW + 3600
-    assert "expired" in refused(asked(desk, code.id, with_code(code, new_key())))
+    assert "expired" in refused(ask(registration, code.id, with_code(code, new_key())))
     with pytest.raises(ConfigError, match="expired on 2027-01-15 09:00 UTC"):
         check_code(code, clock.now)
     check_code(code, clock.now - 1)
 
 
-def test_a_code_of_another_authority_than_expected_is_refused(authority):
+def test_a_code_of_an_unexpected_authority_is_refused(authority):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     own = authority.root.certificate.fingerprint(hashes.SHA256()).hex(":").upper()
     check_code(code, NOW, trusted=own)
@@ -170,39 +172,41 @@ def test_a_code_of_another_authority_than_expected_is_refused(authority):
         check_code(code, NOW, trusted=own[::-1])
 
 
-def test_a_code_is_locked_after_a_few_wrong_tries_even_for_who_knows_it(authority, desk):
+def test_a_code_is_locked_after_a_few_wrong_tries_even_for_its_owner(authority, registration):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     for _ in range(MAX_WRONG_TRIES):
         wrong = with_code(code, new_key(), secret="0" * 64)
-        assert "the proof is wrong" in refused(asked(desk, code.id, wrong))
-    assert "too many wrong tries" in refused(asked(desk, code.id, with_code(code, new_key())))
+        assert "the proof is wrong" in refused(ask(registration, code.id, wrong))
+    assert "too many wrong tries" in refused(ask(registration, code.id, with_code(code, new_key())))
 
 
-def test_a_code_is_for_one_device(authority, desk):
+def test_a_code_is_valid_for_one_device(authority, registration):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
-    assert "the code is for pi" in refused(asked(desk, code.id, with_code(code, new_key(), device="other")))
+    assert "the code is for pi" in refused(
+        ask(registration, code.id, with_code(code, new_key(), device="other"))
+    )
 
 
-def test_a_proof_is_for_one_key(authority, desk):
+def test_a_proof_is_valid_for_one_key(authority, registration):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     request = with_code(code, new_key())
     swapped = request.model_copy(update={"csr": request_pem(new_key(), "pi")})
-    assert "the proof is wrong" in refused(asked(desk, code.id, swapped))
+    assert "the proof is wrong" in refused(ask(registration, code.id, swapped))
 
 
-def test_a_request_without_a_proof_is_refused(authority, desk):
+def test_a_request_without_a_proof_is_refused(authority, registration):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     request = with_code(code, new_key()).model_copy(update={"proof": None})
-    assert "the proof is wrong" in refused(asked(desk, code.id, request))
+    assert "the proof is wrong" in refused(ask(registration, code.id, request))
 
 
-def test_an_unknown_code_is_refused(authority, desk):
+def test_an_unknown_code_is_refused(authority, registration):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     assert withdraw_codes(authority, "pi") == 1
-    assert refused(asked(desk, code.id, with_code(code, new_key()))).startswith(Reason.NOT_ENTITLED)
+    assert refused(ask(registration, code.id, with_code(code, new_key()))).startswith(Reason.NOT_ENTITLED)
 
 
-def test_codes_that_are_over_are_forgotten(authority, clock):
+def test_expired_codes_are_deleted(authority, clock):
     old = issue_code(authority, "old", lifetime_s=HOUR_S)
     clock.now += HOUR_S
     new = issue_code(authority, "new", lifetime_s=HOUR_S)
@@ -212,11 +216,11 @@ def test_codes_that_are_over_are_forgotten(authority, clock):
         find_code(authority, old.id)
 
 
-def test_the_authority_does_not_keep_the_secret(authority):
+def test_the_authority_does_not_store_the_secret(authority):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S)
-    kept = [path.read_text() for path in authority.folder.rglob("*.json")]
-    assert len(kept) == 1
-    assert code.secret not in kept[0]
+    stored = [path.read_text() for path in authority.folder.rglob("*.json")]
+    assert len(stored) == 1
+    assert code.secret not in stored[0]
 
 
 # --- renewal ---
@@ -226,54 +230,54 @@ def renewal(device: str, key: ec.EllipticCurvePrivateKey | None = None) -> Certi
     return CertificateRequest(federation=FEDERATION, device=device, csr=request_pem(key or new_key(), device))
 
 
-def test_an_enrolled_device_gets_its_next_certificate(authority, desk):
+def test_an_enrolled_device_gets_its_next_certificate(authority, registration):
     authority.issue("pi", new_key().public_key())
     key = new_key()
-    first, again = (asked(desk, "pi", renewal("pi", key)) for _ in range(2))
+    first, again = (ask(registration, "pi", renewal("pi", key)) for _ in range(2))
     assert certificate(first) == certificate(again)
     assert has_key(certificate(first), key)
 
 
-@pytest.mark.parametrize("ended", ["revoked", "over", "never there"])
-def test_a_device_without_a_good_certificate_gets_none(authority, desk, clock, ended):
-    if ended != "never there":
+@pytest.mark.parametrize("ended", ["revoked", "expired", "unknown"])
+def test_a_device_without_a_valid_certificate_gets_no_renewal(authority, registration, clock, ended):
+    if ended != "unknown":
         authority.issue("pi", new_key().public_key())
     if ended == "revoked":
         authority.revoke("pi")
-    if ended == "over":
+    if ended == "expired":
         clock.now += 366 * 86_400
-    assert "revoked or unknown" in refused(asked(desk, "pi", renewal("pi")))
+    assert "revoked or unknown" in refused(ask(registration, "pi", renewal("pi")))
 
 
-def test_a_device_cannot_ask_in_the_name_of_another(authority, desk):
+def test_a_device_cannot_request_a_certificate_for_another(authority, registration):
     for name in ("pi", "other"):
         authority.issue(name, new_key().public_key())
-    assert refused(asked(desk, "pi", renewal("other"))).startswith(Reason.WRONG_SENDER)
+    assert refused(ask(registration, "pi", renewal("other"))).startswith(Reason.WRONG_SENDER)
 
 
-def test_a_device_cannot_collect_certificates(authority, desk):
+def test_the_number_of_valid_certificates_per_device_is_limited(authority, registration):
     authority.issue("pi", new_key().public_key())
     for _ in range(MOST_VALID - 1):
-        certificate(asked(desk, "pi", renewal("pi")))
-    assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
+        certificate(ask(registration, "pi", renewal("pi")))
+    assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
 
 
-def test_who_asks_too_often_has_to_wait(authority, desk, clock):
+def test_a_device_with_too_many_requests_has_to_wait(authority, registration, clock):
     for _ in range(int(MOST)):
-        assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
-    assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
-    assert refused(asked(desk, "other", renewal("other"))).startswith(Reason.NOT_ENTITLED)
+        assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
+    assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
+    assert refused(ask(registration, "other", renewal("other"))).startswith(Reason.NOT_ENTITLED)
     clock.now += REFILL_S
-    assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
+    assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
 
 
-def test_an_allowance_fills_again_but_not_beyond_its_bound():
+def test_an_allowance_refills_up_to_its_limit():
     allowance = RequestAllowance()
     for _ in range(int(MOST)):
         allowance = allowance.spend("pi", 100.0)
         assert allowance is not None
     assert allowance.spend("pi", 100.0 + REFILL_S - 0.1) is None
-    # Two requests' worth of time: two requests, and no third.
+    # Enough time for two requests, but not for a third.
     later = 100.0 + 2 * REFILL_S
     twice = allowance.spend("pi", later).spend("pi", later)
     assert twice.spend("pi", later) is None
@@ -300,30 +304,30 @@ def signed(key: object, *names: str) -> str:
         lambda: signed(new_key()),
         lambda: "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
     ],
-    ids=["P-384", "RSA", "another name", "two names", "no name", "no request"],
+    ids=["P-384", "RSA", "another name", "two names", "no name", "not a request"],
 )
-def test_a_request_that_is_not_as_it_should_be_is_refused(authority, desk, csr):
+def test_an_invalid_request_is_refused(authority, registration, csr):
     authority.issue("pi", new_key().public_key())
     request = CertificateRequest(federation=FEDERATION, device="pi", csr=csr())
-    assert refused(asked(desk, "pi", request)).startswith(Reason.MALFORMED)
+    assert refused(ask(registration, "pi", request)).startswith(Reason.MALFORMED)
 
 
-def test_a_request_that_its_key_has_not_signed_is_refused(authority, desk):
-    """Or one could have another's public key certified under one's own name."""
+def test_a_request_not_signed_by_its_key_is_refused(authority, registration):
+    """Otherwise a device could have another's public key certified under its own name."""
     authority.issue("pi", new_key().public_key())
     made = x509.load_pem_x509_csr(request_pem(new_key(), "pi").encode())
     raw = bytearray(made.public_bytes(serialization.Encoding.DER))
     raw[-1] ^= 1
     broken = x509.load_der_x509_csr(bytes(raw)).public_bytes(serialization.Encoding.PEM).decode()
     request = CertificateRequest(federation=FEDERATION, device="pi", csr=broken)
-    assert refused(asked(desk, "pi", request)).startswith(Reason.MALFORMED)
+    assert refused(ask(registration, "pi", request)).startswith(Reason.MALFORMED)
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4), st.integers(1, 300)
 )
-def test_any_bytes_are_a_request_or_refused(changes, length):
+def test_any_bytes_are_parsed_as_a_request_or_refused(changes, length):
     raw = bytearray(ANY_REQUEST[:length])
     for place, value in changes:
         raw[place % len(raw)] = value
@@ -334,7 +338,7 @@ def test_any_bytes_are_a_request_or_refused(changes, length):
 
 
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
-def test_any_text_is_a_code_or_refused(data):
+def test_any_text_is_refused_as_a_code(data):
     for text in (data, zlib.compress(data), b"edge1." + data):
         with pytest.raises(ConfigError, match="enrolment code"):
             decode_code(f"edge1.{base64.urlsafe_b64encode(text).decode()}")
@@ -342,7 +346,7 @@ def test_any_text_is_a_code_or_refused(data):
             decode_code(text.decode(errors="replace"))
 
 
-def test_a_code_that_would_fill_the_memory_is_refused():
+def test_a_decompression_bomb_is_refused():
     bomb = base64.urlsafe_b64encode(zlib.compress(bytes(10_000_000))).decode()
     assert len(bomb) < 16_384
     with pytest.raises(ConfigError, match="damaged"):
@@ -360,15 +364,15 @@ def test_a_code_that_would_fill_the_memory_is_refused():
             encode_message(Death(federation=FEDERATION, device="pi", session=1)),
         ),
     ],
-    ids=["an answer", "another topic", "no message", "another message"],
+    ids=["an answer", "another topic", "not a message", "another message"],
 )
-def test_what_is_no_request_is_not_answered(desk, topic, payload):
+def test_other_messages_are_not_answered(registration, topic, payload):
     with pytest.raises(PeerError):
-        desk.answer(topic, payload)
+        registration.answer(topic, payload)
 
 
-def test_a_certificate_is_issued_in_the_devices_name_alone(authority):
-    """For clients only, so that no device can pose as the broker; and it signs nothing."""
+def test_a_certificate_is_limited_to_the_device_as_a_client(authority):
+    """The certificate cannot be used to impersonate the broker or to sign certificates."""
     made = authority.issue("pi", new_key().public_key())
     assert made.subject.rfc4514_string() == "CN=pi"
     usage = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value

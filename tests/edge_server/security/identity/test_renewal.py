@@ -1,4 +1,4 @@
-"""The next certificate: when it is asked for, how it is put in place, when it is used."""
+"""Certificate renewal: when it is requested, how it is stored and when it is used."""
 
 import queue
 import stat
@@ -26,7 +26,7 @@ from tests.edge_server.security.identity.conftest import (
     serving,
 )
 
-# 90 days from 0: a third of it, 30 days, is left at day 60.
+# 90 days from 0: a third of them, 30 days, is left on day 60.
 DAY = 86_400.0
 NINETY = Validity(0, 90 * DAY)
 
@@ -46,28 +46,28 @@ def test_nothing_is_due_without_a_connection():
 
 
 def test_an_unanswered_request_is_repeated_after_an_hour():
-    """A hundredth of 90 days would be 21.6 hours; an hour is the longest."""
-    asked = Renewal(NINETY).asked(70 * DAY)
-    assert asked.retry_s == 3600
-    assert asked.due(70 * DAY + 3599, connected=True, idle=True) is Due.NOTHING
-    assert asked.due(70 * DAY + 3600, connected=True, idle=True) is Due.ASK
-    # A clock that was set back does not stop it for ever.
-    assert asked.due(65 * DAY, connected=True, idle=True) is Due.ASK
+    """A hundredth of 90 days would be 21.6 hours; the maximum is an hour."""
+    requested = Renewal(NINETY).asked(70 * DAY)
+    assert requested.retry_s == 3600
+    assert requested.due(70 * DAY + 3599, connected=True, idle=True) is Due.NOTHING
+    assert requested.due(70 * DAY + 3600, connected=True, idle=True) is Due.ASK
+    # A clock that was set back does not prevent further requests.
+    assert requested.due(65 * DAY, connected=True, idle=True) is Due.ASK
 
 
-def test_a_short_life_is_asked_about_sooner_but_not_without_a_pause():
+def test_requests_for_a_short_lived_certificate_are_repeated_sooner():
     assert Renewal(Validity(0, 600)).retry_s == 6
     assert Renewal(Validity(0, 10)).retry_s == 1
 
 
-def test_a_new_certificate_is_used_at_once_when_idle_and_never_in_mid_task():
+def test_a_new_certificate_is_used_at_once_when_idle_and_never_during_a_task():
     renewed = Renewal(NINETY).asked(70 * DAY).renewed(Validity(70 * DAY, 160 * DAY))
     assert renewed.due(70 * DAY, connected=True, idle=False) is Due.NOTHING
     assert renewed.due(70 * DAY, connected=True, idle=True) is Due.RECONNECT
     assert renewed.connected().due(70 * DAY, connected=True, idle=True) is Due.NOTHING
 
 
-def test_a_connection_that_was_made_anew_for_another_reason_is_enough():
+def test_a_reconnection_for_another_reason_is_sufficient():
     renewed = Renewal(NINETY).renewed(Validity(70 * DAY, 160 * DAY)).connected()
     assert renewed.due(71 * DAY, connected=True, idle=True) is Due.NOTHING
 
@@ -91,7 +91,7 @@ def pair(files):
 
 
 def issued(authority, pair):
-    """The authority's answer for the pair's next key."""
+    """A certificate from the authority for the pair's next key."""
     return authority.issue("pi", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
 
 
@@ -99,7 +99,7 @@ def replace_pair(authority, pair, certificate):
     return pair.replace(certificate, name="pi", authorities=authority.ca_pem)
 
 
-def test_key_and_certificate_are_replaced_together_and_for_the_owner_alone(authority, pair, files):
+def test_key_and_certificate_are_replaced_together_and_private_to_the_owner(authority, pair, files):
     before = files.key.read_bytes()
     certificate = issued(authority, pair)
     assert files.key.read_bytes() == before
@@ -113,10 +113,8 @@ def test_key_and_certificate_are_replaced_together_and_for_the_owner_alone(autho
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_replacement_that_is_cut_short_is_completed_at_the_next_start(
-    authority, pair, files, monkeypatch, done
-):
-    """Power fails after none, one, both of the two renames that follow the new certificate's own."""
+def test_an_interrupted_replacement_is_completed_at_the_next_start(authority, pair, files, monkeypatch, done):
+    """Power fails after `done` of the two renames that follow the new certificate's own."""
     renames = []
 
     def fail_after(temporary, path, **options):
@@ -139,12 +137,12 @@ def test_a_replacement_that_is_cut_short_is_completed_at_the_next_start(
     Link(address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
 
 
-def test_the_same_key_is_asked_about_until_there_is_a_certificate(pair):
+def test_the_same_key_is_used_until_a_certificate_is_issued(pair):
     first = pair.next_key().private_numbers()
     assert pair.next_key().private_numbers() == first
 
 
-def test_a_certificate_that_is_not_the_one_asked_for_changes_nothing(authority, pair, files, tmp_path):
+def test_a_certificate_that_was_not_requested_changes_nothing(authority, pair, files, tmp_path):
     before = files.certificate.read_bytes()
     foreign = authority.certificates("pi")[0].public_bytes(Encoding.PEM).decode()
     of_other_name = authority.issue("other", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
@@ -172,10 +170,10 @@ def test_a_refusal_is_logged(files, caplog):
 # --- over a broker ---
 
 
-def test_a_new_certificate_comes_over_the_devices_own_topic_and_carries_the_next_connection(
+def test_a_new_certificate_arrives_on_the_devices_topic_and_is_used_for_the_next_connection(
     authority, mosquitto, tmp_path
 ):
-    """The old one is revoked before the device connects again: only the new one can have let it in."""
+    """The old certificate is revoked before the device reconnects, so only the new one can be accepted."""
     aged = replace(authority, clock=lambda: time.time() - 0.7 * 365 * DAY)
     files = identity(aged, "old", tmp_path / "old")
     renewer, inbox = make_renewer(files, federation=FEDERATION, device="old"), queue.SimpleQueue()
@@ -185,10 +183,10 @@ def test_a_new_certificate_comes_over_the_devices_own_topic_and_carries_the_next
         with serving(authority):
             assert isinstance(inbox.get(timeout=DEADLINE_S), LinkUp)
             assert renewer.due(time.time(), connected=True, idle=True) is Due.ASK
-            answer = ask(link, renewer, inbox)
+            answer = request_certificate(link, renewer, inbox)
         renewer.take(decode_message(answer.payload))
         assert renewer.due(time.time(), connected=True, idle=True) is Due.RECONNECT
-        forget_all_but_the_newest(authority, "old")
+        revoke_all_but_the_newest(authority, "old")
         reload_broker(mosquitto.pid)
         link.reconnect()
         ends = []
@@ -202,8 +200,8 @@ def test_a_new_certificate_comes_over_the_devices_own_topic_and_carries_the_next
         link.close()
 
 
-def ask(link, renewer, inbox):
-    """Ask until the service, which may have to connect first, answers."""
+def request_certificate(link, renewer, inbox):
+    """Send requests until the service, which may have to connect first, answers."""
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
         link.publish(renewer.topic, encode_message(renewer.request(time.time())))
@@ -216,7 +214,7 @@ def ask(link, renewer, inbox):
     raise AssertionError("no answer")
 
 
-def forget_all_but_the_newest(authority, device):
+def revoke_all_but_the_newest(authority, device):
     for certificate in authority.certificates(device)[1:]:
         (authority.folder / "revoked" / f"{certificate.serial_number:x}").write_text(str(time.time()))
     authority.write_revocation_list()

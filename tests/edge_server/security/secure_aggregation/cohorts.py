@@ -1,4 +1,4 @@
-"""A cohort of devices and their server in memory: the real machines of both sides, message by message."""
+"""A cohort of devices and their server in memory, with the real state machines of both sides."""
 
 from dataclasses import dataclass, field
 
@@ -65,13 +65,13 @@ def task_of(terms: MaskingTerms, spec: SubModelSpec, *, attempt: int = 1) -> Tra
 
 
 def carried(message):
-    """What arrives of a message that is sent: exactly what fits its bounds."""
+    """Encode and decode a message, as on the way to its receiver."""
     return decode_message(encode_message(message))
 
 
 @dataclass
 class Cohort:
-    """Devices named d00, d01, ... with these sub-models; whoever is `gone` says and hears nothing more."""
+    """Devices named d00, d01, ... with these sub-models; `gone` devices send and receive nothing more."""
 
     specs: tuple[SubModelSpec, ...]
     terms: MaskingTerms
@@ -95,11 +95,11 @@ class Cohort:
         self.sent: dict[str, dict[int, quantization.Ring]] = {}
         self.gone: set[str] = set()
 
-    def _there(self):
+    def _present(self):
         return [name for name in self.names if name not in self.gone]
 
     def key(self):
-        for name in self._there():
+        for name in self._present():
             self.server, _ = machine.take_part(
                 self.server, carried(protocol.advertisement(self.devices[name]))
             )
@@ -133,9 +133,9 @@ class Cohort:
         return masks.apply(ring, chosen)
 
     def unmask(self, *, silent=()):
-        """All who have sent help, but for those who are `silent`; returns what that opens."""
-        self.server, asked = machine.request_unmasking(self.server, self.sent.keys())
-        for message in asked:
+        """All devices with masked updates except the `silent` ones help; returns the opened secrets."""
+        self.server, requests = machine.request_unmasking(self.server, self.sent.keys())
+        for message in requests:
             if message.device not in silent:
                 device = protocol.unmask(self.devices[message.device], carried(message))
                 self.devices[message.device] = device
@@ -156,12 +156,14 @@ class Cohort:
 
     def totals(self, opened: OpenedSecrets):
         return {
-            index: unmasked_sum(opened, index, [one[index] for one in self.sent.values() if index in one])
+            index: unmasked_sum(
+                opened, index, [update[index] for update in self.sent.values() if index in update]
+            )
             for index in opened.segments
         }
 
     def plain_mean(self, names, segments_shown):
-        """The weighted mean over holders in doubles, 0 where nothing is shown; and its largest error."""
+        """The weighted mean over holders in doubles, 0 where no segment is shown, and its maximum error."""
         _, labels = segments.partition(self.terms.specs, CHANNELS)
         scale = quantization.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
         mean, bound = {}, {}
@@ -176,7 +178,7 @@ class Cohort:
                 holders += held[parameter]
             shown = np.isin(label, segments_shown) & (mass > 0)
             mean[parameter] = np.divide(total, mass, out=np.zeros_like(total), where=shown)
-            # h / 2 steps by quantisation, and one part in 2^23 of the mean by writing it as float32
+            # half a step per holder from quantisation, and one part in 2^23 of the mean from float32 rounding
             error = np.divide(holders / 2 * scale.step, mass, out=np.zeros_like(total), where=shown)
             bound[parameter] = error + np.abs(mean[parameter]) * 2.0**-23
         return mean, bound

@@ -1,4 +1,4 @@
-"""What a masked round is to a process that was killed in the middle of it, on either side."""
+"""Masked rounds after a device or the server was killed and restarted."""
 
 from contextlib import closing
 from pathlib import Path
@@ -47,29 +47,29 @@ def with_keys() -> Session:
     return session
 
 
-def test_a_device_without_its_keys_has_had_its_part_in_the_round():
+def test_a_restarted_device_without_its_keys_declines_the_rest_of_the_round():
     memory = with_keys().snapshot
-    woken, commands = step(device(), SessionRestored(memory, {}), 1.0)
-    assert woken.phase is SessionPhase.IDLE
+    restored, commands = step(device(), SessionRestored(memory, {}), 1.0)
+    assert restored.phase is SessionPhase.IDLE
     assert commands == []
     again = TASK.model_copy(update={"attempt": TASK.attempt + 1})
     for offered in (TASK, again):
-        _, (answer,) = step(woken, Received(offered), 2.0)
+        _, (answer,) = step(restored, Received(offered), 2.0)
         assert isinstance(answer, SendMessage)
         assert isinstance(answer.message, TaskReply)
         assert (answer.message.accepted, answer.message.reason) == (False, Reason.ALREADY_COUNTED)
     following = again.model_copy(update={"round": TASK.round + 1})
-    assert DrawEntropy(following) in step(woken, Received(following), 3.0)[1]
+    assert DrawEntropy(following) in step(restored, Received(following), 3.0)[1]
 
 
-def test_a_device_that_never_had_keys_may_begin():
+def test_a_restarted_device_that_never_had_keys_may_begin():
     memory = step(device(), Received(TASK), 0.0)[0].snapshot
-    woken, _ = step(device(), SessionRestored(memory, {}), 1.0)
-    assert DrawEntropy(TASK) in step(woken, Received(TASK), 2.0)[1]
+    restored, _ = step(device(), SessionRestored(memory, {}), 1.0)
+    assert DrawEntropy(TASK) in step(restored, Received(TASK), 2.0)[1]
 
 
 def cut_off(folder: Path, *, opened: bool) -> Recovered:
-    """A server that dies in a masked round, before its sum was opened or right after."""
+    """The recovery of a server that died in a masked round, before its sum was opened or right after."""
     with closing(Journal(folder / "journal.sqlite")) as journal:
         journal.begun(TASK.run, TASK.federation)
         journal.planned(TASK.attempt, 1, {name: Assignment(TASK, 900) for name in "abc"}, needed=3)
@@ -85,14 +85,14 @@ def cut_off(folder: Path, *, opened: bool) -> Recovered:
     return recovered
 
 
-def test_a_masked_round_is_planned_anew_by_a_server_that_has_lost_what_was_agreed(tmp_path):
+def test_a_restarted_server_without_an_opened_sum_plans_the_round_again(tmp_path):
     federation = cut_off(tmp_path, opened=False).federation
     assert (federation.phase, len(federation.participants)) == (ServerPhase.STARTING, 0)
     waiting, _ = machine.step(federation, Tick(), 116.0)
     assert (waiting.phase, waiting.round) == (ServerPhase.WAITING, 1)
 
 
-def test_a_sum_that_was_opened_is_not_asked_for_again(tmp_path):
+def test_an_opened_sum_is_not_requested_again(tmp_path):
     federation = cut_off(tmp_path, opened=True).federation
     closing_, commands = machine.step(federation, Tick(), 101.0)
     (close,) = [command for command in commands if isinstance(command, CloseRound)]

@@ -1,4 +1,4 @@
-"""Whole rounds with masks, the real machines of both sides, with devices lost at every step."""
+"""Whole masked rounds with the real state machines of both sides and devices lost at every step."""
 
 from dataclasses import replace
 
@@ -13,8 +13,8 @@ from schemas.values import Reason
 from tests.edge_server.rounds.world import Packet, World
 from tests.edge_server.security.secure_aggregation.worlds import MaskedWorld
 
-# A range of 4 and 9 devices of equal weight: a step is 4 / floor((2^31 - 1) / 9) = 1.7e-8 times the weight's
-# share, and a mean is off by half of one; float32 of a mean below 1 adds at most 2^-24.
+# For a range of 4 and 9 devices of equal weight, a step is 4 / floor((2^31 - 1) / 9) = 1.7e-8 times the
+# weight's share. A mean has an error of half a step, and float32 adds at most 2^-24 to a mean below 1.
 ERROR = 0.5 * 4 / ((2**31 - 1) // 9) + 2.0**-24
 NINE = RoundRules(rounds=1, start_clients=9, min_clients=3, deliver=False, rejoin_s=5.0, deadline_s=120.0)
 THIRD = ("d0", "d3", "d4")
@@ -26,7 +26,7 @@ def is_the_plain_mean(world: MaskedWorld, number: int = -1) -> bool:
     return all((np.abs(mean[name] - plain[name]) <= ERROR).all() for name in plain)
 
 
-def test_a_round_closes_with_the_sum_of_what_nobody_can_read():
+def test_a_round_closes_with_the_sum_of_masked_updates():
     world = MaskedWorld(9, NINE)
     world.run_fairly()
     assert world.outcome == "finished"
@@ -35,7 +35,7 @@ def test_a_round_closes_with_the_sum_of_what_nobody_can_read():
 
 
 @pytest.mark.parametrize("stage", ["sharing", "masking"])
-def test_a_third_that_dies_after_keys_are_exchanged_is_made_up_for(stage):
+def test_a_round_survives_the_loss_of_a_third_after_the_key_exchange(stage):
     world = MaskedWorld(9, NINE)
     world.until(lambda: world.stage() == stage)
     for name in THIRD:
@@ -47,7 +47,7 @@ def test_a_third_that_dies_after_keys_are_exchanged_is_made_up_for(stage):
     assert is_the_plain_mean(world)
 
 
-def test_devices_whose_masked_updates_are_in_may_die_before_they_help():
+def test_devices_may_die_after_sending_their_masked_updates():
     world = MaskedWorld(9, NINE)
     world.until(lambda: world.stage() == "unmasking")
     for name in THIRD:
@@ -71,7 +71,7 @@ def test_devices_without_keys_in_time_are_left_out():
     assert is_the_plain_mean(world)
 
 
-def test_more_than_a_third_lost_abandons_the_round_and_it_is_planned_anew():
+def test_after_the_loss_of_more_than_a_third_the_round_is_planned_again():
     world = MaskedWorld(9, NINE)
     world.until(lambda: world.stage() == "masking")
     for name in (*THIRD, "d5"):
@@ -91,13 +91,13 @@ def test_too_few_devices_for_a_masked_sum_abandon_the_round_with_the_reason():
     assert "2 devices for a masked sum over at least 3" in world.notes[-1].detail
 
 
-def test_a_tier_that_drop_outs_leave_with_two_devices_changes_nothing_of_its_own():
+def test_parameters_of_a_tier_with_only_two_remaining_devices_do_not_change():
     world = MaskedWorld(9, NINE)
     world.until(lambda: world.stage() == "masking")
     world.kill("d8")  # d2, d5 and d8 have the full model
     world.until(lambda: world.outcome is not None)
     _, mean = world.means[-1]
-    # one.weight: the first two rows are of all, the next two of six, the last two of the full model alone
+    # one.weight: all devices hold the first two rows, six the next two, only full models the last two
     assert (mean["one.weight"][:4] != 0).all()
     assert (mean["one.weight"][4:] == 0).all()
     # one.weight 2 x 3, two.weight 4 x 6 - 3 x 4, two.bias 1
@@ -105,22 +105,23 @@ def test_a_tier_that_drop_outs_leave_with_two_devices_changes_nothing_of_its_own
     assert is_the_plain_mean(world)
 
 
-def test_a_bare_update_never_leaves_its_device_even_if_it_is_asked_for():
+def test_an_unmasked_update_never_leaves_its_device_even_if_requested():
     world = MaskedWorld(9, NINE)
     world.until(lambda: len(world.bare) == 9)
     for name in world.nodes:
         for digest in world.bare:
-            asked = BlobRequest(federation="home", device=name, digest=digest, first=0, count=64)
-            world.network.append(Packet(name, False, asked))
+            request = BlobRequest(federation="home", device=name, digest=digest, first=0, count=64)
+            world.network.append(Packet(name, False, request))
     world.run_fairly()
-    updates = [one for one in world.seen if isinstance(one, Update)]
-    chunks = [one for one in world.seen if isinstance(one, Chunk)]
+    updates = [content for content in world.seen if isinstance(content, Update)]
+    chunks = [content for content in world.seen if isinstance(content, Chunk)]
     assert all(world.groups(update).keys() == {"masked"} for update in updates)
     assert not {chunk.prefix for chunk in chunks} & {digest[:16] for digest in world.bare}
-    assert sum(isinstance(one, Refusal) and one.digest in world.bare for one in world.seen) == 81
+    refusals = [content for content in world.seen if isinstance(content, Refusal)]
+    assert sum(refusal.digest in world.bare for refusal in refusals) == 81
 
 
-def test_a_sum_that_too_few_help_to_open_is_given_up_and_its_helpers_open_no_other_of_that_round():
+def test_a_sum_with_too_few_helpers_is_abandoned_and_they_help_with_no_other():
     world = MaskedWorld(9, NINE)
     world.until(lambda: world.stage() == "unmasking")
     for name in (*THIRD, "d5"):
@@ -133,7 +134,7 @@ def test_a_sum_that_too_few_help_to_open_is_given_up_and_its_helpers_open_no_oth
     assert not world.means
 
 
-def test_a_device_that_only_sends_masked_updates_declines_to_train_in_the_open():
+def test_a_device_that_only_sends_masked_updates_declines_unmasked_training():
     world = World(3, RoundRules(rounds=1, start_clients=3, deliver=False))
     world.nodes["d1"].session = replace(
         world.nodes["d1"].session, masks=SecureParticipation(only_masked=True)
@@ -141,11 +142,11 @@ def test_a_device_that_only_sends_masked_updates_declines_to_train_in_the_open()
     world.run_fairly()
     assert world.outcome == "finished"
     assert world.closed[0].dropped == ("d1",)
-    (note,) = [one for one in world.notes if not one.routine]
+    (note,) = [note for note in world.notes if not note.routine]
     assert (note.device, note.reason) == ("d1", Reason.INCOMPATIBLE)
 
 
-def test_a_device_that_only_sends_masked_updates_takes_part_where_they_are():
+def test_a_device_that_only_sends_masked_updates_participates_in_masked_rounds():
     world = MaskedWorld(9, NINE)
     world.nodes["d1"].session = replace(
         world.nodes["d1"].session, masks=SecureParticipation(only_masked=True)
@@ -154,7 +155,7 @@ def test_a_device_that_only_sends_masked_updates_takes_part_where_they_are():
     assert "d1" in world.means[-1][0].updates
 
 
-def test_a_device_that_was_restarted_with_other_keys_is_out_of_the_round():
+def test_a_device_restarted_with_other_keys_is_dropped_from_the_round():
     world = MaskedWorld(9, NINE)
     world.until(lambda: world.stage() == "masking")
     world.kill("d4")
@@ -165,7 +166,7 @@ def test_a_device_that_was_restarted_with_other_keys_is_out_of_the_round():
     assert is_the_plain_mean(world)
 
 
-def test_a_link_that_is_cut_and_back_costs_nobody_its_part():
+def test_a_device_that_reconnects_stays_in_the_round():
     world = MaskedWorld(9, NINE)
     for stage in ("keying", "sharing", "masking", "unmasking"):
         world.until(lambda: world.stage() == stage)  # noqa: B023
@@ -178,8 +179,8 @@ def test_a_link_that_is_cut_and_back_costs_nobody_its_part():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_loss_and_no_death_of_devices_changes_a_sum(seed):
-    """Messages are lost, doubled and overtaken; processes die, links are cut; all come back in the end."""
+def test_message_loss_and_device_failures_do_not_change_a_sum(seed):
+    """Messages are lost, duplicated and reordered; processes die and links are cut; all devices return."""
     rules = RoundRules(rounds=2, start_clients=9, min_clients=3, deliver=False, rejoin_s=5.0, attempts=50)
     world = MaskedWorld(9, rules, seed)
     names = sorted(world.nodes)

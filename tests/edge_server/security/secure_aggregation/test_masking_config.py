@@ -1,4 +1,4 @@
-"""Federation files that cannot be masked are refused before a run, with section, key, reason and remedy."""
+"""Configurations that cannot be masked are refused before a run with section, key, reason and remedy."""
 
 import pytest
 
@@ -24,12 +24,12 @@ def found(recipe: str, **sections: dict[str, object]) -> list[str]:
 
 
 @pytest.mark.parametrize("recipe", ["fedavg", "fedavgm", "fedadam", "fedprox", "igfl-c", "heterofl"])
-def test_what_needs_only_the_mean_over_holders_can_be_masked(recipe):
+def test_a_recipe_that_needs_only_the_mean_over_holders_can_be_masked(recipe):
     assert found(recipe, strategy={"pruner": "index"}) == []
 
 
 @pytest.mark.parametrize(
-    ("recipe", "said"),
+    ("recipe", "message"),
     [
         ("attending", "pruner: 'attention'"),
         ("feddrop", "pruner: 'random'"),
@@ -46,8 +46,8 @@ def test_what_needs_only_the_mean_over_holders_can_be_masked(recipe):
         ("fedbuff", 'set [clients] mode = "rounds"'),
     ],
 )
-def test_what_looks_into_single_updates_is_refused(recipe, said):
-    assert any(said in line for line in found(recipe))
+def test_a_recipe_that_inspects_single_updates_is_refused(recipe, message):
+    assert any(message in line for line in found(recipe))
 
 
 def test_fewer_devices_than_holders_are_refused():
@@ -57,32 +57,32 @@ def test_fewer_devices_than_holders_are_refused():
     ]
 
 
-def test_a_cohort_beyond_its_messages_is_refused():
+def test_a_cohort_too_large_for_its_messages_is_refused():
     assert "at most 500 agree on masks" in found("heterofl", clients={"num-clients": 501})[0]
 
 
-def test_two_holders_are_too_few_to_hide_behind():
+def test_fewer_than_three_holders_are_refused():
     with pytest.raises(ConfigError, match="min-holders"):
         load_config("heterofl", ["min-holders=2"])
 
 
-def test_half_a_cohort_may_not_unmask_alone():
+def test_half_a_cohort_must_not_be_able_to_unmask():
     with pytest.raises(ConfigError, match="threshold"):
         load_config("heterofl", ["privacy.threshold=0.5"])
 
 
-def test_check_names_key_and_remedy_on_the_command_line(capsys):
+def test_the_check_command_names_key_and_reason(capsys):
     assert main(["check", "krum", "secure-aggregation=true"]) == 2
     assert "[strategy] combiner: 'krum' goes by single updates" in capsys.readouterr().err
 
 
-def test_a_masked_run_waits_for_as_many_devices_as_a_sum_needs():
+def test_a_masked_run_waits_for_the_devices_that_a_sum_needs():
     words = ["min-holders=4", "num-clients=8"]
     assert make_rules(load_config("heterofl", [*words, "secure-aggregation=true"])).min_clients == 4
     assert make_rules(load_config("heterofl", words)).min_clients == 1
 
 
-def test_terms_follow_from_the_file_and_the_round_s_devices():
+def test_terms_follow_from_the_configuration_and_the_devices_of_a_round():
     config = load_config("heterofl", ["secure-aggregation=true", "value-range=2.0"])
     terms = masking_terms(config, [*TIERS, *TIERS], [5, 7, 9, 11, 13, 15], CHANNELS)
     assert (terms.value_range, terms.max_weight, terms.min_holders) == (2.0, 15, 3)

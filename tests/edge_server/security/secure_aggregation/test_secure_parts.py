@@ -1,4 +1,4 @@
-"""Sharing of secrets and whole numbers, each by itself."""
+"""Unit tests of secret sharing, quantisation, segments and keys."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIER
 
 
 def test_the_field_is_a_prime_above_every_secret():
-    # Fermat's test to several bases; p - 1 = 2^256 + 296
+    # Fermat's test with several bases; p - 1 = 2^256 + 296
     assert all(pow(base, shamir.PRIME - 1, shamir.PRIME) == 1 for base in (2, 3, 5, 7, 11, 13, 17))
     assert shamir.PRIME.bit_length() == 257
 
 
-def test_a_polynomial_worked_by_hand():
-    # needed 2: f(x) = 5 + 7 x, so f(1) = 12, f(3) = 26; at 0: 12 * 3/2 - 26 * 1/2 = 5
+def test_a_polynomial_calculated_by_hand():
+    # 2 shares are needed: f(x) = 5 + 7 x, so f(1) = 12, f(3) = 26; at 0: 12 * 3/2 - 26 * 1/2 = 5
     shares = shamir.split((5).to_bytes(32, "big"), 2, [1, 3], (7).to_bytes(48, "big"))
     assert shares == {1: 12, 3: 26}
     assert shamir.combine(shares, shamir.weights_at_zero([1, 3])) == (5).to_bytes(32, "big")
@@ -34,7 +34,7 @@ def test_a_polynomial_worked_by_hand():
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 8), st.integers(0, 4), st.randoms())
-def test_any_shares_that_are_enough_give_the_secret_back(secret, needed, spare, random):
+def test_any_sufficient_set_of_shares_restores_the_secret(secret, needed, spare, random):
     randomness = random.randbytes(shamir.random_bytes_needed(needed))
     shares = shamir.split(secret, needed, range(1, needed + spare + 1), randomness)
     chosen = dict(random.sample(sorted(shares.items()), needed))
@@ -43,8 +43,8 @@ def test_any_shares_that_are_enough_give_the_secret_back(secret, needed, spare, 
 
 @settings(max_examples=20, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.integers(2, 6), st.randoms())
-def test_one_share_less_fits_every_secret(secret, needed, random):
-    """Whatever the secret were, there is a polynomial through the shares that are known: they say nothing."""
+def test_with_one_share_missing_every_secret_is_possible(secret, needed, random):
+    """For every secret there is a polynomial through the known shares, so they reveal nothing."""
     randomness = random.randbytes(shamir.random_bytes_needed(needed))
     known = shamir.split(secret, needed, range(1, needed), randomness)
     other = int.from_bytes(random.randbytes(32), "big")
@@ -54,13 +54,13 @@ def test_one_share_less_fits_every_secret(secret, needed, random):
     assert shamir.combine({**known, needed: last}, weights) == other.to_bytes(32, "big")
 
 
-def test_shares_of_different_secrets_do_not_pass_for_one():
+def test_shares_of_different_secrets_are_refused():
     shares = {1: 0, 2: 1}  # f(x) = x - 1, so f(0) = -1 = 2^256 + 296 in the field
     with pytest.raises(ValueError, match="do not fit"):
         shamir.combine(shares, shamir.weights_at_zero([1, 2]))
 
 
-def test_a_point_at_zero_would_be_the_secret_itself():
+def test_a_share_at_point_zero_is_refused():
     with pytest.raises(ValueError, match="distinct and not 0"):
         shamir.split(bytes(32), 1, [0], b"")
 
@@ -71,7 +71,7 @@ def test_a_point_at_zero_would_be_the_secret_itself():
     st.lists(st.tuples(st.floats(-50, 50, width=32), st.integers(0, 10**6)), min_size=1, max_size=20),
     st.floats(0.01, 100),
 )
-def test_a_mean_is_off_by_half_a_step_per_holder(spare, numbers, value_range):
+def test_the_error_of_a_mean_is_at_most_half_a_step_per_holder(spare, numbers, value_range):
     scale = Scale(value_range, most_weight(10**5, len(numbers) + spare), len(numbers) + spare)
     total = np.zeros(2, np.uint32)
     for value, weight in numbers:
@@ -93,11 +93,11 @@ def test_the_largest_numbers_of_a_whole_cohort_do_not_overflow():
     assert (mean.tolist(), weight) == ([1.0, -1.0], 3)
 
 
-def test_a_device_without_examples_has_nothing_to_say():
+def test_a_device_without_examples_contributes_zeros():
     assert quantise(np.array([3.0], np.float32), 0, Scale(4.0, 10, 3)).tolist() == [0, 0]
 
 
-def test_a_device_keeps_numbers_to_itself_that_are_not_finite():
+def test_numbers_that_are_not_finite_are_refused():
     with pytest.raises(PeerError, match="not finite"):
         quantise(np.array([np.nan], np.float32), 1, Scale(4.0, 1, 3))
 
@@ -119,24 +119,24 @@ def test_segments_join_to_the_update_that_was_split():
         assert all((joined[name] == expected[name]).all() for name in whole)
 
 
-def test_channels_that_are_chosen_one_by_one_are_refused_with_the_remedy():
+def test_individually_chosen_channels_are_refused_with_the_remedy():
     with pytest.raises(ConfigError, match='pruner = "index"'):
         distinct((SubModelSpec(kept={"a": (0, 2)}),))
 
 
-def test_a_parcel_is_for_one_pair_only():
+def test_sealed_shares_can_only_be_opened_with_the_same_key():
     sealed = keys.seal(bytes(32), b"shares")
     assert keys.unseal(bytes(32), sealed) == b"shares"
     with pytest.raises(PeerError, match="cannot be decrypted"):
         keys.unseal(bytes(31) + b"1", sealed)
 
 
-def test_a_public_key_that_gives_the_secret_away_is_refused():
+def test_a_weak_public_key_is_refused():
     with pytest.raises(PeerError, match="public key"):
         keys.agree(bytes(range(32)), bytes(32))
 
 
-def test_segments_of_the_papers_tiers_are_what_each_tier_adds():
+def test_segments_of_the_papers_tiers_contain_what_each_tier_adds():
     module = build_model(ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10))
     channel_map = trace_channels(module, (1, 28, 28))
     ratios = [group_ratios(entry("two-nn"), level, channel_map) for level in (0.7, 0.5, 0.3, 0.1, 0.0)]

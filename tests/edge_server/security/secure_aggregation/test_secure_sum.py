@@ -1,4 +1,4 @@
-"""The sum over masked updates is the plain sum, whoever drops out, and nothing smaller can be read."""
+"""The sum over masked updates equals the plain sum despite drop-outs, and no smaller sum can be read."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from tests.edge_server.security.secure_aggregation.cohorts import (
     terms_of,
 )
 
-# Nine devices of three tiers; a third of nine may drop, so six must help.
+# Nine devices of three tiers; a third of them may drop out, so six must help.
 NINE = (SMALL, SMALL, SMALL, MIDDLE, MIDDLE, MIDDLE, FULL, FULL, FULL)
 WEIGHTS = (1, 20, 3, 40, 5, 60, 7, 80, 100)
 WITHOUT_FULL = {"d06"}
@@ -63,13 +63,13 @@ def test_weights_of_a_segment_are_those_of_its_surviving_holders():
     totals = cohort.totals(opened).items()
     by_holders = {cohort.terms.segments[index].holders: total[-1] for index, total in totals}
     small, middle, full = (cohort.terms.specs.index(spec) for spec in (SMALL, MIDDLE, FULL))
-    # all: 20 + 3 + 60 + 7 + 80 + 100; from the middle tier on: 60 + 7 + 80 + 100; full models: 7 + 80 + 100
+    # all: 20 + 3 + 60 + 7 + 80 + 100; middle and full tiers: 60 + 7 + 80 + 100; full tier: 7 + 80 + 100
     expected = {(small, middle, full): 270, (middle, full): 247, (full,): 187}
     assert by_holders == {tuple(sorted(holders)): weight for holders, weight in expected.items()}
 
 
 def test_a_segment_with_too_few_holders_is_never_sent():
-    specs = NINE[:8]  # two full models, and three are wanted
+    specs = NINE[:8]  # two full models, but three are required
     cohort = Cohort(specs, terms_of(specs), WEIGHTS[:8])
     opened = cohort.run()
     alone = cohort.terms.segments.index(
@@ -84,7 +84,7 @@ def test_a_segment_with_too_few_holders_is_never_sent():
     assert close_to_the_plain_mean(cohort, opened)
 
 
-def test_a_segment_that_drop_outs_bring_below_the_threshold_stays_masked():
+def test_a_segment_below_the_threshold_after_drop_outs_stays_masked():
     cohort = nine()
     opened = cohort.run(lost_before_masked=WITHOUT_FULL)
     full = next(
@@ -95,14 +95,14 @@ def test_a_segment_that_drop_outs_bring_below_the_threshold_stays_masked():
     assert all(full in cohort.sent[name] for name in ("d07", "d08"))
     assert full not in opened.segments
     assert all(full not in seeds for seeds in opened.seeds.values())
-    # No answer has a share of any seed of that segment: two segments each, one for the smallest tier.
+    # No answer contains seed shares of that segment: only of two segments, or one for the smallest tier.
     answers = cohort.server.answers.values()
     assert {len(answer.seeds["d08"]) for answer in answers} == {2}
     assert {len(answer.seeds["d00"]) for answer in answers} == {1}
     assert close_to_the_plain_mean(cohort, opened)
 
 
-def test_an_update_is_bare_only_without_its_own_mask_and_without_all_it_shares():
+def test_an_update_is_readable_only_without_its_own_and_all_shared_masks():
     cohort = nine()
     cohort.run()
     chosen, scale = protocol.masks(cohort.devices["d04"])
@@ -113,7 +113,7 @@ def test_an_update_is_bare_only_without_its_own_mask_and_without_all_it_shares()
         own, *shared = chosen.added[index]
         without_shared = masks.shifted(sent, added=chosen.subtracted[index], subtracted=tuple(shared))
         without_own = masks.shifted(sent, added=(), subtracted=(own,))
-        # Each mask is even over 2^32 and hits a number by chance once in four billion.
+        # Each mask is uniform over 2^32 and equals a given number by chance once in four billion.
         assert not (without_shared == bare).any()
         assert not (without_own == bare).any()
         assert (masks.shifted(without_shared, added=(), subtracted=(own,)) == bare).all()
@@ -127,7 +127,7 @@ def test_fewer_answers_than_the_threshold_open_nothing():
     assert cohort.unmask(silent={"d00", "d01", "d02", "d03"}) is None
 
 
-def test_a_device_gives_shares_of_a_seed_or_of_a_key_and_never_of_both():
+def test_a_device_reveals_shares_of_a_seed_or_of_a_key_and_never_of_both():
     cohort = nine()
     cohort.run(lost_before_masked={"d05"})
     for answer in cohort.server.answers.values():
@@ -151,12 +151,12 @@ def test_a_device_does_not_help_with_too_few_survivors():
     cohort.key()
     cohort.share()
     cohort.mask()
-    said = cohort.devices["d00"].header
+    header = cohort.devices["d00"].header
     with pytest.raises(PeerError, match="5 survivors are too few"):
-        protocol.unmask(cohort.devices["d00"], UnmaskRequest(**said, survivors=tuple(cohort.names[:5])))
+        protocol.unmask(cohort.devices["d00"], UnmaskRequest(**header, survivors=tuple(cohort.names[:5])))
 
 
-def test_a_device_takes_part_in_one_cohort_per_attempt():
+def test_a_device_joins_only_one_cohort_per_attempt():
     cohort = nine()
     cohort.key()
     cohort.share()
@@ -178,33 +178,33 @@ def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
         protocol.join_cohort(cohort.devices["d00"], forged)
 
 
-def test_devices_that_were_told_of_different_cohorts_cannot_read_each_other():
-    one = nine()
-    one.key()
-    _, introductions = machine.form_cohort(one.server)
+def test_devices_in_different_cohorts_cannot_read_each_others_shares():
+    cohort = nine()
+    cohort.key()
+    _, introductions = machine.form_cohort(cohort.server)
     whole = introductions[0]
     smaller = introductions[1].model_copy(update={"members": whole.members[:-1]})
-    first = protocol.join_cohort(one.devices["d00"], whole)
-    second = protocol.join_cohort(one.devices["d01"], smaller)
-    parcels = dict.fromkeys(one.names[1:], second.shares.shares["d00"])
+    first = protocol.join_cohort(cohort.devices["d00"], whole)
+    second = protocol.join_cohort(cohort.devices["d01"], smaller)
+    parcels = dict.fromkeys(cohort.names[1:], second.shares.shares["d00"])
     message = EntrustedShares(**first.header, shares=parcels)
     with pytest.raises(PeerError, match="another cohort"):
         protocol.accept_shares(first, message)
 
 
 def test_the_same_entropy_gives_the_same_messages():
-    one, other = nine(), nine()
-    one.run()
-    other.run()
-    assert one.server.shares == other.server.shares
+    first, second = nine(), nine()
+    first.run()
+    second.run()
+    assert first.server.shares == second.server.shares
     assert all(
-        (numbers == other.sent[name][index]).all()
-        for name, sent in one.sent.items()
+        (numbers == second.sent[name][index]).all()
+        for name, sent in first.sent.items()
         for index, numbers in sent.items()
     )
 
 
-def test_what_is_said_twice_is_answered_as_the_first_time():
+def test_a_repeated_message_gets_the_same_answer():
     cohort = nine()
     cohort.key()
     cohort.share()
@@ -217,32 +217,32 @@ def test_what_is_said_twice_is_answered_as_the_first_time():
     assert protocol.accept_shares(cohort.devices["d03"], again[0]) == cohort.devices["d03"]
 
 
-def test_a_hundred_devices_of_five_segments_fit_their_messages():
+def test_messages_for_a_hundred_devices_with_five_segments_fit_the_limit():
     specs = tuple(SubModelSpec(kept={"a": count}) for count in range(1, 6)) * 20
     cohort = Cohort(specs, terms_of(specs), (1,) * 100)
     cohort.key()
     _, introductions = machine.form_cohort(cohort.server)
-    most = introductions[4]  # of the largest sub-model, which holds every segment
-    device = protocol.join_cohort(cohort.devices["d04"], carried(most))
+    largest = introductions[4]  # for the largest sub-model, which holds every segment
+    device = protocol.join_cohort(cohort.devices["d04"], carried(largest))
     parcels = {name: shares for name, shares in device.shares.shares.items() if name != "d00"}
     relayed = EntrustedShares(**cohort.devices["d00"].header, shares=parcels)
     answer = UnmaskAnswer(**device.header, seeds=dict.fromkeys(cohort.names, ("0" * 66,) * 5))
-    sizes = [len(encode_message(one)) for one in (most, device.shares, relayed, answer)]
-    # A parcel is 6 shares of 33 bytes and a tag of 16, twice that in hex: 99 of 428 digits and a few more.
+    sizes = [len(encode_message(message)) for message in (largest, device.shares, relayed, answer)]
+    # A parcel has 6 shares of 33 bytes and a tag of 16 bytes: 428 hex digits, for each of 99 devices.
     assert sizes[1] == pytest.approx(99 * (2 * (6 * 33 + 16) + len('"d00":"",')), rel=0.01)
     assert max(sizes) < MAX_MESSAGE_BYTES / 5
 
 
-def test_segments_of_tiers_that_do_not_include_each_other_are_what_they_share():
+def test_tiers_that_do_not_contain_each_other_share_a_common_segment():
     wide, deep = SMALL.model_copy(update={"kept": {"a": 4}}), SMALL.model_copy(update={"kept": {"b": 2}})
     parts, labels = segments.partition((wide, deep), CHANNELS)
-    # one.weight: 4 rows of 3 both, 2 of 3 deep alone; two.weight: 2x4 both, 2x2 each alone, 2x2 of nobody
+    # one.weight: 4 rows of 3 in both, 2 in deep only; two.weight: 2x4 in both, 2x2 in each only, 2x2 in none
     assert [part.holders for part in parts] == [(0,), (1,), (0, 1)]
     assert [part.size for part in parts] == [2 * 4 + 2, 2 * 3 + 2 * 2, 4 * 3 + 2 * 4 + 2 + 2]
     assert (labels["two.weight"][2:, 4:] == -1).all()
 
 
-def test_a_device_masks_only_segments_that_its_channel_map_has():
+def test_a_device_refuses_segments_that_do_not_match_its_channel_map():
     terms = terms_of(NINE)
     first, *rest = terms.segments
     forged = first.model_copy(update={"size": first.size + 1})
@@ -250,7 +250,7 @@ def test_a_device_masks_only_segments_that_its_channel_map_has():
         segments.checked_labels(terms.model_copy(update={"segments": (forged, *rest)}), CHANNELS)
 
 
-def test_a_sub_model_that_the_terms_leave_out_is_not_masked():
+def test_a_sub_model_that_the_terms_omit_is_not_masked():
     task = task_of(terms_of((SMALL, FULL)), MIDDLE)
     with pytest.raises(PeerError, match="not among those to mask"):
         protocol.begin("d00", task, bytes(32))

@@ -1,4 +1,4 @@
-"""What can still be checked of an update that nobody can read."""
+"""Checks of masked updates, whose values cannot be read."""
 
 import numpy as np
 import pytest
@@ -36,23 +36,23 @@ def groups(segments=HELD, dtype=np.uint32):
     }
 
 
-def test_whole_numbers_for_the_segments_of_its_sub_model_pass():
+def test_integers_for_the_segments_of_the_sub_model_are_accepted():
     examine_masked(update(), groups(), TASK, EVERY)
 
 
 BAD = {
     "another sub-model": (update(spec=FULL), groups(), EVERY, Reason.WRONG_SHAPE),
-    "a segment short": (update(), groups(HELD[:1]), EVERY, Reason.WRONG_SHAPE),
+    "a missing segment": (update(), groups(HELD[:1]), EVERY, Reason.WRONG_SHAPE),
     "a segment that stays hidden": (update(), groups(), HELD[:1], Reason.WRONG_SHAPE),
-    "a bare update": (update(), {"model": groups()["masked"]}, EVERY, Reason.WRONG_SHAPE),
-    "a bare update beside": (update(), {**groups(), "model": {}}, EVERY, Reason.WRONG_SHAPE),
-    "numbers of another kind": (update(), groups(dtype=np.float32), EVERY, Reason.WRONG_SHAPE),
+    "an unmasked update": (update(), {"model": groups()["masked"]}, EVERY, Reason.WRONG_SHAPE),
+    "an additional unmasked update": (update(), {**groups(), "model": {}}, EVERY, Reason.WRONG_SHAPE),
+    "another number type": (update(), groups(dtype=np.float32), EVERY, Reason.WRONG_SHAPE),
     "before masks are agreed": (update(), groups(), (), Reason.STALE_ROUND),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_anything_else_is_refused_with_its_reason(case):
+def test_any_other_update_is_refused_with_its_reason(case):
     sent, held, segments, reason = BAD[case]
     with pytest.raises(PeerError) as refused:
         examine_masked(sent, held, TASK, segments)

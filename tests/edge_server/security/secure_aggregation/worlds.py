@@ -1,4 +1,4 @@
-"""The machines of whole rounds with masks: real sessions, real masks, a network as bad as a test makes it."""
+"""Whole masked rounds in memory: real sessions and masks, and a network that tests can disturb."""
 
 import contextlib
 
@@ -25,7 +25,7 @@ EXAMPLES = 10
 
 
 class MaskedWorld(World):
-    """Devices of three tiers in turn, each with an update of its own per round; sums are put together."""
+    """Devices of three alternating tiers, each with its own update per round; the server sums them."""
 
     def __init__(self, devices: int, rules: RoundRules, seed: int = 0) -> None:
         self.updates: dict[tuple[str, int], dict[str, np.ndarray]] = {}
@@ -86,7 +86,7 @@ class MaskedWorld(World):
 
     # --- a device's edge ---
     def on_device(self, name, event):
-        with contextlib.suppress(PeerError):  # a device logs what it will not have, and goes on
+        with contextlib.suppress(PeerError):  # a device logs what it refuses and continues
             super().on_device(name, event)
 
     def _do_on_device(self, name, node, command):
@@ -130,20 +130,20 @@ class MaskedWorld(World):
         self.seen.append(content)
         super()._to_server(name, content)
 
-    # --- what a test asks ---
-    def until(self, happened, *, turns: int = 5_000) -> None:
-        """Fair turns until it has happened."""
+    # --- queries of the tests ---
+    def until(self, condition, *, turns: int = 5_000) -> None:
+        """Take fair turns until the condition is met."""
         for _ in range(turns):
-            if happened():
+            if condition():
                 return
             self.one_fair_turn()
-        raise AssertionError("it never happened")
+        raise AssertionError("the condition was never met")
 
     def stage(self) -> str | None:
         return None if self.federation.masking is None else self.federation.masking.stage.value
 
     def plain(self, close: on_server.CloseRound) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """The mean over holders among whom the round was closed with, and where it must be shown."""
+        """The mean over the holders in a closed round, and where it must be shown."""
         mean, shown = {}, {}
         for parameter in CHANNELS.parameters:
             total, holders = 0.0, 0

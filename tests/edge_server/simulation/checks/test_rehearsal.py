@@ -1,4 +1,4 @@
-"""`check` rehearses a file: the network, a training step of two tiers, and their updates."""
+"""`check` rehearses a federation file: the network, a training step of two tiers, and their updates."""
 
 import json
 from pathlib import Path
@@ -50,18 +50,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_check_is_wrong_of_what_would_end_the_run(what: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words, said = WRONG[what]
+def test_check_reports_problems_that_would_end_the_run(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, message = WRONG[what]
     network = [] if any(word.startswith("model.name") for word in words) else [f"model.name={NAME}:hidden"]
     assert main(["check", "fedavg", DATA, *network, *words]) == 2
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert message in shown.err
     assert shown.err.startswith("edge-server: fedavg: ")
     assert shown.err.count("\n") == 1
     assert shown.out == ""
 
 
-def test_a_factory_that_is_missing_is_said_where_nobody_has_stated_the_datas_shape(
+def test_a_missing_factory_is_reported_even_if_the_data_shape_is_unknown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", "fedavg", f"model.name={NAME}:nowhere"]) == 2
@@ -77,7 +77,7 @@ def test_a_recipe_is_rehearsed_with_every_group_that_it_sends(recipe: str) -> No
     assert tried(recipe, "hidden").notices == ()
 
 
-def test_what_a_recipe_cannot_do_with_a_network_is_said() -> None:
+def test_a_recipe_incompatible_with_the_network_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"home.toml: \[model\] name: network Sequential has no header"):
         tried("fedgh", "scaled")
 
@@ -85,7 +85,7 @@ def test_what_a_recipe_cannot_do_with_a_network_is_said() -> None:
 def test_without_data_the_stated_shape_is_rehearsed_on_noise() -> None:
     words = ["model.input-shape=[2,3]", "num-classes=4", f"model.name={NAME}:hidden"]
     found = check_run(load_config("attending", words), "home.toml")
-    # (6 + 1) * 10 + (10 + 1) * 4 numbers, and at 70% with 3 of 10 channels (6 + 1) * 3 + (3 + 1) * 4
+    # (6 + 1) * 10 + (10 + 1) * 4 parameters; pruned by 70% to 3 of 10 channels: (6 + 1) * 3 + (3 + 1) * 4.
     assert found is not None
     assert (found.parameters[5], found.parameters[1]) == (114, 37)
 
@@ -93,35 +93,35 @@ def test_without_data_the_stated_shape_is_rehearsed_on_noise() -> None:
 @pytest.mark.parametrize(
     "recipe", ["attending", "attending-l1", "attending-fedbuff", "heterofl", "fedp3", "hermes"]
 )
-def test_a_recipe_trains_full_models_where_the_network_has_no_channels_and_says_so(recipe: str) -> None:
+def test_without_prunable_channels_all_tiers_train_the_full_model_with_a_notice(recipe: str) -> None:
     found = tried(recipe, "linear")
     assert len(set(found.parameters.values())) == 1
-    (word,) = found.notices
-    assert word.endswith(
+    (notice,) = found.notices
+    assert notice.endswith(
         ":linear' has no channels that can be pruned: devices of every tier train the full model"
     )
 
 
-def test_nobody_hears_of_channels_whose_tiers_prune_nothing() -> None:
+def test_there_is_no_notice_if_no_tier_prunes() -> None:
     assert tried("fedavg", "linear").notices == ()
 
 
-def test_a_ratio_that_learns_is_refused_where_there_is_nothing_to_prune() -> None:
+def test_a_learned_ratio_is_refused_if_there_is_nothing_to_prune() -> None:
     with pytest.raises(
         ConfigError, match=r"\[strategy\] ratio: 'bandit' learns how much to prune, and '.*lin"
     ):
         tried("fedmp", "linear")
 
 
-def test_an_update_that_the_server_would_refuse_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the pruner asked for once: scores of no layer, without which no update counts.
-    asked = Cut(SubModelSpec(), PersonalPruning(ratios={}))
-    monkeypatch.setattr(Attention, "cut", lambda *_: asked)
+def test_an_update_that_the_server_would_refuse_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An earlier fault of the pruner: it requested scores of no layer, so every update was refused.
+    faulty = Cut(SubModelSpec(), PersonalPruning(ratios={}))
+    monkeypatch.setattr(Attention, "cut", lambda *_: faulty)
     with pytest.raises(ConfigError, match=r"its update would be refused \(wrong-shape\): expected groups"):
         tried("attending", "linear")
 
 
-def test_check_prints_what_was_tried_and_each_tiers_size(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_the_rehearsed_network_and_each_tiers_size(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "attending", DATA, f"model.name={NAME}:hidden"]
     assert main(words) == 0
     shown = capsys.readouterr()
@@ -134,14 +134,14 @@ def test_check_prints_what_was_tried_and_each_tiers_size(capsys: pytest.CaptureF
     assert "edge-server: tier 5, 0% pruned: 203 parameters\n" in shown.err
 
 
-def test_a_simulation_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_simulation_that_cannot_start_leaves_no_folder(tmp_path: Path) -> None:
     config = file("fedavg", "one_output", "num-clients=2")
     with pytest.raises(ConfigError, match="one score per class"):
         simulate(config, out=tmp_path / "run", watcher=Nobody())
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_cannot_begin_says_so_and_may_be_begun_again_in_its_folder(
+def test_a_run_that_cannot_start_reports_why_and_its_folder_may_be_reused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["run", "fedavg", DATA, "--broker", "embedded", "--out", str(tmp_path / "run")]

@@ -67,9 +67,9 @@ class Simulated:
 
 @dataclass
 class Quiet:
-    """Progress that records the results of runs."""
+    """A progress display that only records the results of runs."""
 
-    said: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
 
     def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         return self
@@ -77,4 +77,4 @@ class Quiet:
     def show(self, snapshot: Snapshot) -> None: ...
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
-        self.said.append(f"{run.folder}: {text}")
+        self.results.append(f"{run.folder}: {text}")

@@ -55,7 +55,7 @@ def plan_of(path: Path, scale: str = "full", text: str = BASE, **choice):
     return make_plan(load_experiment(written(path, text)), RunSelection(scale, **choice))
 
 
-def test_every_row_meets_every_column(tmp_path):
+def test_there_is_a_cell_for_every_row_and_column(tmp_path):
     plan = plan_of(tmp_path)
     assert [(cell.row, cell.column) for cell in plan.cells] == [
         ("FedAvg", "iid"),
@@ -67,7 +67,7 @@ def test_every_row_meets_every_column(tmp_path):
     assert len(plan.runs) == 8
 
 
-def test_later_settings_go_over_earlier_ones(tmp_path):
+def test_later_settings_override_earlier_ones(tmp_path):
     cells = {(cell.row, cell.column): cell.config(7) for cell in plan_of(tmp_path).cells}
     assert cells["FedAvg", "iid"].federation.rounds == 9
     assert cells["FedProx", "iid"].federation.rounds == 20
@@ -78,7 +78,7 @@ def test_later_settings_go_over_earlier_ones(tmp_path):
     assert cells["FedProx", "iid"].strategy.objectives[0].name == "prox"
 
 
-def test_a_scale_goes_over_rows_and_columns(tmp_path):
+def test_a_scale_overrides_rows_and_columns(tmp_path):
     plan = plan_of(tmp_path, "small")
     rounds = {(cell.row, cell.column): cell.config().federation.rounds for cell in plan.cells}
     assert rounds == {
@@ -90,19 +90,19 @@ def test_a_scale_goes_over_rows_and_columns(tmp_path):
     assert plan.seeds == (1,)
 
 
-def test_the_command_line_goes_over_all(tmp_path):
+def test_the_command_line_overrides_everything(tmp_path):
     plan = plan_of(tmp_path, "small", seeds=(8,), only=("FedProx",), overrides=("rounds=5",))
     assert {cell.row for cell in plan.cells} == {"FedProx"}
     assert {cell.config().federation.rounds for cell in plan.cells} == {5}
     assert plan.seeds == (8,)
 
 
-def test_targets_are_the_columns_own_where_it_has_any(tmp_path):
+def test_a_columns_own_targets_replace_the_default_ones(tmp_path):
     assert [cell.targets for cell in plan_of(tmp_path).cells] == [(0.5,), (0.6,), (0.5,), (0.6,)]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("seeds = [4, 5]", "sedes = [4, 5]", "unknown key 'sedes' (did you mean 'seeds'?)"),
         ('recipe = "fedprox"', 'recipe = "fedprx"', "did you mean 'fedprox'?"),
@@ -114,14 +114,14 @@ def test_targets_are_the_columns_own_where_it_has_any(tmp_path):
         ("[scale.small]", '[scale.small]\ndrop-rows = ["FedPro"]', "did you mean 'FedProx'?"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_nearest_name(tmp_path, old, new, said):
+def test_mistakes_are_reported_with_the_nearest_name(tmp_path, old, new, message):
     assert old in BASE
-    if said is None:
+    if message is None:
         plan_of(tmp_path, text=BASE.replace(old, new))
         return
     with pytest.raises(ConfigError) as error:
         plan_of(tmp_path, text=BASE.replace(old, new))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_unknown_scales_rows_and_experiments_are_refused(tmp_path):
@@ -146,7 +146,7 @@ def test_recipes_without_data_are_refused():
         checked_plan(named_experiment(["fedavg"]), RunSelection())
 
 
-def test_a_column_without_its_data_is_left_out_and_told(tmp_path):
+def test_a_column_without_its_data_is_left_out_with_a_note(tmp_path):
     column = f'settings.data = {{ source = "MNIST", data-root = "{tmp_path}" }}'
     text = BASE.replace('settings.data = { partition = "shards", shards = 2 }', column)
     plan = checked_plan(load_experiment(written(tmp_path, text)), RunSelection())
@@ -156,7 +156,7 @@ def test_a_column_without_its_data_is_left_out_and_told(tmp_path):
 
 @pytest.mark.parametrize("name", experiment_names())
 @pytest.mark.parametrize("scale", ["full", "small"])
-def test_every_shipped_experiment_is_right(name, scale):
+def test_every_shipped_experiment_is_valid(name, scale):
     plan = make_plan(load_experiment(name), RunSelection(scale))
     assert plan.experiment.reproduces
     for cell in plan.cells:
@@ -164,7 +164,7 @@ def test_every_shipped_experiment_is_right(name, scale):
             assert "for CIFAR" in cell.column
 
 
-def test_the_papers_tables_are_all_there():
+def test_all_tables_of_the_papers_are_shipped():
     assert set(experiment_names()) == {
         "adafl-table-1-2",
         "adafl-table-3-4",

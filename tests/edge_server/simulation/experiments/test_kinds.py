@@ -1,4 +1,4 @@
-"""The experiments that are not a table of runs: sizes, similarity, Grad-CAM."""
+"""Experiments other than tables of runs: sizes, similarity, Grad-CAM."""
 
 import numpy as np
 import pytest
@@ -31,8 +31,8 @@ def test_mean_parameters_over_tiers():
 
 def test_matching_rate_by_hand():
     labels = (frozenset({0, 1}), frozenset({1, 2}), frozenset({3, 4}), frozenset({2, 4}))
-    # Alike: 0-1, 1-3, 2-3. Client 0 attends most to 2 (wrong), 1 to 0 and 3 (both right), 2 to 3 (right),
-    # 3 to 0 and 1 (one right): 4 of 6.
+    # A label in common: 0-1, 1-3, 2-3. Client 0 attends most to 2 (wrong), 1 to 0 and 3 (both right),
+    # 2 to 3 (right), 3 to 0 and 1 (one right): 4 of 6.
     alpha = np.array([[0.5, 0.1, 0.3, 0.1], [0.3, 0.4, 0.1, 0.2], [0.1, 0.1, 0.5, 0.3], [0.3, 0.2, 0.1, 0.4]])
     assert matching_rate(alpha, labels) == pytest.approx(4 / 6)
     assert matching_rate(np.eye(2), (frozenset({0}), frozenset({1}))) is None
@@ -71,8 +71,8 @@ class OneChannel(nn.Module):
 
 
 def test_grad_cam_by_hand():
-    # The map is the picture, its gradient 1 everywhere: class 0's heat is the picture over its highest value;
-    # class 1's gradient is -1, so that nothing positive is left.
+    # The map is the picture and its gradient is 1: class 0's heat is the picture over its highest value;
+    # class 1's gradient is -1, so its heat is zero.
     picture = torch.tensor([[[[0.0, 1.0], [2.0, 4.0]]]])
     heat = grad_cam(OneChannel(), picture.repeat(2, 1, 1, 1), torch.tensor([0, 1]))
     np.testing.assert_allclose(heat[0], [[0.0, 0.25], [0.5, 1.0]])
@@ -80,6 +80,6 @@ def test_grad_cam_by_hand():
 
 
 def test_concentration_by_hand():
-    # Of four positions the hottest quarter is one: 4 of 8, and 1 of 4; the cold picture does not count.
+    # The hottest quarter of four positions is one: 4 of 8, and 1 of 4; the all-zero picture does not count.
     heat = np.array([[[4, 2], [1, 1]], [[1, 1], [1, 1]], [[0, 0], [0, 0]]], dtype=np.float32)
     assert concentration(heat) == pytest.approx((0.5 + 0.25) / 2)

@@ -24,7 +24,7 @@ def test_one_good_round_does_not_reach_a_target():
     assert first_reached(history(0.9, 0.9, 0.9, 0.9), 100, 0.5) is None
 
 
-def test_rounds_that_were_not_tested_are_left_out_of_the_mean_but_cost():
+def test_untested_rounds_do_not_count_in_the_mean_but_add_to_the_cost():
     # Tested rounds 2, 4, 6, 8, 10 have mean 0.6 > 0.5: reached in round 10, after 20 updates.
     reached = first_reached(history(*[None, 0.6] * 5), 100, 0.5)
     assert reached is not None
@@ -32,7 +32,7 @@ def test_rounds_that_were_not_tested_are_left_out_of_the_mean_but_cost():
 
 
 def test_smaller_updates_cost_less_in_full_models_than_in_updates():
-    # Two updates of 100 bytes each where a full model has 400: half a model a round.
+    # Two updates of 100 bytes each and a full model of 400 bytes: half a model a round.
     small = [record(number, 0.9, uplink=200) for number in range(1, 6)]
     reached = first_reached(small, 100, 0.5)
     assert reached is not None
@@ -40,7 +40,7 @@ def test_smaller_updates_cost_less_in_full_models_than_in_updates():
 
 
 def test_average_best_and_totals():
-    # The last three of 0.2, 0.8, 0.5, 0.2 have mean 0.5.
+    # The mean of the last three, 0.8, 0.5 and 0.2, is 0.5.
     measured = measure(history(0.2, 0.8, 0.5, 0.2), summary(), targets=(0.9,), window=3)
     assert measured.average == pytest.approx(0.5)
     assert (measured.best, measured.final) == (0.8, 0.2)
@@ -49,8 +49,8 @@ def test_average_best_and_totals():
     assert measured.reached == {0.9: None}
 
 
-def test_the_window_is_in_rounds_not_in_tests():
-    # Of the last four rounds (3 to 6), rounds 4 and 6 were tested: (0.6 + 0.8) / 2.
+def test_the_window_counts_rounds_and_not_tests():
+    # Rounds 4 and 6 of the last four rounds (3 to 6) were tested: (0.6 + 0.8) / 2.
     measured = measure(history(None, 0.1, None, 0.6, None, 0.8), summary(), window=4)
     assert measured.average == pytest.approx(0.7)
 
@@ -60,19 +60,19 @@ def test_a_run_that_was_never_tested_has_no_accuracy():
     assert (measured.average, measured.best, measured.final) == (None, None, None)
 
 
-def test_a_share_of_the_rounds_is_a_window():
+def test_the_window_may_be_a_share_of_the_rounds():
     assert averaging_window(3000, average_rounds=10, average_share=0.1) == 300
     assert averaging_window(4, average_rounds=10, average_share=0.1) == 1
     assert averaging_window(3000, average_rounds=10, average_share=None) == 10
 
 
-def test_spread_is_that_of_a_sample():
+def test_the_spread_is_the_sample_deviation():
     # Mean of 1 and 3 is 2; deviation sqrt((1 + 1) / (2 - 1)).
-    two = spread([1.0, None, 3.0])
-    assert two is not None
-    assert (two.mean, two.count) == (2.0, 2)
-    assert two.deviation == pytest.approx(2**0.5)
-    one = spread([4.0])
-    assert one is not None
-    assert one.deviation is None
+    of_two = spread([1.0, None, 3.0])
+    assert of_two is not None
+    assert (of_two.mean, of_two.count) == (2.0, 2)
+    assert of_two.deviation == pytest.approx(2**0.5)
+    of_one = spread([4.0])
+    assert of_one is not None
+    assert of_one.deviation is None
     assert spread([None]) is None

@@ -12,7 +12,7 @@ NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_has_results_that_say_what_made_them(name: str) -> None:
+def test_every_experiment_has_results_with_provenance(name: str) -> None:
     folder = RESULTS / name
     made = json.loads((folder / "results.json").read_text())["made"]
     assert made["command"].startswith(f"edge-server compare {name} ")
@@ -22,12 +22,12 @@ def test_every_experiment_has_results_that_say_what_made_them(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_name_no_place_on_the_machine_that_made_them(name: str) -> None:
+def test_results_contain_no_paths_of_the_machine_that_made_them(name: str) -> None:
     for path in (RESULTS / name).glob("*"):
         if path.suffix != ".png":
             assert " /" not in path.read_text().replace(" / ", " ")
 
 
-def test_results_are_linked_where_people_look() -> None:
+def test_results_are_linked_from_the_readme() -> None:
     listed = (RESULTS / "README.md").read_text()
     assert all(f"({name}/table.md)" in listed for name in NAMES)

@@ -44,7 +44,7 @@ def test_every_cell_and_seed_runs_once(tmp_path):
     again = Simulated()
     assert len(run_all(plan(), tmp_path, simulate=again, progress=quiet).done) == 4
     assert again.calls == []
-    assert quiet.said[-1] == "fedprox-result-seed2: 60.00%, finished earlier"
+    assert quiet.results[-1] == "fedprox-result-seed2: 60.00%, finished earlier"
 
 
 def test_an_interrupted_run_is_resumed(tmp_path):
@@ -58,7 +58,7 @@ def test_an_interrupted_run_is_resumed(tmp_path):
     assert len(after.calls) == 3
 
 
-def test_a_failed_run_is_told_and_the_others_go_on(tmp_path):
+def test_a_failed_run_is_reported_and_the_others_continue(tmp_path):
     simulated = Simulated(fail_in="fedavg-result-seed1")
     findings = find(plan(), tmp_path, simulate=simulated, progress=Quiet())
     assert len(simulated.calls) == 4
@@ -97,7 +97,7 @@ def test_the_table_has_mean_deviation_and_the_papers_number(tmp_path):
     assert findings.records[0]["round_to_0.4"] == 6
 
 
-def test_the_files_of_a_comparison(tmp_path):
+def test_a_comparison_writes_its_files(tmp_path):
     made = plan()
     findings = find(made, tmp_path, simulate=Simulated(), progress=Quiet())
     publish(made, findings, tmp_path, MADE)

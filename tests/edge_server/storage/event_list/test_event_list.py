@@ -1,4 +1,4 @@
-"""The event list: alike events are one row, a flood is few rows, and who reads changes nothing."""
+"""The event list: equal events share a row, floods are limited to few rows, and readers change nothing."""
 
 import logging
 import shutil
@@ -37,13 +37,13 @@ def write(path: Path, *events: RunEvent) -> None:
 
 
 def gathered(*events: RunEvent) -> list[RunEvent]:
-    gathering = EventBuffer()
-    for one in events:
-        gathering.add(one)
-    return gathering.take()
+    buffer = EventBuffer()
+    for entry in events:
+        buffer.add(entry)
+    return buffer.take()
 
 
-def test_what_a_device_repeats_within_a_minute_is_one_row_with_a_count(path: Path) -> None:
+def test_an_event_repeated_within_a_minute_is_one_row_with_a_count(path: Path) -> None:
     write(path, *gathered(event(), event(at=NOON + 5)))
     write(path, *gathered(event(at=NOON + 9), event(at=NOON + 60)))
     rows = [row.event for row in read_events(path)]
@@ -53,13 +53,13 @@ def test_what_a_device_repeats_within_a_minute_is_one_row_with_a_count(path: Pat
     ]
 
 
-def test_a_device_that_does_many_things_gets_few_rows(path: Path) -> None:
-    rows = gathered(*(event(f"what {number}") for number in range(1000)))
+def test_a_device_with_many_different_events_gets_few_rows(path: Path) -> None:
+    rows = gathered(*(event(f"event {number}") for number in range(1000)))
     assert len(rows) == MOST_OF_A_DEVICE + 1
     assert (rows[-1].subject, rows[-1].count) == (AND_MORE, 1000 - MOST_OF_A_DEVICE)
 
 
-def test_a_flood_of_invented_devices_is_few_rows_and_leaves_other_kinds_alone() -> None:
+def test_a_flood_of_invented_devices_gets_few_rows_and_does_not_affect_other_kinds() -> None:
     flood = [event(device=f"bot-{number}") for number in range(50_000)]
     rows = gathered(*flood, event("round 1 begun", device="", kind=EventKind.ROUND))
     assert len(rows) == MOST_OF_A_KIND + 2
@@ -67,7 +67,7 @@ def test_a_flood_of_invented_devices_is_few_rows_and_leaves_other_kinds_alone() 
     assert rows[-1].text == "round 1 begun"
 
 
-def test_the_oldest_rows_of_a_kind_go_and_those_of_other_kinds_stay(
+def test_the_oldest_rows_of_a_kind_are_deleted_and_other_kinds_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_file, "MOST_ROWS", 3)
@@ -78,7 +78,7 @@ def test_the_oldest_rows_of_a_kind_go_and_those_of_other_kinds_stay(
     assert [row.event.text for row in read_events(path, kinds=["round"])] == ["run begun"]
 
 
-def test_a_reader_asks_for_what_came_or_changed_after_a_number(path: Path) -> None:
+def test_a_reader_gets_the_rows_added_or_changed_after_a_number(path: Path) -> None:
     write(path, event(), event("is back", kind=EventKind.JOIN))
     known = last_change(path)
     assert known == 2
@@ -89,33 +89,33 @@ def test_a_reader_asks_for_what_came_or_changed_after_a_number(path: Path) -> No
     assert [row.event.kind for row in read_events(path, kinds=["join"])] == ["join"]
 
 
-def test_a_list_that_is_not_there_is_empty_and_one_that_is_damaged_says_so(path: Path) -> None:
+def test_a_missing_list_is_empty_and_a_damaged_list_is_an_error(path: Path) -> None:
     assert (read_events(path), last_change(path)) == ([], 0)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(ConfigError, match="remove it to begin another"):
         read_events(path)
 
 
-def test_what_a_killed_writer_had_begun_is_not_there_and_reading_leaves_its_files_alone(
+def test_a_killed_writers_open_transaction_is_ignored_and_reading_does_not_change_its_files(
     path: Path, tmp_path: Path
 ) -> None:
     write(path, *(event(at=NOON + 60 * number) for number in range(500)))
     folder = tmp_path / "killed"
     folder.mkdir()
     with closing(sqlite3.connect(path)) as writer:
-        # Changed pages go to the file before the transaction is over, as in a large one.
+        # Changed pages are written to the file before the commit, as in a large transaction.
         writer.execute("PRAGMA cache_size=1")
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("UPDATE events SET text = 'half of it'")
-        for one in (path, path.with_name("events.sqlite-journal")):
-            shutil.copy(one, folder)
-    copies = {one: one.read_bytes() for one in folder.iterdir()}
+        for source in (path, path.with_name("events.sqlite-journal")):
+            shutil.copy(source, folder)
+    copies = {copied: copied.read_bytes() for copied in folder.iterdir()}
     assert b"half of it" in copies[folder / "events.sqlite"]
     assert {row.event.text for row in read_events(folder / "events.sqlite")} == {"lost"}
-    assert {one: one.read_bytes() for one in folder.iterdir()} == copies
+    assert {copied: copied.read_bytes() for copied in folder.iterdir()} == copies
 
 
-def test_a_recorder_has_written_everything_when_it_is_closed(path: Path) -> None:
+def test_closing_a_recorder_writes_all_events(path: Path) -> None:
     recorder = EventRecorder(path)
     for number in range(3000):
         recorder.record(event(at=NOON + number))
@@ -123,7 +123,7 @@ def test_a_recorder_has_written_everything_when_it_is_closed(path: Path) -> None
     assert sum(row.event.count for row in read_events(path)) == 3000
 
 
-def test_a_list_that_cannot_be_written_is_said_once_and_costs_the_run_nothing(
+def test_a_list_that_cannot_be_written_is_logged_once_and_does_not_stop_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = EventRecorder(tmp_path / "missing" / "events.sqlite")
@@ -135,7 +135,7 @@ def test_a_list_that_cannot_be_written_is_said_once_and_costs_the_run_nothing(
     assert [record.getMessage().count("cannot be kept") for record in caplog.records] == [1]
 
 
-def test_a_note_with_a_reason_is_a_refusal_whose_reasons_are_rows_of_their_own() -> None:
+def test_notes_with_a_reason_are_refusals_with_one_row_per_reason() -> None:
     notes = [Note("update refused", "pi", reason, "why") for reason in (Reason.HARMFUL, Reason.REPLAYED) * 2]
     rows = gathered(*(note.event(NOON) for note in notes))
     assert [(row.kind, row.reason, row.text, row.count) for row in rows] == [

@@ -1,4 +1,4 @@
-"""Two kinds of MQTT client for the tests: paho as devices use it, and a raw socket that can misbehave."""
+"""Two MQTT clients for the tests: paho, as devices use it, and a raw socket that can misbehave."""
 
 import queue
 import socket
@@ -106,7 +106,7 @@ class Paho:
         return [bytes(message.payload) for message in self.take(count)]
 
     def cut(self) -> None:
-        """Lose the connection as a device does that loses its power."""
+        """Cut the connection, as a device without power does."""
         raw = self.client.socket()
         assert isinstance(raw, socket.socket)
         raw.shutdown(socket.SHUT_RDWR)
@@ -132,7 +132,7 @@ class Raw:
         self.socket.sendall(encoding.encode(packet, self.version))
 
     def receive(self) -> Packet | None:
-        """Return the next packet, None where the broker closed the connection."""
+        """Return the next packet, or None if the broker closed the connection."""
         try:
             head = self._stream.read(2)
             if len(head) < 2:

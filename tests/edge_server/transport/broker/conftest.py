@@ -1,4 +1,4 @@
-"""Brokers that live as long as the test run, and clients that live as long as a test."""
+"""Brokers that run for the whole test session, and clients that run for one test."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def name() -> str:
-    """A word that no other test uses, for topics and client identifiers."""
+    """A unique name for topics and client identifiers."""
     return f"t{uuid.uuid4().hex[:12]}"
 
 
@@ -55,8 +55,8 @@ def paho(broker: RunningBroker, version: int) -> Iterator[Callable[..., Paho]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.leave()
+    for client in made:
+        client.leave()
 
 
 @pytest.fixture
@@ -68,5 +68,5 @@ def raw(broker: RunningBroker, version: int) -> Iterator[Callable[[], Raw]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for client in made:
+        client.close()

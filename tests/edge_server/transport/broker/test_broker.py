@@ -1,4 +1,4 @@
-"""What the embedded broker does in time: a hand-turned clock and connections that only write down."""
+"""Timing of the embedded broker, with a manual clock and connections that only record packets."""
 
 import pytest
 
@@ -70,7 +70,9 @@ class Scene:
         settings: dict[str, object] = {"version": V5, **more}
         self.broker.received(link, Connect(client_id=client_id, **settings))  # type: ignore[arg-type]
         if filters:
-            self.broker.received(link, Subscribe(1, tuple(Filter(one, 1) for one in filters)))
+            self.broker.received(
+                link, Subscribe(1, tuple(Filter(topic_filter, 1) for topic_filter in filters))
+            )
         return link
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, **more: object) -> None:
@@ -93,7 +95,7 @@ def offline_after(delay_s: int) -> Will:
 
 @pytest.mark.parametrize(
     ("delay_s", "expiry_s", "due_s"),
-    # The will comes after its delay, and never later than the end of the session.
+    # The will is published after its delay, but not later than the end of the session.
     [(0, 60, 0), (10, 60, 10), (60, 10, 10), (10, 0, 0)],
 )
 def test_a_will_is_published_when_it_is_due(delay_s: int, expiry_s: int, due_s: int) -> None:
@@ -109,7 +111,7 @@ def test_a_will_is_published_when_it_is_due(delay_s: int, expiry_s: int, due_s: 
     assert watcher.messages == [b"offline"]
 
 
-def test_a_clean_start_ends_the_old_session_and_so_publishes_its_delayed_will() -> None:
+def test_a_clean_start_ends_the_old_session_and_publishes_its_delayed_will() -> None:
     scene = Scene()
     watcher = scene.join("watcher", "state")
     scene.join("device", will=offline_after(30), **lasting(60))
@@ -117,7 +119,7 @@ def test_a_clean_start_ends_the_old_session_and_so_publishes_its_delayed_will() 
     assert watcher.messages == [b"offline"]
 
 
-def test_a_session_ends_after_its_expiry_and_takes_its_subscriptions_along() -> None:
+def test_a_session_and_its_subscriptions_end_after_its_expiry() -> None:
     scene = Scene()
     scene.broker.closed(scene.join("device", "t", **lasting(10)))
     scene.pass_time(9)
@@ -130,7 +132,7 @@ def test_a_session_ends_after_its_expiry_and_takes_its_subscriptions_along() -> 
     assert scene.join("device", **lasting(10)).messages == []
 
 
-def test_the_longest_session_is_the_brokers_to_say() -> None:
+def test_the_broker_limits_the_session_expiry() -> None:
     link = Scene(Limits(session_seconds=100)).join("device", **lasting(0xFFFF_FFFF))
     [answer] = link.sent
     assert number(getattr(answer, "properties", ()), Prop.SESSION_EXPIRY, 0) == 100
@@ -144,7 +146,7 @@ def test_a_disconnect_can_change_the_expiry() -> None:
     assert scene.join("device", **lasting(60)).messages == []
 
 
-def test_an_expired_message_is_not_delivered_and_a_retained_one_is_forgotten() -> None:
+def test_an_expired_message_is_not_delivered_and_not_retained() -> None:
     scene = Scene()
     scene.broker.closed(scene.join("device", "t", **lasting(100)))
     for life_s in (5, 50):
@@ -168,7 +170,7 @@ def test_a_client_is_dead_after_one_and_a_half_keep_alives() -> None:
     assert link.ended is Code.KEEP_ALIVE_TIMEOUT
 
 
-def test_a_connection_that_never_says_connect_is_ended() -> None:
+def test_a_connection_without_a_connect_packet_is_ended() -> None:
     scene = Scene(Limits(connect_seconds=10))
     link = FakeLink(scene.broker)
     scene.broker.opened(link)
@@ -186,12 +188,12 @@ def test_the_window_moves_by_one_for_each_acknowledgment() -> None:
     assert link.messages == [b"a", b"b"]
     scene.broker.received(link, PubAck(1))
     assert link.messages == [b"a", b"b", b"c"]
-    # An identifier that is not on its way changes nothing.
+    # An acknowledgment of an unknown identifier changes nothing.
     scene.broker.received(link, PubAck(999))
     assert link.messages == [b"a", b"b", b"c"]
 
 
-def test_what_was_not_acknowledged_comes_again_before_what_waits() -> None:
+def test_unacknowledged_messages_are_resent_before_queued_ones() -> None:
     scene = Scene(Limits(inflight=2))
     link = scene.join("device", "t", **lasting(60))
     for letter in (b"a", b"b", b"c"):
@@ -207,7 +209,7 @@ def test_what_was_not_acknowledged_comes_again_before_what_waits() -> None:
     ]
 
 
-def test_what_comes_again_keeps_to_the_new_window() -> None:
+def test_resent_messages_respect_the_new_window() -> None:
     scene = Scene()
     link = scene.join("device", "t", **lasting(60))
     for letter in (b"a", b"b", b"c"):
@@ -244,7 +246,7 @@ def test_a_full_queue_keeps_the_oldest(limits: Limits) -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(retained_messages=1), Limits(retained_bytes=2)])
-def test_what_cannot_be_retained_is_delivered_and_reported(limits: Limits) -> None:
+def test_a_message_that_cannot_be_retained_is_delivered_and_reported(limits: Limits) -> None:
     scene = Scene(limits)
     link = scene.join("device", "+")
     scene.broker.received(link, Publish("a", b"1", 1, True, packet_id=1))
@@ -264,9 +266,9 @@ def test_overlapping_filters_deliver_once() -> None:
     assert link.messages == [b"m"]
 
 
-def test_subscriptions_are_granted_one_by_one() -> None:
+def test_each_subscription_has_its_own_code() -> None:
     scene = Scene(Limits(subscriptions=2))
-    asked = (
+    filters_sent = (
         Filter("a", 2),
         Filter("a/#/b"),
         Filter("$share/g/a"),
@@ -279,25 +281,25 @@ def test_subscriptions_are_granted_one_by_one() -> None:
         (V311, (1, 0x80, 0x80, 0, 0x80, 1)),
     ):
         link = scene.join(f"device-{version}", version=version)
-        scene.broker.received(link, Subscribe(1, asked))
+        scene.broker.received(link, Subscribe(1, filters_sent))
         assert getattr(link.sent[-1], "codes", None) == expected
 
 
-def test_a_shared_subscription_is_served_in_turn_and_passes_over_who_is_away() -> None:
+def test_a_shared_subscription_is_served_in_turn_and_skips_absent_clients() -> None:
     scene = Scene()
-    one, two, other = (scene.join(name, f"$share/{group}/a/+") for name, group in ("1g", "2g", "3h"))
+    first, second, other = (scene.join(name, f"$share/{group}/a/+") for name, group in ("1g", "2g", "3h"))
     for payload in (b"1", b"2", b"3"):
         scene.publish("a/b", payload)
-    # Each group has every message once: 1, 3 and 2 among the two of g, all of them for the one of h.
-    assert (one.messages, two.messages) == ([b"1", b"3"], [b"2"])
+    # Each group receives every message once: the two clients of g share them, the client of h gets all.
+    assert (first.messages, second.messages) == ([b"1", b"3"], [b"2"])
     assert other.messages == [b"1", b"2", b"3"]
-    scene.broker.closed(two)
+    scene.broker.closed(second)
     for payload in (b"4", b"5"):
         scene.publish("a/b", payload)
-    assert one.messages == [b"1", b"3", b"4", b"5"]
+    assert first.messages == [b"1", b"3", b"4", b"5"]
 
 
-def test_retained_messages_do_not_come_by_a_shared_subscription() -> None:
+def test_a_shared_subscription_receives_no_retained_messages() -> None:
     scene = Scene()
     scene.publish("a/b", b"m", retain=True)
     assert scene.join("device", "$share/g/a/+").messages == []
@@ -312,7 +314,7 @@ def test_retained_messages_do_not_come_by_a_shared_subscription() -> None:
         (PingReq(), Code.PROTOCOL_ERROR),
     ],
 )
-def test_a_first_packet_that_cannot_be_served_is_refused(connect: Packet, code: Code) -> None:
+def test_an_unsupported_first_packet_is_refused(connect: Packet, code: Code) -> None:
     scene = Scene()
     link = FakeLink(scene.broker)
     with pytest.raises(MqttError) as refused:

@@ -1,4 +1,4 @@
-"""What the rest of the project relies on, asked of our own broker and of Mosquitto, in MQTT 3.1.1 and 5."""
+"""Behaviour that the project relies on, tested with the embedded broker and Mosquitto in MQTT 3.1.1 and 5."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ only_5 = pytest.mark.parametrize("version", [V5], ids=["5"])
 
 
 def numbered(count: int, size: int = 4) -> list[bytes]:
-    """Return payloads that tell their place in the row."""
+    """Return payloads that begin with their index."""
     return [i.to_bytes(4, "big") + bytes(size - 4) for i in range(count)]
 
 
@@ -29,7 +29,7 @@ def numbered(count: int, size: int = 4) -> list[bytes]:
 
 
 @only_5
-def test_of_a_group_that_shares_a_filter_one_gets_each_message(paho: MakePaho, name: str) -> None:
+def test_one_client_of_a_sharing_group_receives_each_message(paho: MakePaho, name: str) -> None:
     members, sender = [paho(), paho()], paho()
     for member in members:
         member.subscribe(f"$share/group/{name}/+")
@@ -42,7 +42,7 @@ def test_of_a_group_that_shares_a_filter_one_gets_each_message(paho: MakePaho, n
 # --- QoS 1 ---
 
 
-def test_unacknowledged_messages_come_again_in_order_with_dup(paho: MakePaho, name: str) -> None:
+def test_unacknowledged_messages_are_resent_in_order_with_dup(paho: MakePaho, name: str) -> None:
     device = paho(f"{name}-d", clean=False, manual_ack=True)
     device.subscribe(name)
     sender, sent = paho(), numbered(8, CHUNK)
@@ -54,7 +54,7 @@ def test_unacknowledged_messages_come_again_in_order_with_dup(paho: MakePaho, na
     device.client.ack(first[0].mid, 1)
     device.cut()
     again = paho(f"{name}-d", clean=False)
-    # The one acknowledgment may have been lost with the socket.
+    # The single acknowledgment may have been lost with the socket.
     received = again.take(7)
     assert all(m.dup for m in received)
     if received[0].payload == sent[0]:
@@ -81,7 +81,7 @@ def test_a_message_arrives_at_the_lower_of_the_two_qos(paho: MakePaho, name: str
 
 
 @only_5
-def test_the_receive_window_of_a_client_is_kept(raw: MakeRaw, paho: MakePaho, name: str) -> None:
+def test_the_receive_window_of_a_client_is_respected(raw: MakeRaw, paho: MakePaho, name: str) -> None:
     device, sender = raw(), paho()
     device.join(name, properties=(Property(Prop.RECEIVE_MAXIMUM, 2),))
     device.subscribe(Filter(name, 1))
@@ -152,12 +152,12 @@ def test_a_client_without_subscriptions_gets_nothing(raw: MakeRaw, paho: MakePah
     assert silent.until_ping() == []
 
 
-def test_an_unsubscribed_filter_delivers_no_more(paho: MakePaho, name: str) -> None:
+def test_an_unsubscribed_filter_delivers_nothing(paho: MakePaho, name: str) -> None:
     device, sender = paho(), paho()
     device.subscribe(f"{name}/a")
     device.subscribe(f"{name}/b")
     device.client.unsubscribe(f"{name}/a")
-    # Answers come in order, so this one says that the broker has acted on the one before it.
+    # Answers are in order, so this answer shows that the broker has processed the unsubscription.
     device.subscribe(f"{name}/c")
     sender.publish(f"{name}/a", b"no")
     sender.publish(f"{name}/b", b"yes")
@@ -186,7 +186,7 @@ def test_a_polite_disconnect_publishes_no_will(raw: MakeRaw, paho: MakePaho, nam
     assert watcher.payloads() == [b"fence"]
 
 
-def test_a_silent_client_is_taken_for_dead(raw: MakeRaw, paho: MakePaho, name: str) -> None:
+def test_a_silent_client_is_considered_dead(raw: MakeRaw, paho: MakePaho, name: str) -> None:
     watcher, device = paho(), raw()
     watcher.subscribe(f"{name}/#")
     device.join(name, keep_alive=1, will=Will(f"{name}/state", b"offline", qos=1))
@@ -203,7 +203,7 @@ def test_a_take_over_publishes_the_old_will_and_ends_the_old_connection(
     new.join(name)
     new.send(Publish(f"{name}/state", b"birth", 1, packet_id=1))
     assert watcher.payloads(2) == [b"offline", b"birth"]
-    # Mosquitto may close before it says why.
+    # Mosquitto may close the connection without a DISCONNECT packet.
     assert old.until_closed() in ([], [Disconnect(Code.TAKEN_OVER)])
     assert new.until_ping() in ([], [PubAck(1)])
 
@@ -211,7 +211,7 @@ def test_a_take_over_publishes_the_old_will_and_ends_the_old_connection(
 # --- sessions ---
 
 
-def test_a_persistent_session_gets_what_it_missed_in_order(paho: MakePaho, name: str) -> None:
+def test_a_persistent_session_receives_missed_messages_in_order(paho: MakePaho, name: str) -> None:
     paho(f"{name}-d", clean=False).subscribe(name)
     first = paho(f"{name}-d", clean=False)
     assert first.flags.session_present
@@ -229,7 +229,7 @@ def test_the_queue_of_an_absent_client_is_bounded(paho: MakePaho, name: str) -> 
     device = paho(f"{name}-d", clean=False)
     device.subscribe(f"{name}/#")
     device.cut()
-    # 100 MB for a queue of 64 MiB: it holds 67 messages, and up to 20 more may count as being on their way.
+    # 100 MB for a queue of 64 MiB: it holds 67 messages, and up to 20 more may count as in flight.
     sender, sent = paho(), numbered(100, 1_000_000)
     for payload in sent:
         sender.publish(f"{name}/x", payload)
@@ -257,14 +257,16 @@ def test_a_clean_start_forgets_the_session(paho: MakePaho, name: str) -> None:
     assert clean.payloads() == [b"fence"]
 
 
-# --- many, large and slow ---
+# --- many clients, large packets and slow clients ---
 
 
-def test_an_oversized_packet_is_refused_and_others_go_on(paho: MakePaho, raw: MakeRaw, name: str) -> None:
+def test_an_oversized_packet_is_refused_and_other_clients_continue(
+    paho: MakePaho, raw: MakeRaw, name: str
+) -> None:
     watcher, healthy, greedy = paho(), paho(), raw()
     watcher.subscribe(f"{name}/#")
     greedy.join(name)
-    # 2 MiB are announced; the broker refuses them at the length.
+    # The header announces 2 MiB; the broker refuses the packet when it reads the length.
     greedy.socket.sendall(b"\x30\x80\x80\x80\x01" + bytes(100))
     assert greedy.until_closed() in ([], [Disconnect(Code.TOO_LARGE)])
     healthy.publish(f"{name}/ok", bytes(1_000_000))
@@ -272,7 +274,7 @@ def test_an_oversized_packet_is_refused_and_others_go_on(paho: MakePaho, raw: Ma
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_slow_subscriber_does_not_hold_a_fast_one_up(
+def test_a_slow_subscriber_does_not_delay_a_fast_one(
     paho: MakePaho, raw: MakeRaw, name: str, qos: int
 ) -> None:
     slow, fast, sender = raw(), paho(), paho()
@@ -286,9 +288,9 @@ def test_a_slow_subscriber_does_not_hold_a_fast_one_up(
 
 def test_two_hundred_clients_connect(raw: MakeRaw, name: str) -> None:
     crowd = [raw() for _ in range(200)]
-    for place, one in enumerate(crowd):
-        one.join(f"{name}-{place}")
-    assert [one.until_ping() for one in crowd] == [[]] * 200
+    for index, client in enumerate(crowd):
+        client.join(f"{name}-{index}")
+    assert [client.until_ping() for client in crowd] == [[]] * 200
 
 
 # --- MQTT 5 ---
@@ -307,7 +309,7 @@ def test_an_empty_identifier_is_assigned(raw: MakeRaw) -> None:
 
 @only_5
 @pytest.mark.parametrize(("expiry_s", "remembered"), [(0, False), (60, True)])
-def test_a_session_lives_as_long_as_it_asked_to(
+def test_a_session_lasts_for_the_requested_time(
     raw: MakeRaw, name: str, expiry_s: int, remembered: bool
 ) -> None:
     first, second = raw(), raw()
@@ -337,7 +339,7 @@ def test_a_message_keeps_its_properties_and_its_remaining_life(paho: MakePaho, n
 
 
 @only_5
-def test_no_local_keeps_ones_own_messages_away(paho: MakePaho, name: str) -> None:
+def test_no_local_excludes_the_client_s_own_messages(paho: MakePaho, name: str) -> None:
     device = paho()
     device.subscribe(f"{name}/a", options=SubscribeOptions(qos=1, noLocal=True))
     device.subscribe(f"{name}/b")
@@ -349,7 +351,7 @@ def test_no_local_keeps_ones_own_messages_away(paho: MakePaho, name: str) -> Non
 
 @only_5
 @pytest.mark.parametrize(("handling", "times"), [(0, 2), (1, 1), (2, 0)])
-def test_retain_handling_says_when_retained_messages_come(
+def test_retain_handling_controls_when_retained_messages_are_sent(
     paho: MakePaho, name: str, handling: int, times: int
 ) -> None:
     paho().publish(name, b"kept", retain=True)
@@ -361,7 +363,7 @@ def test_retain_handling_says_when_retained_messages_come(
 
 
 @only_5
-def test_a_will_with_a_delay_is_not_published_for_who_comes_back(
+def test_a_delayed_will_is_not_published_if_the_client_returns(
     raw: MakeRaw, paho: MakePaho, name: str
 ) -> None:
     watcher, first, second = paho(), raw(), raw()
@@ -375,7 +377,7 @@ def test_a_will_with_a_delay_is_not_published_for_who_comes_back(
 
 
 @only_5
-def test_a_disconnect_can_ask_for_the_will(raw: MakeRaw, paho: MakePaho, name: str) -> None:
+def test_a_disconnect_can_request_the_will(raw: MakeRaw, paho: MakePaho, name: str) -> None:
     watcher, device = paho(), raw()
     watcher.subscribe(f"{name}/#")
     device.join(name, will=Will(f"{name}/state", b"offline", qos=1))
@@ -384,7 +386,7 @@ def test_a_disconnect_can_ask_for_the_will(raw: MakeRaw, paho: MakePaho, name: s
 
 
 @only_5
-def test_a_client_is_spared_packets_larger_than_it_takes(raw: MakeRaw, paho: MakePaho, name: str) -> None:
+def test_packets_larger_than_a_client_accepts_are_not_sent(raw: MakeRaw, paho: MakePaho, name: str) -> None:
     small, sender = raw(), paho()
     answer = small.join(name, properties=(Property(Prop.MAXIMUM_PACKET_SIZE, 1000),))
     assert number(answer.properties, Prop.MAXIMUM_PACKET_SIZE, 0) == 1048576

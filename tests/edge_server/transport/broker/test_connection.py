@@ -1,4 +1,4 @@
-"""One connection of the embedded broker over a transport that only takes what it is told to."""
+"""A connection of the embedded broker over a fake transport that is full after every write."""
 
 import asyncio
 from typing import Any
@@ -59,7 +59,7 @@ def connection(transport: FakeTransport) -> Connection:
 
 
 def connected(transport: FakeTransport, bound: int) -> Connection:
-    """Return an accepted connection whose output and packets have the same bound."""
+    """Return an accepted connection with the same bound for its output and its packets."""
     made = Connection(Broker(Limits(output_bytes=bound, packet_bytes=bound)))
     made.connection_made(transport)
     feed(made, encode(Connect(V311, "client"), V311))
@@ -68,7 +68,7 @@ def connected(transport: FakeTransport, bound: int) -> Connection:
     return made
 
 
-def test_a_full_socket_is_given_no_more_until_it_has_room(
+def test_nothing_is_written_to_a_full_socket_until_it_is_writable(
     connection: Connection, transport: FakeTransport
 ) -> None:
     feed(connection, encode(PingReq(), V311) * 3)
@@ -78,7 +78,7 @@ def test_a_full_socket_is_given_no_more_until_it_has_room(
     assert transport.written == [encode(PingResp(), V311)] * 3
 
 
-def test_a_large_payload_is_handed_over_in_slices_of_the_one_object(
+def test_a_large_payload_is_written_in_slices_without_a_copy(
     connection: Connection, transport: FakeTransport
 ) -> None:
     payload = memoryview(bytes(700_000))
@@ -89,7 +89,7 @@ def test_a_large_payload_is_handed_over_in_slices_of_the_one_object(
     assert all(isinstance(part, memoryview) and part.obj is payload.obj for part in transport.written[1:])
 
 
-def test_room_ends_with_the_bound_and_comes_back(connection: Connection) -> None:
+def test_output_beyond_the_bound_is_reported_as_full_until_it_is_written(connection: Connection) -> None:
     connection.send(b"first")
     connection.send(b"", memoryview(bytes(MEGABYTE)))
     assert not connection.has_room
@@ -98,17 +98,17 @@ def test_room_ends_with_the_bound_and_comes_back(connection: Connection) -> None
     assert connection.has_room
 
 
-def test_a_client_that_asks_and_never_reads_is_cut(transport: FakeTransport) -> None:
+def test_a_client_that_sends_and_never_reads_is_cut(transport: FakeTransport) -> None:
     connection = connected(transport, bound=30_000)
-    # A ping costs two bytes to answer, so this stays within twice the output's bound and one packet ...
+    # A ping's answer has two bytes, so this stays within twice the output's bound and one packet ...
     feed(connection, encode(PingReq(), V311) * 45_000)
     assert not transport.aborted
-    # ... and this does not.
+    # ... and these pings exceed it.
     feed(connection, encode(PingReq(), V311) * 10)
     assert transport.aborted
 
 
-def test_a_client_in_the_middle_of_a_packet_is_cut_without_a_word(
+def test_a_client_in_the_middle_of_a_packet_is_cut_without_a_disconnect_packet(
     connection: Connection, transport: FakeTransport
 ) -> None:
     connection.send(b"half a packet")

@@ -1,4 +1,4 @@
-"""The embedded broker as a process: hostile clients, its bounds, its start and its end."""
+"""The embedded broker as a process: hostile clients, limits, start and end."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ def broker(embedded: RunningBroker) -> RunningBroker:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start brokers with limits of one's own; their log goes to `stderr`."""
+    """Start brokers with the given options; their log goes to `stderr`."""
     children: list[subprocess.Popen[str]] = []
 
     def run(*options: str, stderr: Path | None = None) -> RunningBroker:
@@ -56,7 +56,7 @@ def start() -> Iterator[Start]:
         child.communicate()
 
 
-def test_it_says_what_it_can(raw: Callable[[], Raw], name: str) -> None:
+def test_the_broker_announces_its_features(raw: Callable[[], Raw], name: str) -> None:
     reported = raw().join(name).properties
     assert number(reported, Prop.MAXIMUM_QOS, 9) == 1
     assert number(reported, Prop.TOPIC_ALIAS_MAXIMUM, 9) == 0
@@ -81,7 +81,7 @@ def test_a_take_over_is_explained(raw: Callable[[], Raw], name: str) -> None:
         ("30 ffffffff", Code.MALFORMED),
     ],
 )
-def test_a_broken_rule_is_answered_with_its_code_and_the_will(
+def test_a_protocol_error_is_answered_with_its_code_and_publishes_the_will(
     raw: Callable[[], Raw], name: str, data: str, code: Code
 ) -> None:
     watcher, client = raw(), raw()
@@ -101,7 +101,7 @@ def test_the_refusal_reaches_a_client_that_is_still_sending(raw: Callable[[], Ra
     assert client.until_closed() == [Disconnect(Code.TOO_LARGE)]
 
 
-def test_an_unknown_version_is_refused_in_words_that_it_knows(broker: RunningBroker) -> None:
+def test_an_unknown_version_is_refused_with_an_mqtt_3_answer(broker: RunningBroker) -> None:
     client = Raw(broker, V311)
     client.socket.sendall(bytes.fromhex("10 0f 00064d5149736470 03 02 003c 000161"))
     assert client.until_closed() == [ConnAck(code=1)]
@@ -124,7 +124,7 @@ def test_a_refused_connect_is_answered_in_its_own_version(
     client.close()
 
 
-def test_packets_may_come_byte_by_byte_and_many_at_once(raw: Callable[[], Raw], name: str) -> None:
+def test_packets_may_arrive_byte_by_byte_or_many_at_once(raw: Callable[[], Raw], name: str) -> None:
     client = raw()
     client.join(name)
     client.subscribe(Filter(f"{name}/#", 0))
@@ -138,22 +138,22 @@ def test_packets_may_come_byte_by_byte_and_many_at_once(raw: Callable[[], Raw], 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(min_size=1, max_size=200), connected=st.booleans())
-def test_garbage_costs_its_sender_the_connection_and_nobody_else(
+def test_garbage_does_not_disturb_other_clients(
     embedded: RunningBroker, garbage: bytes, connected: bool
 ) -> None:
-    vandal = Raw(embedded)
+    hostile = Raw(embedded)
     with contextlib.suppress(ConnectionError):
         if connected:
-            vandal.send(Connect(V5, "vandal"))
-        vandal.socket.sendall(garbage)
-    vandal.close()
+            hostile.send(Connect(V5, "hostile"))
+        hostile.socket.sendall(garbage)
+    hostile.close()
     healthy = Raw(embedded)
     healthy.join("healthy")
     assert healthy.until_ping() == []
     healthy.close()
 
 
-def test_a_malformed_client_costs_one_line(start: Start, tmp_path: Path) -> None:
+def test_a_malformed_packet_is_logged_in_one_line(start: Start, tmp_path: Path) -> None:
     log = tmp_path / "log"
     broker = start(stderr=log)
     client = Raw(broker)
@@ -166,7 +166,7 @@ def test_a_malformed_client_costs_one_line(start: Start, tmp_path: Path) -> None
     assert "edge_server.transport.broker" in lines[0]
 
 
-def test_one_connection_too_many_is_closed_and_room_is_made_again(start: Start) -> None:
+def test_one_connection_too_many_is_closed_and_a_freed_place_is_reused(start: Start) -> None:
     broker = start("--connections", "2")
     first, second, third = Raw(broker), Raw(broker), Raw(broker)
     first.join("first")
@@ -176,8 +176,8 @@ def test_one_connection_too_many_is_closed_and_room_is_made_again(start: Start) 
     second.until_closed()
     fourth = Raw(broker)
     fourth.join("fourth")
-    for one in (first, second, third, fourth):
-        one.close()
+    for client in (first, second, third, fourth):
+        client.close()
 
 
 def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(start: Start) -> None:
@@ -187,7 +187,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(start: Start
     slow.subscribe(Filter("t/#", 1))
     sender.join("sender")
     before = _resident_mb(broker.pid)
-    # 100 MB at each QoS; the slow client may cost 1 + 4 MB and what the system's socket buffers hold.
+    # 100 MB at each QoS; the slow client may use 1 + 4 MB and the system's socket buffers.
     for number_ in range(200):
         sender.send(Publish("t/0", bytes(500_000)))
         sender.send(Publish("t/1", bytes(500_000), 1, packet_id=number_ + 1))
@@ -204,7 +204,7 @@ def _resident_mb(pid: int) -> float:
 
 
 @pytest.mark.parametrize("number_", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_code_0_and_a_word_to_its_clients(number_: signal.Signals) -> None:
+def test_a_signal_ends_the_broker_with_code_0_and_disconnects_its_clients(number_: signal.Signals) -> None:
     command = [sys.executable, "-m", "edge_server.transport.broker", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -219,14 +219,14 @@ def test_a_signal_ends_it_with_code_0_and_a_word_to_its_clients(number_: signal.
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1"])
-def test_it_refuses_to_be_reachable_from_elsewhere(host: str) -> None:
+def test_the_broker_refuses_addresses_other_than_loopback(host: str) -> None:
     command = [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", "--host", host]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "loopback" in ended.stderr or "127.0.0.1" in ended.stderr
 
 
-def test_a_taken_port_is_a_clear_error(broker: RunningBroker) -> None:
+def test_a_port_in_use_is_a_clear_error(broker: RunningBroker) -> None:
     command = [sys.executable, "-m", "edge_server.transport.broker", "--port", str(broker.port)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 2
@@ -244,14 +244,14 @@ def test_an_impossible_number_is_a_clear_error(options: list[str]) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_help_teaches() -> None:
+def test_the_help_explains_limits_and_scope() -> None:
     command = [sys.executable, "-m", "edge_server.transport.broker", "--help"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     for word in ("--queue-bytes", "loopback", "nothing to disk", "listening HOST PORT"):
         assert word in ended.stdout
 
 
-def test_answers_are_not_held_back(broker: RunningBroker) -> None:
+def test_answers_are_not_delayed(broker: RunningBroker) -> None:
     # With Nagle's algorithm and delayed acknowledgments 50 exchanges would take about 2 s.
     client = Raw(broker)
     client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

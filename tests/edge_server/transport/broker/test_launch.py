@@ -1,4 +1,4 @@
-"""The launcher: which broker it takes, what it says when none starts, and that none is left behind."""
+"""The launcher: the choice of the broker, its errors, and the end of the broker process."""
 
 import os
 import select
@@ -41,7 +41,7 @@ def answers(broker: RunningBroker) -> bool:
 
 
 def await_end(pid: int) -> None:
-    """Return when the process is gone; its number may be one that we did not start ourselves."""
+    """Wait for the end of a process, which need not be a child of this process."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -52,7 +52,7 @@ def await_end(pid: int) -> None:
         os.close(handle)
 
 
-def test_a_broker_runs_inside_the_block_and_not_after_it(kind: Kind, tmp_path: Path) -> None:
+def test_a_broker_runs_only_inside_the_block(kind: Kind, tmp_path: Path) -> None:
     with running_broker(kind, tmp_path / "made") as broker:
         assert (broker.kind, broker.host) == (kind, "127.0.0.1")
         assert broker.url == f"mqtt://127.0.0.1:{broker.port}"
@@ -69,12 +69,14 @@ def test_a_chosen_port_is_used(kind: Kind, tmp_path: Path) -> None:
         assert broker.port == port
 
 
-def test_auto_takes_mosquitto_where_there_is_one(tmp_path: Path) -> None:
+def test_auto_uses_mosquitto_if_installed(tmp_path: Path) -> None:
     with running_broker("auto", tmp_path) as broker:
         assert broker.kind == ("mosquitto" if find_mosquitto() else "embedded")
 
 
-def test_without_mosquitto_auto_takes_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mosquitto_auto_uses_the_embedded_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launch, "find_mosquitto", lambda: None)
     with running_broker("auto", tmp_path) as broker:
         assert broker.kind == "embedded"
@@ -82,7 +84,7 @@ def test_without_mosquitto_auto_takes_our_own(tmp_path: Path, monkeypatch: pytes
         pass
 
 
-def test_mosquitto_is_found_where_path_lacks_sbin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mosquitto_is_found_if_path_lacks_sbin(monkeypatch: pytest.MonkeyPatch) -> None:
     found = find_mosquitto()
     if found is None or not found.startswith(("/usr/sbin", "/usr/local/sbin")):
         pytest.skip("no mosquitto in an sbin on this machine")
@@ -90,14 +92,14 @@ def test_mosquitto_is_found_where_path_lacks_sbin(monkeypatch: pytest.MonkeyPatc
     assert find_mosquitto() is not None
 
 
-def test_a_taken_port_is_a_clear_error(kind: Kind, tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_clear_error(kind: Kind, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot use port {port}"):
             running_broker(kind, tmp_path, port=port).__enter__()
 
 
-def test_a_broker_that_ends_at_once_is_reported_with_its_last_words(
+def test_a_broker_that_ends_at_once_is_reported_with_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "mosquitto"
@@ -123,7 +125,7 @@ def test_a_broker_that_never_listens_is_ended_and_reported(
     await_end(int((tmp_path / "pid").read_text()))
 
 
-def test_a_broker_outlives_the_thread_that_asked_for_it(kind: Kind, tmp_path: Path) -> None:
+def test_a_broker_outlives_the_thread_that_started_it(kind: Kind, tmp_path: Path) -> None:
     made = running_broker(kind, tmp_path)
     entered: list[RunningBroker] = []
     thread = threading.Thread(target=lambda: entered.append(made.__enter__()))
@@ -145,7 +147,7 @@ with running_broker(sys.argv[1], Path(sys.argv[2])) as broker:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a child with its parent")
 def test_a_broker_does_not_outlive_a_killed_parent(kind: Kind, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, kind, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:

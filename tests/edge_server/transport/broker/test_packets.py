@@ -1,4 +1,4 @@
-"""The codec: what goes in comes out, and any bytes give a packet or a PeerError."""
+"""The codec: decoding inverts encoding, and any bytes give a packet or a PeerError."""
 
 import pytest
 from hypothesis import given
@@ -113,7 +113,7 @@ def test_bytes_are_those_of_the_standard() -> None:
     )
     # PUBLISH: QoS 1 and retain are 0b0011, topic "a", packet id 2, payload "hi".
     assert encode(Publish("a", b"hi", 1, True, packet_id=2), V311) == bytes.fromhex("3307 000161 0002 6869")
-    # In MQTT 5 the same with an empty property block.
+    # The same packet in MQTT 5 has an empty property block.
     assert encode(Publish("a", b"hi", 1, True, packet_id=2), V5) == bytes.fromhex("3308 000161 0002 00 6869")
 
 
@@ -129,7 +129,7 @@ def test_a_variable_byte_integer_takes_seven_bits_per_byte(value: int, raw: str)
     ("raw", "version", "code"),
     [
         ("30 80808080", V5, Code.MALFORMED),  # a length of five bytes
-        ("30 8000", V5, Code.MALFORMED),  # a length longer than it need be
+        ("30 8000", V5, Code.MALFORMED),  # a length with a superfluous byte
         ("f0 00", V5, Code.PROTOCOL_ERROR),  # AUTH
         ("00 00", V311, Code.PROTOCOL_ERROR),  # type 0
         ("c1 00", V311, Code.MALFORMED),  # PINGREQ with a flag
@@ -149,7 +149,7 @@ def test_a_variable_byte_integer_takes_seven_bits_per_byte(value: int, raw: str)
         ("34 05 000161 0001", V311, Code.QOS_NOT_SUPPORTED),  # QoS 2
         ("36 05 000161 0001", V311, Code.MALFORMED),  # QoS 3
         ("30 06 000161 02 01 02", V5, Code.PROTOCOL_ERROR),  # payload format 2
-        ("30 08 000161 04 01 01 01 01", V5, Code.PROTOCOL_ERROR),  # a property twice
+        ("30 08 000161 04 01 01 01 01", V5, Code.PROTOCOL_ERROR),  # a repeated property
         ("30 05 000161 01 7f", V5, Code.MALFORMED),  # unknown property
         ("30 06 000161 02 24 01", V5, Code.PROTOCOL_ERROR),  # a property of CONNACK
         ("30 07 000161 03 23 0001", V5, Code.BAD_TOPIC_ALIAS),  # topic alias
@@ -173,7 +173,7 @@ def test_any_bytes_give_a_packet_or_a_peer_error(first: int, body: bytes, versio
         packet = decode(first, memoryview(body), version)
     except PeerError:
         return
-    # Whatever is accepted can be written again and means the same.
+    # Encoding an accepted packet and decoding it again gives the same packet.
     assert round_trip(packet, packet.version if isinstance(packet, Connect) else version) == packet
 
 

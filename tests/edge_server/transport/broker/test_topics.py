@@ -1,4 +1,4 @@
-"""Which filter covers which topic, by hand from MQTT 5.0, section 4.7."""
+"""Which filter covers which topic; the cases follow MQTT 5.0, section 4.7."""
 
 import pytest
 
@@ -44,7 +44,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("topic_filter", "topic", "covered"), TABLE)
-def test_a_filter_covers_what_the_standard_says(topic_filter: str, topic: str, covered: bool) -> None:
+def test_a_filter_covers_the_topics_of_the_standard(topic_filter: str, topic: str, covered: bool) -> None:
     filters: TopicTree[str] = TopicTree()
     filters.put(topic_filter, "client", "value")
     assert list(filters.matching(topic)) == ([("client", "value")] if covered else [])
@@ -74,7 +74,7 @@ def test_a_removed_path_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "a/+", "#", "a+b", "a#", "/" * MAX_LEVELS])
-def test_a_wildcard_an_empty_or_an_endless_topic_is_refused(topic: str) -> None:
+def test_a_topic_with_a_wildcard_without_levels_or_with_too_many_is_refused(topic: str) -> None:
     with pytest.raises(MqttError) as refused:
         check_topic(topic)
     assert refused.value.code is Code.BAD_TOPIC
@@ -94,5 +94,5 @@ def test_a_shared_filter_without_a_group_or_a_filter_is_refused(topic_filter: st
     assert refused.value.code is Code.BAD_FILTER
 
 
-def test_a_shared_filter_is_one_to_subscribe_with() -> None:
+def test_a_shared_filter_is_valid() -> None:
     check_filter("$share/group/a/+/#")

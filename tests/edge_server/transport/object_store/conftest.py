@@ -1,4 +1,4 @@
-"""A store of our own on loopback, and a blob to send."""
+"""An object store on loopback, and a blob to send."""
 
 import http.client
 import random
@@ -24,8 +24,8 @@ PLACE = "updates/run-1/1/pi"
 
 
 @dataclass
-class Shop:
-    """The store, who signs for it, and a device's own blobs."""
+class HttpStore:
+    """The store, the signer of its addresses, and the blobs of a device."""
 
     links: HmacUrlSigner
     folder: Path
@@ -33,16 +33,16 @@ class Shop:
     ref: BlobRef
 
     def put(self, url: str, ref: BlobRef | None = None) -> TransferOutcome:
-        """Put a blob of the device there."""
+        """Upload a blob of the device to `url`."""
         never = threading.Event()
         return over_http.put(HttpClient(), url, ref or self.ref, self.mine, resumable=True, stopped=never)
 
     def blob(self) -> str:
-        """The name of the blob, as the server gives it out."""
+        """The name of the blob in the addresses of the server."""
         return f"blobs/{self.ref.digest}"
 
     def holds(self, name: str) -> bool:
-        """Whether the store has an object of that name."""
+        """Whether the store has an object with that name."""
         return (self.folder / "objects" / name).is_file()
 
 
@@ -52,17 +52,17 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+def http_store(tmp_path: Path) -> Iterator[HttpStore]:
     mine = BlobStore(tmp_path / "mine", durable=False)
     ref = mine.put(DATA, chunk_bytes=CHUNK)
-    with serve_objects(tmp_path / "shop", KEY) as address:
-        yield Shop(HmacUrlSigner(address, KEY), tmp_path / "shop", mine, ref)
+    with serve_objects(tmp_path / "http_store", KEY) as address:
+        yield HttpStore(HmacUrlSigner(address, KEY), tmp_path / "http_store", mine, ref)
 
 
 def ask(
     method: str, url: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    """One request as anyone could make it; underscores in headers stand for dashes."""
+    """Send one plain HTTP request; underscores in header names stand for dashes."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)

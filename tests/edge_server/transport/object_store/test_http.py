@@ -1,4 +1,4 @@
-"""What a device gets and puts past the broker: cut in the middle, refused, or wrong."""
+"""Downloads and uploads over HTTP that are cut, refused or wrong."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from edge_client.transport.broker_address import TlsFiles
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
 from edge_server.transport.object_store.http_handler import ObjectStoreHandler
-from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, Shop, ask
+from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, HttpStore, ask
 
 
 @pytest.fixture
@@ -22,24 +22,24 @@ def theirs(tmp_path: Path) -> BlobStore:
     return BlobStore(tmp_path / "theirs", durable=False)
 
 
-def fetch(url: str, shop: Shop, store: BlobStore) -> TransferOutcome:
-    return over_http.fetch(HttpClient(timeout_s=30), url, shop.ref, store, threading.Event())
+def fetch(url: str, http_store: HttpStore, store: BlobStore) -> TransferOutcome:
+    return over_http.fetch(HttpClient(timeout_s=30), url, http_store.ref, store, threading.Event())
 
 
-def published(shop: Shop) -> str:
-    shop.put(shop.links.url("PUT", shop.blob(), seconds=60, most=len(DATA)))
-    return shop.links.url("GET", shop.blob(), seconds=60)
+def published(http_store: HttpStore) -> str:
+    http_store.put(http_store.links.url("PUT", http_store.blob(), seconds=60, most=len(DATA)))
+    return http_store.links.url("GET", http_store.blob(), seconds=60)
 
 
 class Cut(ConnectionError):
-    """The connection is gone."""
+    """The connection was lost."""
 
 
-def test_a_download_that_is_cut_in_the_middle_goes_on_with_what_is_missing(
-    shop: Shop, theirs: BlobStore, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_download_continues_with_the_missing_bytes(
+    http_store: HttpStore, theirs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two cuts, each after half of what was asked for: 100 chunks, then 50, then the last 51."""
-    url, asked = published(shop), []
+    """Two cuts, each after half of the requested range: 100 chunks, then 50, then the last 51."""
+    url, ranges = published(http_store), []
     get = ObjectStoreHandler._get
 
     class HalfSocket:
@@ -54,39 +54,39 @@ def test_a_download_that_is_cut_in_the_middle_goes_on_with_what_is_missing(
             raise Cut
 
     def cut(self: Any, name: str, most: int) -> None:
-        asked.append(self.headers.get("Range"))
-        if len(asked) <= 2:
+        ranges.append(self.headers.get("Range"))
+        if len(ranges) <= 2:
             self.connection = HalfSocket(self.connection)
         get(self, name, most)
 
     monkeypatch.setattr(ObjectStoreHandler, "_get", cut)
-    assert fetch(url, shop, theirs).done
-    assert asked == [None, "bytes=102400-204809", "bytes=153600-204809"]
-    assert theirs.verify(shop.ref)
+    assert fetch(url, http_store, theirs).done
+    assert ranges == [None, "bytes=102400-204809", "bytes=153600-204809"]
+    assert theirs.verify(http_store.ref)
 
 
-def test_only_what_is_missing_is_asked_for(
-    shop: Shop, theirs: BlobStore, monkeypatch: pytest.MonkeyPatch
+def test_only_missing_chunks_are_requested(
+    http_store: HttpStore, theirs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chunks 0, 1 and 3 have come over the broker: chunk 2 is asked for, then all from 4 on."""
-    url, asked = published(shop), []
+    """Chunks 0, 1 and 3 came over the broker: chunk 2 is requested, then all chunks from 4 on."""
+    url, ranges = published(http_store), []
     get = ObjectStoreHandler._get
 
     def noted(self: Any, name: str, most: int) -> None:
-        asked.append(self.headers.get("Range"))
+        ranges.append(self.headers.get("Range"))
         get(self, name, most)
 
     monkeypatch.setattr(ObjectStoreHandler, "_get", noted)
     for index in (0, 1, 3):
-        theirs.write_chunk(shop.ref, index, DATA[index * CHUNK : (index + 1) * CHUNK])
-    assert fetch(url, shop, theirs).done
-    assert asked == ["bytes=2048-3071", "bytes=4096-204809"]
-    assert theirs.verify(shop.ref)
+        theirs.write_chunk(http_store.ref, index, DATA[index * CHUNK : (index + 1) * CHUNK])
+    assert fetch(url, http_store, theirs).done
+    assert ranges == ["bytes=2048-3071", "bytes=4096-204809"]
+    assert theirs.verify(http_store.ref)
 
 
-def test_an_upload_that_is_cut_in_the_middle_goes_on_with_what_is_missing(shop: Shop) -> None:
-    url = shop.links.url("PUT", PLACE, seconds=60, most=len(DATA))
-    piece = {"Content_Range": f"bytes 0-102399/{len(DATA)}", "X_Blob_Digest": shop.ref.digest}
+def test_an_interrupted_upload_continues_with_the_missing_bytes(http_store: HttpStore) -> None:
+    url = http_store.links.url("PUT", PLACE, seconds=60, most=len(DATA))
+    piece = {"Content_Range": f"bytes 0-102399/{len(DATA)}", "X_Blob_Digest": http_store.ref.digest}
     assert ask("PUT", url, DATA[:102_400], **piece)[0] == 308
     sent = []
     send = over_http._send
@@ -97,31 +97,33 @@ def test_an_upload_that_is_cut_in_the_middle_goes_on_with_what_is_missing(shop: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(over_http, "_send", noted)
-        assert shop.put(url).done
-        assert shop.put(url).done
+        assert http_store.put(url).done
+        assert http_store.put(url).done
     assert sent == [102_400]
-    assert shop.holds(f"{PLACE}/{shop.ref.digest}")
+    assert http_store.holds(f"{PLACE}/{http_store.ref.digest}")
 
 
-def test_an_address_that_has_ended_is_told_from_one_that_fails(shop: Shop, theirs: BlobStore) -> None:
-    published(shop)
-    ended = shop.links.url("GET", shop.blob(), seconds=-2)
-    assert fetch(ended, shop, theirs) == TransferOutcome(False, expired=True)
-    unknown = shop.links.url("GET", f"blobs/{'0' * 64}", seconds=60)
-    assert fetch(unknown, shop, theirs) == TransferOutcome(False)
-    assert shop.put(shop.links.url("PUT", PLACE, seconds=-2, most=len(DATA))) == TransferOutcome(
+def test_an_expired_address_is_distinguished_from_a_failing_one(
+    http_store: HttpStore, theirs: BlobStore
+) -> None:
+    published(http_store)
+    ended = http_store.links.url("GET", http_store.blob(), seconds=-2)
+    assert fetch(ended, http_store, theirs) == TransferOutcome(False, expired=True)
+    unknown = http_store.links.url("GET", f"blobs/{'0' * 64}", seconds=60)
+    assert fetch(unknown, http_store, theirs) == TransferOutcome(False)
+    assert http_store.put(http_store.links.url("PUT", PLACE, seconds=-2, most=len(DATA))) == TransferOutcome(
         False, expired=True
     )
 
 
-def test_a_store_that_is_not_there_is_given_up(shop: Shop, theirs: BlobStore) -> None:
-    assert fetch("http://127.0.0.1:9/blobs/x?y", shop, theirs) == TransferOutcome(False)
-    assert shop.put("http://127.0.0.1:9/blobs/x?y") == TransferOutcome(False)
+def test_an_unreachable_store_is_given_up(http_store: HttpStore, theirs: BlobStore) -> None:
+    assert fetch("http://127.0.0.1:9/blobs/x?y", http_store, theirs) == TransferOutcome(False)
+    assert http_store.put("http://127.0.0.1:9/blobs/x?y") == TransferOutcome(False)
 
 
 @contextmanager
 def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
-    """A store that answers everything alike."""
+    """A store that gives the same answer to every request."""
 
     class Always(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -145,18 +147,18 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
         thread.join()
 
 
-def test_bytes_that_are_not_those_of_the_digest_do_not_become_the_blob(shop: Shop, theirs: BlobStore) -> None:
+def test_bytes_with_another_digest_do_not_become_the_blob(http_store: HttpStore, theirs: BlobStore) -> None:
     with answering(200, DATA[::-1]) as url:
-        assert fetch(url, shop, theirs).done
-    assert not theirs.verify(shop.ref)
-    assert theirs.present(shop.ref) == 0
+        assert fetch(url, http_store, theirs).done
+    assert not theirs.verify(http_store.ref)
+    assert theirs.present(http_store.ref) == 0
 
 
-def test_a_store_without_ranges_is_heard_from_the_beginning(shop: Shop, theirs: BlobStore) -> None:
-    theirs.write_chunk(shop.ref, 0, DATA[:CHUNK])
+def test_a_store_without_ranges_is_read_from_the_beginning(http_store: HttpStore, theirs: BlobStore) -> None:
+    theirs.write_chunk(http_store.ref, 0, DATA[:CHUNK])
     with answering(200, DATA) as url:
-        assert fetch(url, shop, theirs).done
-    assert theirs.verify(shop.ref)
+        assert fetch(url, http_store, theirs).done
+    assert theirs.verify(http_store.ref)
 
 
 @pytest.mark.parametrize(
@@ -168,24 +170,26 @@ def test_a_store_without_ranges_is_heard_from_the_beginning(shop: Shop, theirs: 
         (500, {}),
     ],
 )
-def test_what_is_no_answer_to_what_was_asked_brings_nothing(
-    shop: Shop, theirs: BlobStore, status: int, headers: dict[str, str]
+def test_an_answer_that_does_not_match_the_request_is_discarded(
+    http_store: HttpStore, theirs: BlobStore, status: int, headers: dict[str, str]
 ) -> None:
     with answering(status, b"", **headers) as url:
-        assert fetch(url, shop, theirs) == TransferOutcome(False)
+        assert fetch(url, http_store, theirs) == TransferOutcome(False)
     assert theirs.parts() == set()
 
 
-def test_beside_a_broker_with_tls_nothing_goes_in_the_clear(shop: Shop, theirs: BlobStore) -> None:
-    url, careful = published(shop), http_client(TlsFiles())
-    assert over_http.fetch(careful, url, shop.ref, theirs, threading.Event()) == TransferOutcome(False)
+def test_with_tls_at_the_broker_plain_http_is_refused(http_store: HttpStore, theirs: BlobStore) -> None:
+    url, careful = published(http_store), http_client(TlsFiles())
+    assert over_http.fetch(careful, url, http_store.ref, theirs, threading.Event()) == TransferOutcome(False)
     assert theirs.parts() == set()
-    assert fetch(url, shop, theirs).done
+    assert fetch(url, http_store, theirs).done
 
 
-def test_a_transfer_that_is_no_longer_wanted_ends(shop: Shop, theirs: BlobStore) -> None:
-    url, stopped = published(shop), threading.Event()
+def test_a_stopped_transfer_ends(http_store: HttpStore, theirs: BlobStore) -> None:
+    url, stopped = published(http_store), threading.Event()
     stopped.set()
-    assert over_http.fetch(HttpClient(), url, shop.ref, theirs, stopped) == TransferOutcome(False)
-    place = shop.links.url("PUT", PLACE, seconds=60, most=len(DATA))
-    assert not over_http.put(HttpClient(), place, shop.ref, shop.mine, resumable=True, stopped=stopped).done
+    assert over_http.fetch(HttpClient(), url, http_store.ref, theirs, stopped) == TransferOutcome(False)
+    place = http_store.links.url("PUT", PLACE, seconds=60, most=len(DATA))
+    assert not over_http.put(
+        HttpClient(), place, http_store.ref, http_store.mine, resumable=True, stopped=stopped
+    ).done

@@ -1,4 +1,4 @@
-"""The store over TLS, as a command, and what a federation file may say of it."""
+"""The store over TLS and as a command, and its settings in a federation file."""
 
 import subprocess
 import sys
@@ -21,25 +21,25 @@ from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, KEY, 
 NEVER = threading.Event()
 
 
-def test_a_store_with_a_certificate_is_spoken_to_by_whoever_knows_its_authority(tmp_path: Path) -> None:
+def test_a_store_with_a_certificate_accepts_clients_that_trust_its_authority(tmp_path: Path) -> None:
     broker = new_authority(tmp_path / "authority").broker
     mine, theirs = BlobStore(tmp_path / "mine", durable=False), BlobStore(tmp_path / "theirs", durable=False)
     ref, pair = mine.put(DATA, chunk_bytes=CHUNK), (broker / "broker.pem", broker / "broker.key")
-    # Of all addresses of this machine; the certificate lets it be named so.
+    # The store listens on all addresses; its certificate contains the name localhost.
     with serve_objects(tmp_path / "shop", KEY, host="0.0.0.0", pair=pair) as address:
         links = HmacUrlSigner(address.replace("0.0.0.0", "localhost"), KEY)
-        knowing, careless = HttpClient(ca=broker / "ca.pem", only_tls=True), HttpClient()
+        trusting, untrusting = HttpClient(ca=broker / "ca.pem", only_tls=True), HttpClient()
         url = links.url("PUT", PLACE, seconds=60, most=ref.size)
-        assert over_http.put(careless, url, ref, mine, resumable=True, stopped=NEVER) == TransferOutcome(
+        assert over_http.put(untrusting, url, ref, mine, resumable=True, stopped=NEVER) == TransferOutcome(
             False
         )
-        assert over_http.put(knowing, url, ref, mine, resumable=True, stopped=NEVER).done
+        assert over_http.put(trusting, url, ref, mine, resumable=True, stopped=NEVER).done
         url = links.url("GET", f"{PLACE}/{ref.digest}", seconds=60)
-        assert over_http.fetch(knowing, url, ref, theirs, NEVER).done
+        assert over_http.fetch(trusting, url, ref, theirs, NEVER).done
         assert theirs.verify(ref)
 
 
-def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_terminated(tmp_path: Path) -> None:
     words = ["object-store", str(tmp_path / "shop"), "--secret", str(tmp_path / "secret"), "--port", "0"]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "edge_server.cli.main", *words], stdout=subprocess.PIPE, text=True
@@ -81,12 +81,12 @@ def test_the_command_is_refused_on_a_network_without_a_certificate(
         (["url-minutes=20000"], "10080"),
     ],
 )
-def test_a_store_that_cannot_be_is_refused_with_the_remedy(words: list[str], problem: str) -> None:
+def test_an_invalid_store_is_refused_with_the_remedy(words: list[str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         load_config("fedavg", words)
 
 
-def test_a_store_is_what_the_file_says() -> None:
+def test_the_settings_of_the_store_are_read() -> None:
     blobs = load_config("fedavg", ["object-store.store=s3://models/home", "threshold-mb=0.5"]).object_store
     assert (blobs.store, blobs.threshold_mb, blobs.url_minutes) == ("s3://models/home", 0.5, 60)
     assert load_config("fedavg").object_store.store is None

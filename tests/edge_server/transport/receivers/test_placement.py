@@ -1,4 +1,4 @@
-"""Chunks that come to a receiver go where the server expects them, and nowhere else."""
+"""A receiver writes only chunks that the server expects."""
 
 from pathlib import Path
 
@@ -27,18 +27,18 @@ def store(tmp_path: Path) -> BlobStore:
     return BlobStore(tmp_path, durable=False)
 
 
-def test_two_receivers_put_one_blob_together(store: BlobStore, tmp_path: Path) -> None:
-    one, two = ChunkPlacement(BlobStore(tmp_path)), ChunkPlacement(BlobStore(tmp_path))
-    for receiver in (one, two):
+def test_two_receivers_assemble_one_blob(store: BlobStore, tmp_path: Path) -> None:
+    first, second = ChunkPlacement(BlobStore(tmp_path)), ChunkPlacement(BlobStore(tmp_path))
+    for receiver in (first, second):
         assert receiver.expect(Expect(device="a", blob=REF)) == []
-    assert one.take("a", chunk(2)) == [placed(2, 452)]
-    assert two.take("a", chunk(0)) == [placed(0, 1024)]
+    assert first.take("a", chunk(2)) == [placed(2, 452)]
+    assert second.take("a", chunk(0)) == [placed(0, 1024)]
     assert store.present(REF) == 0b101
-    assert one.take("a", chunk(1)) == [placed(1, 1024)]
+    assert first.take("a", chunk(1)) == [placed(1, 1024)]
     assert store.verify(REF)
 
 
-def test_a_chunk_that_comes_before_the_word_waits_for_it(store: BlobStore) -> None:
+def test_an_early_chunk_waits_for_the_expect_message(store: BlobStore) -> None:
     receiver = ChunkPlacement(store)
     assert receiver.take("a", chunk(0)) == []
     assert receiver.take("b", chunk(1)) == []
@@ -47,7 +47,7 @@ def test_a_chunk_that_comes_before_the_word_waits_for_it(store: BlobStore) -> No
     assert store.present(REF) == 0b001
 
 
-def test_of_what_comes_too_early_only_the_last_is_kept(store: BlobStore) -> None:
+def test_only_the_latest_early_chunks_are_stored(store: BlobStore) -> None:
     receiver = ChunkPlacement(store)
     receiver.take("a", chunk(0))
     for _ in range(MAX_EARLY):
@@ -55,7 +55,7 @@ def test_of_what_comes_too_early_only_the_last_is_kept(store: BlobStore) -> None
     assert receiver.expect(Expect(device="a", blob=REF)) == []
 
 
-def test_a_device_has_a_place_for_what_it_claimed_last(store: BlobStore) -> None:
+def test_only_the_last_claimed_blob_of_a_device_is_expected(store: BlobStore) -> None:
     other = BlobRef(digest=digest_of(b"other"), size=5, chunk_bytes=1024)
     receiver = ChunkPlacement(store)
     receiver.expect(Expect(device="a", blob=REF))
@@ -65,7 +65,7 @@ def test_a_device_has_a_place_for_what_it_claimed_last(store: BlobStore) -> None
 
 
 @pytest.mark.parametrize("wrong", [Chunk(REF.digest[:16], 3, b"x"), Chunk(REF.digest[:16], 1, b"short")])
-def test_a_chunk_that_does_not_fit_is_told_and_not_written(store: BlobStore, wrong: Chunk) -> None:
+def test_a_chunk_that_does_not_fit_is_reported_and_not_written(store: BlobStore, wrong: Chunk) -> None:
     receiver = ChunkPlacement(store)
     receiver.expect(Expect(device="a", blob=REF))
     assert receiver.take("a", wrong) == [placed(wrong.index, len(wrong.data))]

@@ -1,4 +1,4 @@
-"""Receivers as processes: they share the work, and one that is killed is replaced."""
+"""Receivers as processes: they share the work, and a killed receiver is replaced."""
 
 import contextlib
 import os
@@ -46,14 +46,14 @@ def device(broker: RunningBroker) -> Iterator[mqtt.Client]:
     client.loop_stop()
 
 
-def hear(inbox: queue.SimpleQueue[Any], kind: type, *, within_s: float = DEADLINE_S) -> Any:
-    """The next event of a kind, or the next word of a receiver that is of that kind."""
+def await_kind(inbox: queue.SimpleQueue[Any], kind: type, *, within_s: float = DEADLINE_S) -> Any:
+    """Return the next event of a kind, or the next message of that kind from a receiver."""
     while True:
         event = inbox.get(timeout=within_s)
-        said = event.message if isinstance(event, FromReceiver) else event
-        assert not isinstance(said, Unable), said
-        if isinstance(said, kind):
-            return said
+        message = event.message if isinstance(event, FromReceiver) else event
+        assert not isinstance(message, Unable), message
+        if isinstance(message, kind):
+            return message
 
 
 def send(device: mqtt.Client, indices: Iterable[int]) -> None:
@@ -62,7 +62,7 @@ def send(device: mqtt.Client, indices: Iterable[int]) -> None:
         device.publish(TOPIC, frame, qos=1)
 
 
-def test_a_blob_comes_together_though_a_receiver_is_killed(
+def test_a_blob_is_assembled_although_a_receiver_is_killed(
     broker: RunningBroker, device: mqtt.Client, tmp_path: Path
 ) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -70,51 +70,51 @@ def test_a_blob_comes_together_though_a_receiver_is_killed(
     receivers.open()
     try:
         for _ in range(2):
-            hear(inbox, Ready)
+            await_kind(inbox, Ready)
         receivers.expect("a", REF)
         send(device, range(10))
-        assert {hear(inbox, Placed).index for _ in range(10)} == set(range(10))
+        assert {await_kind(inbox, Placed).index for _ in range(10)} == set(range(10))
         os.kill(receivers.pids[0], signal.SIGKILL)
-        receivers.replace(hear(inbox, ReceiverLost))
-        hear(inbox, Ready)
-        # The new one knows what the dead one knew. What fell between them is sent again, as by any device.
+        receivers.replace(await_kind(inbox, ReceiverLost))
+        await_kind(inbox, Ready)
+        # The new receiver knows what the killed one expected. Devices send the lost chunks again.
         missing = set(range(10, 20))
         for _ in range(5):
             send(device, missing)
             with contextlib.suppress(queue.Empty):
                 while missing:
-                    missing.discard(hear(inbox, Placed, within_s=DEADLINE_S / 5).index)
+                    missing.discard(await_kind(inbox, Placed, within_s=DEADLINE_S / 5).index)
         assert not missing
         device.publish(TOPIC, b"no chunk", qos=1)
-        assert hear(inbox, Misfit).device == "a"
+        assert await_kind(inbox, Misfit).device == "a"
     finally:
         receivers.close()
     assert BlobStore(tmp_path).verify(REF)
 
 
-def test_whoever_writes_under_a_name_that_is_none_ends_no_receiver(
+def test_a_message_under_an_invalid_device_name_does_not_end_a_receiver(
     broker: RunningBroker, device: mqtt.Client, tmp_path: Path
 ) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     receivers = ReceiverPool(1, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
     receivers.open()
     try:
-        hear(inbox, Ready)
-        heard = None
-        # It has asked for its share by then, and may not have it yet.
+        await_kind(inbox, Ready)
+        event = None
+        # The receiver has sent its subscription, but the broker may not have granted it yet.
         for _ in range(5):
             device.publish(TOPIC.replace("/a/", "/no name/"), b"x", qos=1)
             device.publish(TOPIC, b"no chunk", qos=1)
             with contextlib.suppress(queue.Empty):
-                heard = inbox.get(timeout=DEADLINE_S / 20)
+                event = inbox.get(timeout=DEADLINE_S / 20)
                 break
-        assert isinstance(heard, FromReceiver)
-        assert isinstance(heard.message, Misfit)
+        assert isinstance(event, FromReceiver)
+        assert isinstance(event.message, Misfit)
     finally:
         receivers.close()
 
 
-def test_one_that_dies_in_the_middle_of_a_word_is_missed_all_the_same(
+def test_a_receiver_that_dies_in_the_middle_of_a_message_is_reported_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -124,8 +124,8 @@ def test_one_that_dies_in_the_middle_of_a_word_is_missed_all_the_same(
     monkeypatch.setattr(subprocess, "Popen", lambda _, **pipes: start(words, **pipes))
     receivers.open()
     try:
-        assert hear(inbox, Ready) == Ready()
-        assert hear(inbox, ReceiverLost) == ReceiverLost(0)
+        assert await_kind(inbox, Ready) == Ready()
+        assert await_kind(inbox, ReceiverLost) == ReceiverLost(0)
     finally:
         receivers.close()
 

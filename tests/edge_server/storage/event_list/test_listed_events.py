@@ -1,4 +1,4 @@
-"""What a run puts into its event list: joins, losses, rounds, refusals, deliveries."""
+"""The events that a run lists: joins, losses, rounds, refusals, deliveries."""
 
 import asyncio
 from contextlib import closing
@@ -37,7 +37,7 @@ def test_joins_and_losses_are_listed_once_each() -> None:
     assert listed(run, EventKind.LOSS) == [("b", "lost")]
 
 
-def test_a_round_is_listed_when_it_is_begun_and_when_it_is_abandoned() -> None:
+def test_a_round_is_listed_when_it_begins_and_when_it_is_abandoned() -> None:
     run = started("a", "b", start_clients=2)
     run.plan("a", "b")
     run.decline("a")
@@ -45,9 +45,11 @@ def test_a_round_is_listed_when_it_is_begun_and_when_it_is_abandoned() -> None:
     assert listed(run, EventKind.ROUND) == [(None, "round 1 begun"), (None, "round abandoned")]
 
 
-def test_a_run_leaves_its_events_and_the_dashboard_reads_them_back(tmp_path: Path) -> None:
+def test_the_dashboard_reads_the_events_of_a_finished_run(tmp_path: Path) -> None:
     simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=2", "deliver=true")
-    answers = asked(tmp_path / "run", "", "?kind=join", "?kind=delivery,round&device=device-0001", "?after=2")
+    answers = answers_of(
+        tmp_path / "run", "", "?kind=join", "?kind=delivery,round&device=device-0001", "?after=2"
+    )
     texts = [
         [(event["kind"], event["text"].partition(":")[0]) for event in answer["events"]] for answer in answers
     ]
@@ -59,25 +61,25 @@ def test_a_run_leaves_its_events_and_the_dashboard_reads_them_back(tmp_path: Pat
     assert [answer["last"] for answer in answers] == [len(texts[0])] * 4
 
 
-@pytest.mark.parametrize(("served", "said"), [(True, "model delivered"), (False, "earlier model kept")])
-def test_whether_a_device_serves_the_new_model_is_noted(served: bool, said: str) -> None:
+@pytest.mark.parametrize(("served", "what"), [(True, "model delivered"), (False, "earlier model kept")])
+def test_a_delivery_event_states_whether_the_device_serves_the_new_model(served: bool, what: str) -> None:
     run, message = delivering("a"), delivery("a")
     verdict = DeliveryVerdict(served=served, why="10.0% of 96 examples", earlier="home-0 round 4")
     metrics = message.metrics.model_copy(update={"verdict": verdict})
     run.hear(message.model_copy(update={"metrics": metrics}))
-    (note,) = (one for one in run.log if isinstance(one, Note) and one.kind is EventKind.DELIVERY)
-    assert (note.what, note.routine) == (said, served)
+    (note,) = (entry for entry in run.log if isinstance(entry, Note) and entry.kind is EventKind.DELIVERY)
+    assert (note.what, note.routine) == (what, served)
     assert verdict.why in note.detail
     assert ("home-0 round 4" in note.detail) == (not served)
 
 
-def asked(folder: Path, *queries: str) -> list[dict]:
+def answers_of(folder: Path, *queries: str) -> list[dict]:
     feed = Feed(folder, live=False)
     with TestClient(make_app(feed, LOCAL), base_url="http://127.0.0.1:8265") as client:
         return [client.get(f"/api/events{query}").raise_for_status().json() for query in queries]
 
 
-def test_a_page_is_told_that_there_are_new_events(tmp_path: Path) -> None:
+def test_a_page_is_updated_when_there_are_new_events(tmp_path: Path) -> None:
     path = tmp_path / "run" / "events.sqlite"
     simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=1")
     feed = Feed(tmp_path / "run", live=False)
@@ -89,7 +91,7 @@ def test_a_page_is_told_that_there_are_new_events(tmp_path: Path) -> None:
     assert asyncio.run(feed.shown()).run["events"] == before.run["events"] + 1
 
 
-def test_a_filter_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_filter_is_refused(tmp_path: Path) -> None:
     feed = Feed(tmp_path, live=False)
     with TestClient(make_app(feed, LOCAL), base_url="http://127.0.0.1:8265") as client:
         assert [client.get(f"/api/events?{words}").status_code for words in ("kind=x", "after=-1")] == [
@@ -97,10 +99,10 @@ def test_a_filter_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         ] * 2
 
 
-def test_a_device_that_comes_with_a_newer_certificate_has_renewed_it() -> None:
+def test_a_rejoin_with_a_newer_certificate_is_listed_as_a_renewal() -> None:
     run = started("a", start_clients=3)
     for session, until in enumerate((1.8e9, 1.8e9, 1.9e9, 1.85e9), start=1):
         run.hear(birth("b", session=session).model_copy(update={"certificate_until": until}))
     assert listed(run, EventKind.RENEWAL) == [("b", "certificate renewed")]
-    (note,) = (one for one in run.log if isinstance(one, Note) and one.kind is EventKind.RENEWAL)
+    (note,) = (entry for entry in run.log if isinstance(entry, Note) and entry.kind is EventKind.RENEWAL)
     assert note.detail == "valid to 2030-03-17 17:46 UTC"
