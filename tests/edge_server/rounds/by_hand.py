@@ -1,4 +1,4 @@
-"""A federation that is told its events by hand, and what is told to it."""
+"""Drive a federation event by event, and build the events and messages for it."""
 
 from dataclasses import dataclass, field
 
@@ -43,7 +43,7 @@ def ref_of(data: bytes) -> BlobRef:
 
 
 def answer_of(device: str, version: int = 0) -> bytes:
-    """An update's bytes: three chunks, so it does not ride along."""
+    """Return an update's bytes: three chunks, so it is not sent inline."""
     return f"{device}{version}".encode() * 1200
 
 
@@ -52,9 +52,9 @@ STATE, SMALL_MAP = ref_of(b"s" * 2500), ref_of(b"map")
 
 @dataclass
 class Run:
-    """A federation and its clock; `tell` and `wait` return the commands that come of it.
+    """A federation and its clock; `tell` and `wait` return the resulting commands.
 
-    Routine notes are in the log alone.
+    Routine notes are only in the log.
     """
 
     federation: Federation
@@ -92,15 +92,15 @@ class Run:
         return self.tell(RoundPlanned(attempt, tasks, needed))
 
     def decline(self, device: str) -> list:
-        """The device declines the task at hand."""
+        """The device declines its task of the current attempt."""
         return self.hear(reply(device, self.federation.round, self.federation.attempt, accepted=False))
 
     def claim(self, device: str, version: int = 0) -> Update:
-        """The device's update for the task that it has."""
+        """The device's update for its task."""
         return update(device, version, self.task[device].round, self.task[device].attempt)
 
     def upload(self, device: str, version: int = 0, reason: Reason | None = None) -> list:
-        """The device sends its whole update, and the verdict on it is `reason`."""
+        """The device uploads its whole update, and the check ends with `reason`."""
         claim = self.claim(device, version)
         commands = self.hear(claim)
         for event in chunks(device, version):
@@ -125,7 +125,7 @@ def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **mo
 
 
 def update(device: str, version: int = 0, number: int = 1, attempt: int | None = None, **more) -> Update:
-    """An update of round `number`, at its first attempt unless another one is named."""
+    """An update of round `number`; its attempt defaults to the same number."""
     fields = {
         "federation": NAME,
         "device": device,
@@ -153,7 +153,7 @@ def reply(
 
 
 def delivery(device: str, number: int = 1, attempt: int = 2) -> Delivery:
-    """A delivery comes after the training of its round."""
+    """A delivery; its attempt follows the attempt that trained the round."""
     sizes = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "examples": 1, "max_difference": 0, "latency_ms": 1}
     metrics = DeliveryMetrics(onnx_sha256="0" * 64, **sizes)
     return Delivery(federation=NAME, device=device, run=RUN, round=number, attempt=attempt, metrics=metrics)
@@ -212,7 +212,7 @@ def training(*devices: str, **rules) -> Run:
 
 
 def delivering(*devices: str) -> Run:
-    """A run of one round, at its delivery."""
+    """A run of one round that has reached its delivery."""
     run = training(*devices, rounds=1)
     for device in devices:
         run.upload(device)

@@ -1,4 +1,4 @@
-"""What the round machine does with the state that a restarted server reads from its journal."""
+"""How the round machine continues from the state that a restarted server reads from its journal."""
 
 from dataclasses import replace
 
@@ -21,28 +21,27 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, RoundRules
 from schemas.messages import BlobRequest, Refusal
 from schemas.values import Reason
-from tests.edge_server.rounds.by_hand import NAME, RUN, STATE, assignment, of, offers, update
-from tests.edge_server.rounds.by_hand import Run as Told
+from tests.edge_server.rounds.by_hand import NAME, RUN, STATE, Run, assignment, of, offers, update
 from tests.edge_server.rounds.test_fleet import birth, death
 
 REJOIN_S = 15.0
 
 
-def restarted(*devices: str, phase: Phase = Phase.STARTING, **fields) -> Told:
-    """A run with these devices, all of them taken for lost, as the journal leaves it."""
+def restarted(*devices: str, phase: Phase = Phase.STARTING, **fields) -> Run:
+    """A run restored from the journal; all these devices are considered lost."""
     fleet = Fleet()
     for name in devices:
         fleet = fleet.born(birth(name)).died(death(name), 0.0)
     rules = RoundRules(rounds=3, min_clients=1, quorum=1.0, rejoin_s=REJOIN_S)
-    run = Told(
+    run = Run(
         Federation(NAME, RUN, rules, phase=phase, attempt=1, fleet=fleet, gather_until=REJOIN_S, **fields)
     )
     run.tell(Started())
     return run
 
 
-def training(*devices: str, counted: tuple[str, ...] = ()) -> Told:
-    """Round one is under way; the updates of some are in."""
+def training(*devices: str, counted: tuple[str, ...] = ()) -> Run:
+    """A restored run in round one; the updates of the devices in `counted` are accepted."""
     parts = [Participant(name, assignment(), deadline=600.0) for name in devices]
     done = [
         replace(part, status=Status.COUNTED, update=update(part.device)) if part.device in counted else part
@@ -51,12 +50,12 @@ def training(*devices: str, counted: tuple[str, ...] = ()) -> Told:
     return restarted(*devices, phase=Phase.TRAINING, participants=Participants.of(done))
 
 
-def test_it_says_again_where_the_run_is():
+def test_the_phase_is_announced_again():
     assert [command.message.phase for command in of(Announce, training("a").log)] == ["training"]
     assert [command.message.phase for command in of(Announce, restarted("a").log)] == ["waiting"]
 
 
-def test_after_a_closed_round_it_waits_for_the_devices_that_were_there():
+def test_after_a_closed_round_the_server_waits_for_the_known_devices():
     run = restarted("a", "b")
     assert of(PlanRound, run.hear(birth("a")) + run.wait(1)) == []
     (plan,) = of(PlanRound, run.hear(birth("b")) + run.wait(1))
@@ -64,7 +63,7 @@ def test_after_a_closed_round_it_waits_for_the_devices_that_were_there():
     assert [device.name for device in plan.devices] == ["a", "b"]
 
 
-def test_it_does_not_wait_longer_than_a_lost_device_may_take():
+def test_the_server_waits_no_longer_than_rejoin_s():
     run = restarted("a", "b")
     run.hear(birth("a"))
     assert of(PlanRound, run.wait(REJOIN_S - 1)) == []
@@ -72,31 +71,31 @@ def test_it_does_not_wait_longer_than_a_lost_device_may_take():
     assert [device.name for device in plan.devices] == ["a"]
 
 
-def test_who_has_not_answered_is_offered_its_task_again_once_it_is_there():
+def test_a_device_without_an_accepted_update_is_offered_its_task_again_once_it_connects():
     run = training("a", "b", counted=("a",))
     assert offers(run.log) == []
     assert offers(run.hear(birth("b"))) == ["b"]
     assert offers(run.hear(birth("a"))) == []
 
 
-def test_updates_that_were_accepted_close_the_round_without_being_sent_again():
+def test_accepted_updates_close_the_round_without_being_sent_again():
     run = training("a", "b", counted=("a",))
     run.hear(birth("b"))
     (close,) = of(CloseRound, run.upload("b"))
     assert sorted(close.updates) == ["a", "b"]
-    assert not any(isinstance(one.message, BlobRequest) and one.device == "a" for one in of(Send, run.log))
+    assert not any(isinstance(sent.message, BlobRequest) and sent.device == "a" for sent in of(Send, run.log))
 
 
-def test_the_chunks_that_are_here_are_not_asked_for_again():
+def test_stored_chunks_are_not_requested_again():
     run = training("a")
     run.hear(birth("a"))
     claim = update("a")
     commands = run.tell(MessageReceived(claim, have=0b001))
-    asked = [command.message for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
-    assert [(one.first, one.count) for one in asked] == [(1, claim.blob.chunks - 1)]
+    requests = [command.message for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
+    assert [(request.first, request.count) for request in requests] == [(1, claim.blob.chunks - 1)]
 
 
-def test_an_update_that_is_wholly_here_is_checked_at_once():
+def test_a_completely_stored_update_is_checked_at_once():
     run = training("a")
     run.hear(birth("a"))
     claim = update("a")
@@ -105,7 +104,7 @@ def test_an_update_that_is_wholly_here_is_checked_at_once():
     assert CheckUpdate("a", claim) in run.tell(MessageReceived(claim, have=whole))
 
 
-def test_an_accepted_update_that_is_damaged_by_now_is_sent_again():
+def test_an_accepted_update_that_was_damaged_is_sent_again():
     run = training("a", "b", counted=("a",))
     run.hear(birth("a"))
     run.hear(birth("b"))
@@ -116,7 +115,7 @@ def test_an_accepted_update_that_is_damaged_by_now_is_sent_again():
     assert sorted(close.updates) == ["a", "b"]
 
 
-def test_whoever_needs_a_blob_that_cannot_be_made_again_is_planned_anew():
+def test_a_round_that_needs_a_lost_blob_is_planned_again():
     run = training("a", "b")
     for name in "ab":
         run.hear(birth(name))
@@ -125,7 +124,7 @@ def test_whoever_needs_a_blob_that_cannot_be_made_again_is_planned_anew():
     assert (plan.round, [device.name for device in plan.devices]) == (1, ["a", "b"])
 
 
-def test_a_device_that_cannot_use_a_blob_of_its_task_has_it_looked_at():
+def test_a_task_blob_that_a_device_cannot_use_is_repaired():
     run = training("a")
     run.hear(birth("a"))
     refusal = {"federation": NAME, "device": "a", "reason": Reason.DIGEST_MISMATCH}

@@ -1,4 +1,4 @@
-"""What a device can make the server hold is bounded, whatever names it makes up."""
+"""The memory that devices can make the server use is bounded, even with made-up names."""
 
 import pytest
 
@@ -14,13 +14,13 @@ from tests.edge_server.rounds.test_fleet import birth
 
 
 @pytest.fixture
-def three(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_most_three(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fleet, counters):
         monkeypatch.setattr(module, "MAX_DEVICES", 3)
 
 
-@pytest.mark.usefixtures("three")
-def test_no_more_devices_are_taken_than_so_many_and_the_others_are_told():
+@pytest.mark.usefixtures("at_most_three")
+def test_devices_beyond_the_limit_are_refused_with_a_reason():
     run = started("a", "b", "c", start_clients=9)
     commands = run.hear(birth("d"))
     assert refusals(commands) == [("d", Reason.NOT_SELECTED)]
@@ -31,7 +31,7 @@ def test_no_more_devices_are_taken_than_so_many_and_the_others_are_told():
     assert run.federation.fleet.devices["a"].session == 2
 
 
-@pytest.mark.usefixtures("three")
+@pytest.mark.usefixtures("at_most_three")
 def test_made_up_names_are_counted_together():
     counts = RunCounters()
     for index in range(100):
@@ -46,8 +46,8 @@ def test_made_up_names_are_counted_together():
     assert len(counts.telemetry) == 3
 
 
-@pytest.mark.usefixtures("three")
-def test_a_device_that_is_known_is_counted_by_name_whoever_was_there_before() -> None:
+@pytest.mark.usefixtures("at_most_three")
+def test_a_known_device_is_counted_by_name_even_after_made_up_names() -> None:
     counts = RunCounters(known=lambda device: device == "honest")
     for index in range(5):
         counts.received(f"made-up-{index}", 10)
@@ -59,7 +59,7 @@ def test_a_device_that_is_known_is_counted_by_name_whoever_was_there_before() ->
     assert counts.refused_of("made-up-0") == {}
 
 
-def test_so_much_is_done_in_a_window_and_no_more() -> None:
+def test_a_rate_limit_allows_a_fixed_number_per_window() -> None:
     window = RateLimit(2, 10.0)
     assert [window.allows(at) for at in (100.0, 101.0, 102.0, 109.9, 110.0)] == [
         True,

@@ -1,4 +1,4 @@
-"""Buffered asynchronous rounds, rule by rule: three devices, two updates make a round unless stated."""
+"""Buffered asynchronous rounds: three devices, and two updates close a round unless stated otherwise."""
 
 import pytest
 
@@ -40,7 +40,7 @@ DEVICES = ("a", "b", "c")
 
 
 def buffered(size: int = 2, lag: int = 5, at_once: int = 3, **rules) -> Run:
-    """A run whose devices are there and not planned yet."""
+    """A run whose devices are connected and not yet planned."""
     buffering = Buffering(size, max_staleness=lag, concurrency=at_once)
     return started(*DEVICES, start_clients=3, buffering=buffering, rounds=rules.pop("rounds", 9), **rules)
 
@@ -58,24 +58,24 @@ def decline(run: Run, device: str) -> list:
 
 def plans(commands: list) -> list[tuple[int, int, list[str], int | None]]:
     return [
-        (one.round, one.attempt, [device.name for device in one.devices], one.wanted)
-        for one in of(PlanRound, commands)
+        (plan.round, plan.attempt, [device.name for device in plan.devices], plan.wanted)
+        for plan in of(PlanRound, commands)
     ]
 
 
 # --- planning ---
-def test_as_many_as_may_train_at_once_are_planned_at_the_start():
+def test_the_start_plans_as_many_devices_as_may_train_at_once():
     run = buffered(at_once=2)
     assert plans(run.log) == [(1, 1, ["a", "b", "c"], 2)]
 
 
-def test_no_one_is_planned_beyond_those_who_may_train_at_once():
+def test_no_more_devices_are_planned_than_may_train_at_once():
     run = training("a", "b", at_once=2)
     assert run.wait(1) == []
     assert plans(run.upload("a")) == [(1, 2, ["c"], 1)]
 
 
-def test_a_free_place_is_filled_while_the_others_go_on():
+def test_a_free_place_is_filled_while_the_others_continue():
     run = training("a", at_once=1)
     assert plans(run.upload("a")) == [(1, 2, ["b", "c"], 1)]
     commands = run.plan("c")
@@ -88,7 +88,7 @@ def test_a_device_that_joins_late_is_planned_at_once():
     assert run.phase is Phase.PLANNING
 
 
-def test_one_planning_is_under_way_at_a_time():
+def test_only_one_planning_is_in_progress_at_a_time():
     run = training("a", at_once=2)
     assert plans(run.log) == [(1, 1, ["a", "b", "c"], 2), (1, 2, ["b", "c"], 1)]
     assert plans(run.hear(birth("d"))) == []
@@ -96,7 +96,7 @@ def test_one_planning_is_under_way_at_a_time():
     assert plans(run.upload("a")) == [(1, 3, ["c", "d"], 1)]
 
 
-def test_each_planning_of_a_round_is_told_from_the_others():
+def test_each_planning_of_a_round_has_its_own_attempt():
     run = training("a", at_once=1)
     run.upload("a")
     run.plan("b")
@@ -109,14 +109,14 @@ def test_each_planning_of_a_round_is_told_from_the_others():
     ]
 
 
-def test_a_plan_without_devices_is_asked_for_again_after_a_pause():
+def test_a_plan_without_devices_is_repeated_after_a_pause():
     run = training("a", at_once=2)
     assert run.plan() == []
     assert plans(run.wait(RETRY_S - 0.1)) == []
     assert plans(run.wait(0.1)) == [(1, 3, ["b", "c"], 1)]
 
 
-def test_a_plan_without_devices_while_nobody_works_is_an_abandonment():
+def test_a_plan_without_devices_while_nobody_works_abandons_the_round():
     run = buffered(attempts=1)
     assert [note.what for note in of(Note, run.plan())] == ["round abandoned"]
     assert plans(run.wait(RETRY_S)) == [(1, 2, ["a", "b", "c"], 3)]
@@ -130,29 +130,29 @@ def test_a_plan_of_another_attempt_is_ignored(attempt):
     assert run.phase is Phase.PLANNING
 
 
-def test_a_planning_keeps_the_blobs_of_open_tasks_and_of_updates_on_their_way():
+def test_a_planning_keeps_the_blobs_of_open_tasks_and_of_updates_in_transit():
     run = training("a", "b", at_once=3)
     run.plan()
     digests = {device: update(device).blob.digest for device in DEVICES}
-    # `c` is free, `a` is counted, the update of `b` is on its way and its task still names its blobs.
+    # `c` is free, `a` is counted, and the update of `b` is in transit; its task still names its blobs.
     run.hear(run.claim("b"))
     run.upload("a")
     (plan,) = of(PlanRound, run.wait(RETRY_S))
     assert plan.keep == {STATE.digest, SMALL_MAP.digest, digests["a"], digests["b"]}
 
 
-def test_what_was_aggregated_is_not_kept():
+def test_aggregated_updates_are_not_kept():
     run = training("a", "b", at_once=2)
     run.upload("a")
     run.plan("c")
     run.upload("b")
     (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
-    # `c` trains on.
+    # `c` is still training.
     assert plan.keep == {STATE.digest, SMALL_MAP.digest}
 
 
 # --- while the server is busy ---
-def test_devices_go_on_while_others_are_planned():
+def test_devices_continue_while_others_are_planned():
     run = training("a", "b", at_once=3)
     assert run.phase is Phase.PLANNING
     run.hear(reply("b"))
@@ -164,7 +164,7 @@ def test_devices_go_on_while_others_are_planned():
 
 
 def test_an_upload_that_is_claimed_during_a_planning_begins_after_it():
-    # The planning throws away what it does not know to be in use.
+    # The planning deletes all blobs that it does not know to be in use.
     run = training("a", "b", at_once=3)
     assert run.phase is Phase.PLANNING
     assert run.hear(update("a")) == []
@@ -172,7 +172,7 @@ def test_an_upload_that_is_claimed_during_a_planning_begins_after_it():
     assert request("a") in run.plan("c")
 
 
-def test_an_upload_that_was_begun_goes_on_during_a_planning():
+def test_an_upload_in_progress_continues_during_a_planning():
     run = training()
     run.hear(update("a"))
     run.hear(birth("d"))
@@ -200,7 +200,7 @@ def test_updates_that_come_during_an_aggregation_join_the_next():
 
 
 def test_nobody_is_planned_during_an_aggregation():
-    # The model that it makes is what they shall train.
+    # The devices must train the model that the aggregation produces.
     run = training()
     run.upload("a")
     run.upload("b")
@@ -208,14 +208,14 @@ def test_nobody_is_planned_during_an_aggregation():
     assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "d"], 2)]
 
 
-def test_an_update_that_the_server_has_already_is_checked_at_once():
+def test_an_update_that_the_server_already_has_is_checked_at_once():
     run = training()
     run.hear(update("a"))
     assert run.tell(UpdateStored("a")) == [CheckUpdate("a", update("a"))]
 
 
 # --- closing ---
-def test_a_full_buffer_is_aggregated_and_the_others_go_on():
+def test_a_full_buffer_is_aggregated_and_the_others_continue():
     run = training()
     run.hear(reply("c"))
     assert of(CloseRound, run.upload("a")) == []
@@ -257,7 +257,7 @@ def test_a_device_counts_once_per_round():
     assert run.federation.updates.keys() == {"a", "b"}
 
 
-def test_losses_since_the_last_aggregation_are_told_with_the_next():
+def test_losses_since_the_last_aggregation_are_reported_with_the_next():
     run = training(size=1)
     run.upload("a", reason=Reason.NOT_FINITE)
     decline(run, "b")
@@ -268,7 +268,7 @@ def test_losses_since_the_last_aggregation_are_told_with_the_next():
 
 
 @pytest.mark.parametrize("lose", [decline, lambda run, d: run.upload(d, reason=Reason.NOT_FINITE)])
-def test_a_device_whose_task_was_lost_rests_until_the_next_round(lose):
+def test_a_device_whose_task_was_lost_waits_for_the_next_round(lose):
     run = training(size=2)
     assert plans(lose(run, "a")) == []
     assert plans(run.wait(50)) == []
@@ -287,7 +287,7 @@ def test_a_task_that_would_be_too_old_for_the_next_round_is_given_up():
             run.tell(RoundClosed(1))
             run.plan("a", "b")
     (close,) = of(CloseRound, run.log[-1:])
-    # In round 3 the task of round 1 lags 2 rounds behind.
+    # In round 3, the task of round 1 is 2 rounds behind.
     assert (close.round, close.dropped) == (2, ("c",))
     assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
     assert plans(run.tell(RoundClosed(2))) == [(3, 3, ["a", "b", "c"], 3)]
@@ -296,7 +296,7 @@ def test_a_task_that_would_be_too_old_for_the_next_round_is_given_up():
     assert run.status("c") is Status.OFFERED
 
 
-def test_a_verdict_on_an_update_that_is_too_old_by_now_counts_nothing():
+def test_a_verdict_on_an_outdated_update_is_ignored():
     run = training(lag=0)
     run.hear(update("c"))
     for event in chunks("c"):
@@ -310,20 +310,21 @@ def test_a_verdict_on_an_update_that_is_too_old_by_now_counts_nothing():
 
 def test_the_announcement_tells_devices_which_tasks_are_no_longer_wanted():
     run = training(lag=1)
-    heard = []
+    messages = []
     for number in (1, 2):
         for device in "ab":
             run.upload(device, number)
-        heard += [one.message for one in run.tell(RoundClosed(number)) if hasattr(one, "message")]
+        commands = run.tell(RoundClosed(number))
+        messages += [command.message for command in commands if hasattr(command, "message")]
         run.plan("a", "b")
-    reported = {"federation": NAME, "run": "run-1", "rounds": 9, "phase": "training"}
-    assert heard == [
-        RoundAnnouncement(**reported, round=2, oldest=1, selected=1),
-        RoundAnnouncement(**reported, round=3, oldest=2, selected=0),
+    common = {"federation": NAME, "run": "run-1", "rounds": 9, "phase": "training"}
+    assert messages == [
+        RoundAnnouncement(**common, round=2, oldest=1, selected=1),
+        RoundAnnouncement(**common, round=3, oldest=2, selected=0),
     ]
 
 
-def test_each_device_has_a_deadline_of_its_own():
+def test_each_device_has_its_own_deadline():
     run = training("a", at_once=1, deadline_s=100.0)
     run.now = 60.0
     run.upload("a")
@@ -336,7 +337,7 @@ def test_each_device_has_a_deadline_of_its_own():
 
 
 # --- when the buffer cannot be filled ---
-def test_where_nobody_can_fill_the_buffer_it_is_aggregated_as_it_is():
+def test_a_buffer_that_no_device_can_fill_is_aggregated_as_it_is():
     run = training(size=3, rejoin_s=5)
     run.hear(death("c"))
     run.upload("a")
@@ -345,7 +346,7 @@ def test_where_nobody_can_fill_the_buffer_it_is_aggregated_as_it_is():
     assert (sorted(close.updates), close.dropped) == (["a", "b"], ("c",))
 
 
-def test_with_too_few_updates_those_who_were_lost_try_again_after_a_pause():
+def test_with_too_few_updates_the_lost_devices_are_planned_again_after_a_pause():
     run = training(size=3, min_clients=2)
     run.upload("a")
     decline(run, "b")
@@ -361,7 +362,7 @@ def test_with_too_few_updates_those_who_were_lost_try_again_after_a_pause():
     assert sorted(close.updates) == ["a", "b", "c"]
 
 
-def test_a_round_in_which_nothing_works_is_given_up_in_the_end():
+def test_a_round_in_which_all_tasks_fail_is_finally_given_up():
     run = training("a", at_once=1, attempts=1, size=1, min_clients=1)
     for _ in range(2):
         decline(run, "a")

@@ -1,4 +1,4 @@
-"""Which classes a federation has, and whose data does not fit them."""
+"""Which classes a federation has, and which devices' data does not fit them."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def born(
 
 
 def waiting(count: int, *names: str, **rules) -> Run:
-    """A run that waits for three devices, unless told; of a model with `count` outputs."""
+    """A run that waits for three devices by default; its model has `count` outputs."""
     made = RoundRules(**{"rounds": 2, "deadline_s": 100.0, "start_clients": 3, **rules})
     run = Run(Federation(NAME, RUN, made, classes=ClassList(count, names)))
     run.tell(Started())
@@ -46,16 +46,16 @@ def notes(commands: list) -> list[tuple[str, str | None, str]]:
     return [(note.what, note.device, note.detail) for note in of(Note, commands)]
 
 
-def test_devices_with_unlike_numbers_agree_on_the_numbers_of_all() -> None:
+def test_devices_with_different_numbers_agree_on_all_numbers() -> None:
     run = waiting(10)
     run.hear(born("a", "3", "7", "9"))
     run.hear(born("b", "0", "1"))
     (plan,) = of(PlanRound, run.hear(born("c", "9", "3")))
-    # Of ten classes '3' is the fourth, not the first: labels without names would mean the same.
+    # '3' is the fourth of ten classes, not the first; a label 3 without a name means the same class.
     assert plan.classes == run.federation.classes.names == TEN
 
 
-def test_names_are_joined_in_an_order_that_is_no_devices_own() -> None:
+def test_names_are_merged_in_an_order_independent_of_the_devices() -> None:
     for first, second in (("a", "b"), ("b", "a")):
         run, own = waiting(4, start_clients=2), {"a": ("wasp", "ant"), "b": ("bee", "wasp")}
         run.hear(born(first, *own[first]))
@@ -67,21 +67,21 @@ def test_names_are_joined_in_an_order_that_is_no_devices_own() -> None:
         assert detail.endswith("only 3 of [model] num-classes = 4 have names")
 
 
-def test_devices_without_names_have_the_numbers() -> None:
+def test_devices_without_names_use_the_numbers() -> None:
     run = waiting(10, start_clients=1)
     commands = run.hear(born("a", classes=10))
     assert of(PlanRound, commands)[0].classes == TEN
     assert notes(commands) == []
 
 
-def test_labels_without_names_beside_names_are_said_to_be_places() -> None:
+def test_a_note_explains_how_labels_without_names_are_mapped() -> None:
     run = waiting(2, start_clients=2)
     run.hear(born("a", classes=2))
     ((_, _, detail),) = notes(run.hear(born("b", "cat", "ant")))
     assert "the labels of the data of a have no names: 0 is taken for 'ant'" in detail
 
 
-def test_more_names_than_outputs_end_the_run_with_all_of_them() -> None:
+def test_more_names_than_outputs_end_the_run_with_a_list_of_all_names() -> None:
     run = waiting(2, start_clients=2)
     run.hear(born("a", "ant", "bee"))
     (ended,) = of(EndRun, run.hear(born("b", "wasp", "bee")))
@@ -92,7 +92,7 @@ def test_more_names_than_outputs_end_the_run_with_all_of_them() -> None:
     )
 
 
-def test_a_name_that_is_spelled_in_two_ways_ends_the_run() -> None:
+def test_a_name_with_two_spellings_ends_the_run() -> None:
     run = waiting(4, start_clients=2)
     run.hear(born("a", "Ant", "bee"))
     (ended,) = of(EndRun, run.hear(born("b", "ant", "bee")))
@@ -102,13 +102,13 @@ def test_a_name_that_is_spelled_in_two_ways_ends_the_run() -> None:
     assert "'03' (a) and '3' (b)" in of(EndRun, numbers.hear(born("b", "3")))[0].detail
 
 
-def test_letters_that_one_device_tells_apart_are_two_classes() -> None:
+def test_names_that_one_device_distinguishes_by_case_are_two_classes() -> None:
     run = waiting(3, start_clients=2)
     run.hear(born("a", "A", "a", "b"))
     assert of(PlanRound, run.hear(born("b", "a")))[0].classes == ("A", "a", "b")
 
 
-def test_names_that_nobody_could_state_end_the_run_and_the_file_must_have_them() -> None:
+def test_class_names_that_no_device_can_state_end_the_run() -> None:
     run = waiting(300, start_clients=1)
     (ended,) = of(EndRun, run.hear(born("a", classes=300, named=True)))
     assert (
@@ -116,7 +116,7 @@ def test_names_that_nobody_could_state_end_the_run_and_the_file_must_have_them()
     )
 
 
-def test_a_device_of_an_unknown_class_is_left_out_from_its_birth_on_and_the_others_go_on() -> None:
+def test_a_device_with_an_unknown_class_is_excluded_from_its_birth_on_and_the_others_continue() -> None:
     run = waiting(2, "ant", "bee")
     run.hear(born("a", "ant"))
     commands = run.hear(born("b", "ant", "wasp"))
@@ -125,7 +125,7 @@ def test_a_device_of_an_unknown_class_is_left_out_from_its_birth_on_and_the_othe
         "rename it, or add it to [data] classes"
     )
     assert notes(commands) == [("is not chosen", "b", why)]
-    (sent,) = [one.message for one in of(Send, commands) if isinstance(one.message, Refusal)]
+    (sent,) = [command.message for command in of(Send, commands) if isinstance(command.message, Refusal)]
     assert (sent.device, sent.reason, sent.detail) == ("b", Reason.INCOMPATIBLE, why)
     assert of(RecordStrike, commands) == [RecordStrike("b", 1, Reason.INCOMPATIBLE)]
     planned = run.hear(born("c", "bee"))
@@ -134,31 +134,31 @@ def test_a_device_of_an_unknown_class_is_left_out_from_its_birth_on_and_the_othe
     assert (out.device.name, out.because) == ("b", f"left out: {why}")
 
 
-def test_that_is_said_once_but_the_device_hears_it_in_every_session() -> None:
+def test_a_misfit_is_noted_once_but_the_device_is_refused_in_every_session() -> None:
     run = waiting(2, "ant", "bee")
     run.hear(born("b", "wasp"))
     assert run.hear(born("b", "wasp")) == []
     again = run.hear(born("b", "wasp", session=2))
     assert notes(again) == []
-    assert [one.device for one in of(Send, again)] == ["b"]
+    assert [sent.device for sent in of(Send, again)] == ["b"]
     run.hear(born("b", "ant", session=3))
     assert run.federation.fleet.devices["b"].misfit == ""
 
 
-def test_labels_beyond_the_list_leave_a_device_out() -> None:
+def test_labels_beyond_the_list_exclude_a_device() -> None:
     run = waiting(2, "ant", "bee")
-    (said,) = notes(run.hear(born("b", classes=3)))
-    assert "labels up to 2, but the federation knows 'ant', 'bee' (2)" in said[2]
+    (note,) = notes(run.hear(born("b", classes=3)))
+    assert "labels up to 2, but the federation knows 'ant', 'bee' (2)" in note[2]
 
 
-def test_who_joins_with_a_new_class_after_the_agreement_is_left_out() -> None:
+def test_a_device_that_joins_with_a_new_class_after_the_agreement_is_excluded() -> None:
     run = waiting(3, start_clients=1)
     run.hear(born("a", "ant", "bee"))
     commands = run.hear(born("b", "wasp"))
     assert notes(commands)[0][:2] == ("is not chosen", "b")
 
 
-def test_who_was_no_part_of_the_agreement_is_looked_at_with_it() -> None:
+def test_a_device_outside_the_agreement_is_checked_against_it() -> None:
     run = waiting(3, start_clients=1)
     paused = born("b", "wasp").model_copy(update={"eligibility": "pause"})
     run.hear(paused)
@@ -167,7 +167,7 @@ def test_who_was_no_part_of_the_agreement_is_looked_at_with_it() -> None:
     assert ("is not chosen", "b") in [note[:2] for note in notes(commands)]
 
 
-def test_without_anyone_who_fits_the_round_is_abandoned_with_the_reason() -> None:
+def test_without_a_fitting_device_the_round_is_abandoned_with_the_reason() -> None:
     run = waiting(2, "ant", "bee", start_clients=1)
     commands = run.hear(born("a", "wasp"))
     ((_, _, detail),) = [note for note in notes(commands) if note[0] == "round abandoned"]
@@ -175,7 +175,7 @@ def test_without_anyone_who_fits_the_round_is_abandoned_with_the_reason() -> Non
     assert "unknown class 'wasp'" in detail
 
 
-def test_a_device_that_finds_out_itself_is_not_asked_again() -> None:
+def test_a_device_that_declines_as_incompatible_is_a_misfit_for_that_session() -> None:
     run = waiting(300, *(f"species {number}" for number in range(300)), start_clients=2, quorum=0.1)
     run.hear(born("a", classes=300, named=True))
     run.hear(born("b", "species 7"))
@@ -186,7 +186,7 @@ def test_a_device_that_finds_out_itself_is_not_asked_again() -> None:
     assert run.federation.fleet.devices["a"].misfit == ""
 
 
-def test_models_are_not_delivered_to_who_does_not_fit() -> None:
+def test_models_are_not_delivered_to_devices_that_do_not_fit() -> None:
     run = waiting(2, "ant", "bee", start_clients=1, rounds=1)
     run.hear(born("a", "ant"))
     run.hear(born("b", "wasp"))
@@ -195,7 +195,7 @@ def test_models_are_not_delivered_to_who_does_not_fit() -> None:
     assert chosen_among(commands) == ["a"]
 
 
-def test_buffered_rounds_agree_before_they_ask_anyone() -> None:
+def test_buffered_rounds_agree_on_classes_before_the_first_task() -> None:
     buffering = machine.Buffering(1, concurrency=2)
     run = waiting(10, start_clients=2, buffering=buffering)
     run.hear(born("a", "3"))
@@ -203,7 +203,7 @@ def test_buffered_rounds_agree_before_they_ask_anyone() -> None:
     assert plan.classes == TEN
 
 
-def test_a_hostile_birth_is_no_crash() -> None:
+def test_a_hostile_birth_does_not_crash_the_server() -> None:
     run = waiting(2, "ant", "bee")
     run.hear(born("a", classes=10**6))
     run.hear(born("b", *(f"name {number}" for number in range(200)), named=False))

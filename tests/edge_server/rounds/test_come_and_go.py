@@ -58,14 +58,14 @@ def test_a_device_that_returns_before_its_last_will_is_offered_its_task_again():
     assert offers(run.hear(birth("a", session=2))) == ["a"]
 
 
-def test_a_birth_told_again_offers_nothing():
+def test_a_repeated_birth_offers_nothing():
     run = training("a")
     run.hear(reply("a"))
     assert run.hear(birth("a")) == []
     assert run.hear(birth("a", session=0)) == []
 
 
-def test_the_upload_of_a_device_that_returns_goes_on_where_it_was():
+def test_the_upload_of_a_device_that_returns_resumes_where_it_stopped():
     run = training("a", rejoin_s=50)
     run.hear(update("a"))
     run.tell(chunks("a")[0])

@@ -42,7 +42,7 @@ def test_a_run_ends_when_every_device_has_its_model():
     assert announced(commands) == ["federation-end"]
 
 
-def test_a_delivery_told_again_is_acknowledged_and_counted_once():
+def test_a_repeated_delivery_is_acknowledged_and_counted_once():
     run = delivering("a", "b")
     run.hear(delivery("a"))
     assert run.hear(delivery("a")) == [ack("a", None, 2)]
@@ -54,7 +54,7 @@ def test_a_device_that_cannot_deliver_does_not_hold_up_the_end():
     assert of(EndRun, run.wait(100)) == [EndRun("finished")]
 
 
-def test_between_rounds_models_are_delivered_after_every_so_many():
+def test_deliver_every_delivers_models_between_rounds():
     run = training("a", "b", rounds=4, deliver_every=2)
     seen = []
     for number in (1, 2, 3, 4):
@@ -70,7 +70,7 @@ def test_between_rounds_models_are_delivered_after_every_so_many():
             run.plan("a", "b", deliver=True)
             run.hear(delivery("a", number, plan.attempt))
             seen.append((number, run.hear(delivery("b", number, plan.attempt))))
-    # After round 2 the next round is asked for at once; after round 4 the run is over, once.
+    # After the delivery of round 2, round 3 is planned at once; the delivery of round 4 ends the run.
     assert [number for number, _ in seen] == [2, 4]
     (plan,) = of(PlanRound, seen[0][1])
     assert (plan.round, plan.deliver, plan.retry) == (3, False, 0)
@@ -78,7 +78,7 @@ def test_between_rounds_models_are_delivered_after_every_so_many():
     assert of(EndRun, seen[1][1]) == [EndRun("finished")]
 
 
-def test_who_does_not_deliver_holds_up_the_next_round_until_the_deadline():
+def test_a_device_that_does_not_deliver_holds_up_the_next_round_until_the_deadline():
     run = training("a", "b", rounds=2, deliver_every=1)
     run.upload("a")
     run.upload("b")
@@ -90,7 +90,7 @@ def test_who_does_not_deliver_holds_up_the_next_round_until_the_deadline():
     assert (run.phase, run.federation.round) == (Phase.PLANNING, 2)
 
 
-def test_a_delivery_between_rounds_that_finds_nobody_is_skipped():
+def test_a_delivery_between_rounds_without_devices_is_skipped():
     run = training("a", rounds=2, deliver_every=1)
     run.upload("a")
     run.tell(RoundClosed(1))
@@ -98,7 +98,7 @@ def test_a_delivery_between_rounds_that_finds_nobody_is_skipped():
     assert (run.phase, run.federation.round) == (Phase.PLANNING, 2)
 
 
-def test_a_run_that_is_over_before_its_last_round_delivers_once():
+def test_a_run_that_ends_before_its_last_round_delivers_once():
     run = training("a", rounds=3, deliver_every=1)
     run.upload("a")
     run.tell(RoundClosed(1))
@@ -117,7 +117,7 @@ def test_a_run_without_anyone_to_deliver_to_ends():
     assert of(EndRun, run.plan(deliver=True)) == [EndRun("finished")]
 
 
-def test_an_offer_of_delivery_is_repeated_and_again_after_a_return():
+def test_an_offer_of_delivery_is_repeated_and_sent_again_after_a_return():
     run = delivering("a")
     assert offers(run.wait(OFFER_PATIENCE_S)) == ["a"]
     run.hear(reply("a", attempt=2))
@@ -131,7 +131,7 @@ def test_an_update_during_the_delivery_is_acknowledged_where_it_counted():
     assert refusals(run.hear(update("a", 1))) == [("a", Reason.ALREADY_COUNTED)]
 
 
-def test_a_failure_of_training_that_is_told_again_does_not_decline_the_delivery_of_the_same_round():
+def test_a_repeated_training_failure_does_not_decline_the_delivery_of_the_same_round():
     run = training("a", "b", rounds=1)
     failure = reply("a", accepted=False, reason=Reason.TASK_FAILED)
     run.hear(failure)
@@ -153,14 +153,15 @@ def test_a_stop_announces_the_end(make):
     assert run.hear(birth("b")) == []
 
 
-def test_what_is_announced_says_where_the_run_is():
+def test_the_announcement_contains_the_round_and_the_phase():
     run = training("a", "b")
-    (message,) = [one.message for one in of(Announce, run.log) if one.message.phase == "training"]
+    messages = [command.message for command in of(Announce, run.log)]
+    (message,) = [message for message in messages if message.phase == "training"]
     assert message == RoundAnnouncement(
         federation=NAME, run=RUN, round=1, rounds=2, phase="training", selected=2
     )
 
 
-def test_the_announced_phase_says_when_updates_are_aggregated():
+def test_the_aggregation_of_updates_is_announced():
     run = training("a")
     assert announced(run.upload("a")) == ["aggregating"]

@@ -1,4 +1,4 @@
-"""A round ends at its deadline or when all is told, is closed or abandoned, and the next one follows."""
+"""A round ends when all devices have answered or at its deadline; it is closed or abandoned."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_at_the_deadline_a_round_with_its_quorum_closes():
     run.upload("b")
     assert of(CloseRound, run.wait(99)) == []
     (close,) = of(CloseRound, run.wait(1))
-    # ceil(0.5 * 3) = 2 are enough.
+    # ceil(0.5 * 3) = 2 updates are enough.
     assert (sorted(close.updates), close.dropped) == (["a", "b"], ("c",))
 
 
@@ -30,7 +30,7 @@ def test_at_the_deadline_a_round_without_its_quorum_is_abandoned():
     assert (run.phase, run.federation.round) == (Phase.WAITING, 1)
 
 
-def test_no_update_is_never_enough():
+def test_a_round_without_updates_is_abandoned_even_with_a_quorum_of_zero():
     run = training("a", quorum=0.0)
     run.hear(reply("a", accepted=False))
     assert run.phase is Phase.WAITING
@@ -45,7 +45,7 @@ def test_the_deadline_waits_for_an_update_that_is_being_checked():
     assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))
 
 
-def test_abandoned_rounds_are_planned_again_after_growing_pauses_and_given_up_in_the_end():
+def test_abandoned_rounds_are_planned_again_after_growing_pauses_and_finally_given_up():
     run = training("a", attempts=3)
     pauses = []
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_abandoned_rounds_are_planned_again_after_growing_pauses_and_given_up_in
     assert run.phase is Phase.ENDED
 
 
-def test_pauses_begin_anew_with_the_next_round():
+def test_pauses_restart_with_the_next_round():
     run = training("a")
     run.decline("a")
     run.wait(RETRY_S)
@@ -88,7 +88,7 @@ def test_the_same_update_may_count_again_in_the_next_attempt_of_an_abandoned_rou
 
 
 def test_an_update_that_was_confirmed_is_confirmed_again_after_its_round_was_abandoned():
-    # Its device may have lost the first answer and must not take it for refused.
+    # The device may have lost the first answer and must not consider its update refused.
     run = training("a", "b", quorum=1.0)
     run.upload("a")
     run.decline("b")
@@ -141,7 +141,7 @@ def test_rounds_follow_each_other_and_end_in_a_delivery():
     assert (plan.round, plan.deliver) == (2, True)
 
 
-def test_a_run_that_shall_not_deliver_ends_after_its_last_round():
+def test_a_run_without_delivery_ends_after_its_last_round():
     run = training("a", rounds=1, deliver=False)
     run.upload("a")
     commands = run.tell(RoundClosed(1))

@@ -1,4 +1,4 @@
-"""A plan may say that no further round is to be: the last model is delivered, and the run is finished."""
+"""A plan can end the run early: the last model is delivered, and the run is finished."""
 
 from edge_server.rounds.events import EndRun, PlanRound, RoundClosed, RoundPlanned
 from edge_server.rounds.machine import Phase
@@ -16,7 +16,7 @@ def closed_once(**rules):
     return run
 
 
-def test_the_model_of_the_last_round_is_delivered_and_the_end_says_why():
+def test_the_model_of_the_last_round_is_delivered_and_the_end_gives_the_reason():
     run = closed_once()
     (plan,) = of(PlanRound, run.tell(RoundPlanned(run.federation.attempt, {}, ended=WHY)))
     assert (plan.round, plan.deliver) == (1, True)

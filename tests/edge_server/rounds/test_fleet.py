@@ -1,4 +1,4 @@
-"""Who is there: births and last wills in any order."""
+"""Which devices are alive after births and last wills in any order."""
 
 import itertools
 
@@ -22,12 +22,12 @@ def names(fleet: Fleet) -> list[str]:
     return [device.name for device in fleet.alive()]
 
 
-def test_a_device_is_there_once_it_is_born():
+def test_a_device_is_alive_after_its_birth():
     assert names(Fleet()) == []
     assert names(Fleet().born(birth())) == ["a"]
 
 
-def test_devices_are_listed_by_name_in_whatever_order_they_came():
+def test_devices_are_listed_by_name_in_any_order_of_arrival():
     for order in itertools.permutations("abc"):
         fleet = Fleet()
         for name in order:
@@ -35,13 +35,13 @@ def test_devices_are_listed_by_name_in_whatever_order_they_came():
         assert names(fleet) == ["a", "b", "c"]
 
 
-def test_a_last_will_ends_its_session_and_is_dated():
+def test_a_last_will_ends_its_session_and_its_time_is_stored():
     fleet = Fleet().born(birth()).died(death(), 5.0)
     assert names(fleet) == []
     assert fleet.devices["a"].lost_at == 5.0
 
 
-def test_a_last_will_told_twice_keeps_its_first_date():
+def test_a_repeated_last_will_keeps_its_first_time():
     fleet = Fleet().born(birth()).died(death(), 5.0)
     assert fleet.died(death(), 9.0) == fleet
 
@@ -52,16 +52,16 @@ def test_the_last_will_of_an_older_session_changes_nothing():
 
 
 def test_the_last_will_of_a_newer_session_ends_the_device_too():
-    # Its birth is on the way and will bring it back.
+    # The birth of the newer session is in transit and will make the device alive again.
     fleet = Fleet().born(birth(session=7)).died(death(session=8), 5.0)
     assert names(fleet) == []
 
 
-def test_the_last_will_of_a_stranger_changes_nothing():
+def test_the_last_will_of_an_unknown_device_changes_nothing():
     assert Fleet().died(death(), 5.0) == Fleet()
 
 
-def test_a_device_returns_under_a_higher_session_with_what_it_says_now():
+def test_a_device_returns_under_a_higher_session_with_its_new_data():
     fleet = Fleet().born(birth()).died(death(), 5.0).born(birth(session=2, examples=20))
     assert names(fleet) == ["a"]
     assert (fleet.devices["a"].session, fleet.devices["a"].data.examples) == (2, 20)
@@ -72,14 +72,14 @@ def test_a_birth_of_an_older_session_changes_nothing():
     assert fleet.born(birth(session=6)) == fleet
 
 
-def test_a_birth_told_again_changes_nothing():
+def test_a_repeated_birth_changes_nothing():
     fleet = Fleet().born(birth())
     assert fleet.born(birth()) == fleet
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_a_late_last_will_never_kills_a_newer_session(order):
-    # Session 1 is born and dies, session 2 is born; whatever comes late, the device is there in the end.
+    # Session 1 is born and dies, session 2 is born; in any order, the device is alive in the end.
     fleet = Fleet()
     for index in order:
         arrives = [
@@ -91,6 +91,6 @@ def test_a_late_last_will_never_kills_a_newer_session(order):
     assert names(fleet) == ["a"]
 
 
-def test_one_device_does_not_touch_another():
+def test_the_death_of_a_device_does_not_affect_another():
     fleet = Fleet().born(birth("a")).born(birth("b")).died(death("a"), 5.0)
     assert names(fleet) == ["b"]

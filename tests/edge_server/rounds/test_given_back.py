@@ -1,4 +1,4 @@
-"""A device that may not train is not asked to; one that gives its task back is replaced in time."""
+"""A device that may not train is not asked to; a device that gives its task back is replaced."""
 
 import pytest
 
@@ -15,13 +15,13 @@ def reported(device: str, eligibility: Eligibility, because: str = ""):
 
 
 def give_back(run: Run, device: str, reason: Reason = Reason.INELIGIBLE) -> list:
-    """The device's word that it may not go on."""
+    """The device gives its task back because it may not continue."""
     attempt = run.task[device].attempt
     return run.hear(reply(device, 1, attempt, accepted=False, reason=reason))
 
 
 def of_two(*others: str, **rules) -> Run:
-    """A round with a and b; the others are there and have no part in it."""
+    """A round with a and b; the other devices are connected but not selected."""
     run = started("a", "b", *others, start_clients=2 + len(others), **rules)
     run.plan("a", "b", needed=2)
     return run
@@ -31,7 +31,7 @@ def asked(plan: PlanRound) -> list[str]:
     return [device.name for device in plan.devices]
 
 
-def test_whoever_may_not_train_is_not_planned_until_it_says_that_it_may():
+def test_an_ineligible_device_is_not_planned_until_it_reports_that_it_may_train():
     run = started("a", start_clients=2)
     (note,) = of(Note, run.hear(reported("b", Eligibility.PAUSE, "80 °C, at most 70 °C")))
     assert (note.device, note.detail) == ("b", "80 °C, at most 70 °C")
@@ -41,7 +41,7 @@ def test_whoever_may_not_train_is_not_planned_until_it_says_that_it_may():
 
 
 @pytest.mark.parametrize("reason", [Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE])
-def test_another_device_takes_the_place_of_one_that_gives_its_task_back(reason):
+def test_another_device_replaces_one_that_gives_its_task_back(reason):
     run = of_two("c", "d")
     (plan,) = of(PlanRound, give_back(run, "a", reason))
     assert (asked(plan), plan.wanted, plan.round) == (["c", "d"], 1, 1)
@@ -57,7 +57,7 @@ def test_another_device_takes_the_place_of_one_that_gives_its_task_back(reason):
     )
 
 
-def test_whoever_joins_has_until_the_rounds_deadline():
+def test_a_replacement_has_until_the_deadline_of_the_round():
     run = of_two("c")
     run.wait(30)
     give_back(run, "a")
@@ -65,14 +65,14 @@ def test_whoever_joins_has_until_the_rounds_deadline():
     assert {participant.deadline for participant in run.federation.participants.values()} == {100.0}
 
 
-def test_with_less_than_half_of_the_time_left_nobody_is_asked():
+def test_with_less_than_half_of_the_time_left_no_replacement_is_asked():
     run = of_two("c")
     run.wait(51)
     assert of(PlanRound, give_back(run, "a")) == []
     assert of(CloseRound, run.upload("b"))
 
 
-def test_where_nobody_else_is_there_the_round_goes_on_without_it():
+def test_without_other_devices_the_round_continues_without_a_replacement():
     run = of_two()
     assert of(PlanRound, give_back(run, "a")) == []
     assert of(CloseRound, run.upload("b"))
@@ -84,7 +84,7 @@ def test_a_device_that_cannot_do_the_task_is_not_replaced():
     assert of(PlanRound, run.hear(failed)) == []
 
 
-def test_one_that_took_a_place_may_give_it_back_too():
+def test_a_replacement_may_give_its_task_back_too():
     run = of_two("c", "d")
     give_back(run, "a")
     run.plan("c")
@@ -94,7 +94,7 @@ def test_one_that_took_a_place_may_give_it_back_too():
     assert run.status("d") is Status.OFFERED
 
 
-def test_a_plan_that_names_nobody_leaves_the_round_as_it_is():
+def test_a_plan_without_a_replacement_leaves_the_round_unchanged():
     run = of_two("c")
     give_back(run, "a")
     run.plan()
@@ -103,6 +103,6 @@ def test_a_plan_that_names_nobody_leaves_the_round_as_it_is():
     assert of(CloseRound, run.upload("b"))
 
 
-def test_where_privacy_is_counted_nobody_joins_a_round():
+def test_with_privacy_accounting_no_device_joins_a_round():
     run = of_two("c", replaces=False)
     assert of(PlanRound, give_back(run, "a")) == []

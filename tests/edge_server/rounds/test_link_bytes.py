@@ -1,4 +1,4 @@
-"""What went over each device's link: broadcasts, the store, and no more than a device may claim."""
+"""Bytes on each device's link: broadcasts, object store transfers, and limits on a device's claims."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,9 +18,7 @@ TIERS = (1, 3, 5, 5)
 
 
 @pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
-def test_a_devices_bytes_are_those_that_went_over_its_connection(
-    broker: RunningBroker, tmp_path: Path
-) -> None:
+def test_a_devices_byte_counts_match_its_connection(broker: RunningBroker, tmp_path: Path) -> None:
     settings = config(**{"num-clients": len(TIERS)})
     with ExitStack() as stack:
         links = [stack.enter_context(relay((broker.host, broker.port))) for _ in TIERS]
@@ -33,42 +31,42 @@ def test_a_devices_bytes_are_those_that_went_over_its_connection(
     shown = {device.device: device for device in summary.devices}
     for number, link in enumerate(links):
         device = shown[f"pi-{number}"]
-        # Headers of MQTT and acknowledgements come on top of what is counted.
+        # MQTT headers and acknowledgements are not counted.
         assert 0.98 * link.back.total < device.downlink_bytes < link.back.total
         assert 0.7 * link.towards.total < device.uplink_bytes < link.towards.total
     assert shown["pi-3"].downlink_bytes > HALVES > 2 * shown["pi-0"].downlink_bytes
-    # The server has sent one model, whoever many heard it.
+    # The server sent one model, however many devices received it.
     assert summary.downlink_bytes < 1.03 * HALVES
 
 
-def heard(claim: int | None, *, published: int = 1000, fetched: int = 0, most: int = 0) -> int:
+def received_bytes(claim: int | None, *, published: int = 1000, fetched: int = 0, most: int = 0) -> int:
     tally = RunCounters()
     tally.published(["pi"], 3, published)
     tally.indirect.claimed("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
     return tally.over_link("pi").received
 
 
-def test_a_devices_word_lowers_what_was_published_to_it_and_never_raises_it() -> None:
-    assert [heard(claim) for claim in (900, 1000, 10**15, None)] == [900, 1000, 1000, 1000]
+def test_a_claim_lowers_the_bytes_published_to_a_device_and_never_raises_them() -> None:
+    assert [received_bytes(claim) for claim in (900, 1000, 10**15, None)] == [900, 1000, 1000, 1000]
 
 
-def test_what_a_device_says_to_have_fetched_is_bounded_by_its_tasks_blobs() -> None:
-    assert heard(0, fetched=500, most=800) == 500
-    assert heard(0, fetched=10**15, most=800) == 800
-    assert heard(0, fetched=500) == 0
+def test_claimed_fetched_bytes_are_bounded_by_the_blobs_of_the_task() -> None:
+    assert received_bytes(0, fetched=500, most=800) == 500
+    assert received_bytes(0, fetched=10**15, most=800) == 800
+    assert received_bytes(0, fetched=500) == 0
 
 
-def test_a_word_counts_once_and_only_for_its_own_attempt() -> None:
-    beside = IndirectTraffic()
+def test_a_claim_counts_once_and_only_for_its_own_attempt() -> None:
+    traffic = IndirectTraffic()
     for attempt in (1, 2):
-        beside.published(["pi"], attempt, 1000)
+        traffic.published(["pi"], attempt, 1000)
     for _ in range(3):
-        beside.claimed("pi", 1, heard=0, fetched=0, most_fetched=0)
-        beside.claimed("pi", 2, heard=700, fetched=50, most_fetched=50)
-    assert beside.shared == {"pi": 1000 + 700 + 50}
+        traffic.claimed("pi", 1, heard=0, fetched=0, most_fetched=0)
+        traffic.claimed("pi", 2, heard=700, fetched=50, most_fetched=50)
+    assert traffic.shared == {"pi": 1000 + 700 + 50}
 
 
-def test_a_run_that_goes_on_goes_on_counting() -> None:
+def test_a_resumed_run_continues_counting() -> None:
     tally = RunCounters()
     tally.published(["pi"], 1, 1000)
     tally.sent("pi", 30)

@@ -1,4 +1,4 @@
-"""Whoever only says to be there takes no place: not in the memory, not in a round, not from others."""
+"""A device that only sends a birth gets no place in the fleet or in a round, and displaces no other."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ FLOOD = 5000
 
 
 def doubting(most: int = 200, devices: int = 50, **rules) -> Run:
-    """A run whose server believes no birth before an answer, with room for few."""
+    """A run that accepts no device before it answers, with low limits."""
     run = started(**rules)
     fleet = Fleet(most=devices, newcomers=Newcomers("secret", most=most))
     run.federation = replace(run.federation, fleet=fleet)
@@ -27,7 +27,7 @@ def doubting(most: int = 200, devices: int = 50, **rules) -> Run:
 
 def asked(commands: list) -> list[str]:
     """The devices that are asked for a blob that nobody has."""
-    return [one.device for one in of(Send, commands) if isinstance(one.message, BlobRequest)]
+    return [command.device for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
 
 
 def answer(run: Run, device: str, digest: str = "") -> list:
@@ -64,16 +64,16 @@ def test_a_run_of_five_starts_with_the_five_that_answer_after_a_flood_of_births(
     assert [device.name for device in plan.devices] == honest
 
 
-def test_births_are_taken_no_faster_than_so_many_in_a_while_and_the_others_are_told() -> None:
+def test_births_are_accepted_at_a_limited_rate_and_the_others_are_refused() -> None:
     run = doubting(most=10)
-    taken = [run.hear(birth(f"d{index}")) for index in range(11)]
-    assert [asked(one) for one in taken[:10]] == [[f"d{index}"] for index in range(10)]
-    assert refusals(taken[10]) == [("d10", Reason.TOO_MANY_REQUESTS)]
+    turns = [run.hear(birth(f"d{index}")) for index in range(11)]
+    assert [asked(commands) for commands in turns[:10]] == [[f"d{index}"] for index in range(10)]
+    assert refusals(turns[10]) == [("d10", Reason.TOO_MANY_REQUESTS)]
     run.wait(SOON_S)
     assert asked(run.hear(birth("d10"))) == ["d10"]
 
 
-def test_who_never_answers_is_asked_three_times_and_forgotten() -> None:
+def test_a_newcomer_that_never_answers_is_asked_three_times_and_forgotten() -> None:
     run = doubting()
     run.hear(birth("mute"))
     times = [at for at in range(1, int(FORGET_S)) if asked(run.wait(1.0))]
@@ -84,24 +84,24 @@ def test_who_never_answers_is_asked_three_times_and_forgotten() -> None:
     assert run.federation.fleet.newcomers.waiting == {}
 
 
-def test_however_many_are_passed_over_there_is_one_word_on_it_in_a_while() -> None:
+def test_forgotten_newcomers_are_noted_at_a_limited_rate() -> None:
     run = doubting()
     for index in range(100):
         run.hear(birth(f"made-up-{index}"))
         run.wait(1.0)
-    said = [note.detail for note in of(Note, run.log)]
-    assert len(said) == 1 + int((100 - FORGET_S) // NOTE_EVERY_S)
+    details = [note.detail for note in of(Note, run.log)]
+    assert len(details) == 1 + int((100 - FORGET_S) // NOTE_EVERY_S)
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, fresh.Newcomers("another").question("pi")])
-def test_an_answer_to_another_question_is_none(digest: str) -> None:
+def test_an_answer_to_another_question_is_ignored(digest: str) -> None:
     run = doubting()
     run.hear(birth("pi"))
     assert answer(run, "pi", digest) == []
     assert "pi" not in run.federation.fleet.devices
 
 
-def test_a_newcomer_that_leaves_or_comes_again_is_waited_for_as_it_last_was() -> None:
+def test_only_the_latest_birth_or_death_of_a_newcomer_counts() -> None:
     run = doubting()
     run.hear(birth("pi", session=5))
     run.hear(death("pi", session=4))
@@ -113,7 +113,7 @@ def test_a_newcomer_that_leaves_or_comes_again_is_waited_for_as_it_last_was() ->
     assert answer(run, "other") == []
 
 
-def test_a_device_that_is_known_is_believed_at_once_when_it_comes_back() -> None:
+def test_a_known_device_is_accepted_at_once_when_it_returns() -> None:
     run = doubting()
     run.hear(birth("pi"))
     answer(run, "pi")
@@ -122,7 +122,7 @@ def test_a_device_that_is_known_is_believed_at_once_when_it_comes_back() -> None
     assert run.federation.fleet.devices["pi"].alive
 
 
-def test_where_the_fleet_is_full_who_answers_takes_the_place_of_who_was_lost_longest() -> None:
+def test_in_a_full_fleet_a_newcomer_that_answers_replaces_the_device_lost_longest() -> None:
     run = doubting(devices=3)
     for device in "abc":
         run.hear(birth(device))
@@ -135,7 +135,7 @@ def test_where_the_fleet_is_full_who_answers_takes_the_place_of_who_was_lost_lon
     assert set(run.federation.fleet.devices) == {"a", "c", "d"}
 
 
-def test_where_all_are_there_the_fleet_is_full() -> None:
+def test_a_full_fleet_of_connected_devices_refuses_newcomers() -> None:
     run = doubting(devices=2)
     for device in "ab":
         run.hear(birth(device))

@@ -1,4 +1,4 @@
-"""A task is offered until it is answered, and what it names is given."""
+"""A task is offered until it is answered, and its blobs are sent on request."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.edge_server.rounds.by_hand import (
 from tests.edge_server.rounds.test_fleet import death
 
 
-def test_every_selected_device_is_offered_its_task_with_what_rides_along():
+def test_every_selected_device_is_offered_its_task_with_its_inline_blobs():
     run = started("a", "b", start_clients=2)
     commands = run.plan("a", "b")
     assert announced(commands) == ["training"]
@@ -49,8 +49,8 @@ def test_an_offer_that_was_answered_is_not_repeated_before_the_check_up():
     assert offers(run.wait(0.1)) == ["a"]
 
 
-def test_a_device_that_has_accepted_is_checked_up_on_from_time_to_time():
-    # It may have lost its task (a restart that nobody saw) and would stay silent until the deadline.
+def test_a_device_that_has_accepted_is_checked_up_on_periodically():
+    # It may have lost its task in an unnoticed restart and would stay silent until the deadline.
     run = training("a")
     run.hear(reply("a"))
     assert offers(run.wait(CHECK_UP_S)) == ["a"]
@@ -62,8 +62,8 @@ def test_a_device_that_has_accepted_is_checked_up_on_from_time_to_time():
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-def test_what_rides_along_is_sent_with_the_first_offer_only(accepted):
-    # A device that lacks it asks.
+def test_inline_blobs_are_sent_with_the_first_offer_only(accepted):
+    # A device that lacks them requests them.
     run = training("a")
     if accepted:
         run.hear(reply("a"))
@@ -72,7 +72,7 @@ def test_what_rides_along_is_sent_with_the_first_offer_only(accepted):
 
 
 @pytest.mark.parametrize("away", [True, False])
-def test_whoever_uploads_or_is_away_is_not_checked_up_on(away):
+def test_a_device_that_uploads_or_is_away_is_not_checked_up_on(away):
     run = training("a", rejoin_s=90)
     run.hear(reply("a"))
     run.hear(death("a") if away else update("a"))
@@ -102,7 +102,7 @@ def test_a_reply_to_another_task_is_acknowledged_but_declines_nothing(odd):
     assert run.status("a") is Status.OFFERED
 
 
-def test_a_reply_of_a_device_that_was_not_selected_changes_nothing():
+def test_a_reply_from_a_device_that_was_not_selected_changes_nothing():
     run = training("a")
     before = run.federation
     assert run.hear(reply("z")) == []
@@ -111,14 +111,14 @@ def test_a_reply_of_a_device_that_was_not_selected_changes_nothing():
 
 # --- blob requests ---
 @pytest.mark.parametrize("ref", [STATE, SMALL_MAP])
-def test_the_blobs_of_its_task_are_given_to_a_device(ref):
+def test_a_device_is_sent_the_blobs_of_its_task(ref):
     run = training("a")
     wanted = BlobRequest(federation=NAME, device="a", digest=ref.digest, first=1, count=2)
     assert run.hear(wanted) == [SendChunks("a", ref, 1, 2)]
 
 
 @pytest.mark.parametrize(("device", "digest"), [("a", "0" * 64), ("z", STATE.digest)])
-def test_no_other_blob_and_to_no_other_device(device, digest):
+def test_requests_for_other_blobs_or_from_other_devices_are_refused(device, digest):
     run = training("a")
     wanted = BlobRequest(federation=NAME, device=device, digest=digest, first=0, count=1)
     answer = Refusal(federation=NAME, device=device, reason=Reason.UNKNOWN_BLOB, digest=digest)

@@ -1,4 +1,4 @@
-"""More devices are asked than a round needs, and it closes with the first that are done."""
+"""A round asks more devices than it needs and closes with the first updates."""
 
 from edge_server.rounds.events import CheckUpdate, CloseRound, Note, PlanRound, RoundClosed, UpdateChecked
 from edge_server.rounds.machine import Phase
@@ -14,13 +14,13 @@ def asking(*devices: str, needed: int | None, **rules):
     return run
 
 
-def test_whoever_plans_hears_how_many_to_ask():
+def test_a_planning_contains_the_over_selection_factor():
     run = started("a", over_select=1.5)
     (plan,) = of(PlanRound, run.log)
     assert (plan.over_select, plan.wanted) == (1.5, None)
 
 
-def test_the_round_closes_with_the_updates_that_it_needs_and_lets_the_others_go():
+def test_the_round_closes_with_the_updates_that_it_needs_and_drops_the_others():
     run = asking("a", "b", "c", needed=2)
     run.hear(reply("c"))
     assert of(CloseRound, run.upload("a")) == []
@@ -44,7 +44,7 @@ def test_an_update_that_is_being_checked_when_the_round_closes_does_not_count():
     assert run.federation.counted.keys() == {"a"}
 
 
-def test_the_next_round_may_have_other_needs():
+def test_the_next_round_may_need_another_number_of_updates():
     run = asking("a", "b", needed=1)
     run.upload("a")
     run.tell(RoundClosed(1))
@@ -53,15 +53,15 @@ def test_the_next_round_may_have_other_needs():
     assert of(CloseRound, run.upload("a"))
 
 
-def test_the_quorum_is_of_what_is_needed():
-    # ceil(0.5 * 2) = 1 is enough, of four that were asked.
+def test_the_quorum_is_a_share_of_the_needed_updates():
+    # ceil(0.5 * 2) = 1 update is enough, although four devices were asked.
     run = asking("a", "b", "c", "d", needed=2, quorum=0.5)
     run.upload("a")
     (close,) = of(CloseRound, run.wait(100))
     assert (sorted(close.updates), close.dropped) == (["a"], ("b", "c", "d"))
 
 
-def test_fewer_than_the_quorum_of_what_is_needed_abandon_the_round():
+def test_a_round_below_the_quorum_of_needed_updates_is_abandoned():
     # ceil(1.0 * 2) = 2.
     run = asking("a", "b", "c", needed=2, quorum=1.0)
     run.upload("a")
@@ -78,7 +78,7 @@ def test_losses_within_the_surplus_cost_nothing():
     assert of(CloseRound, run.upload("c"))
 
 
-def test_more_needed_than_asked_is_all_who_were_asked():
+def test_the_needed_number_is_limited_to_the_devices_asked():
     run = asking("a", "b", needed=9)
     run.upload("a")
     assert of(CloseRound, run.upload("b"))

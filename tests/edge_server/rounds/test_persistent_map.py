@@ -1,4 +1,4 @@
-"""A mapping that shares what has not changed is still a mapping, at any number of changes."""
+"""`PersistentMap` behaves like a plain mapping after any number of changes."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from edge_server.rounds.persistent_map import FEW, PersistentMap
 
 
 @pytest.mark.parametrize("count", [1, FEW, FEW + 1, 20 * FEW])
-def test_it_is_what_a_copy_each_time_would_be(count: int) -> None:
+def test_it_equals_a_dict_that_is_copied_on_every_change(count: int) -> None:
     copied, known = {"first": 0}, PersistentMap({"first": 0})
     for number in range(count):
-        # Every third change is another value for a device that is known.
+        # Every third change replaces the value of a known device.
         name = "first" if number % 3 == 2 else f"device-{number}"
         copied, known = {**copied, name: number}, known.put(name, number)
     assert dict(known) == copied
@@ -18,7 +18,7 @@ def test_it_is_what_a_copy_each_time_would_be(count: int) -> None:
     assert "nobody" not in known
 
 
-def test_what_was_there_before_stays_as_it_was() -> None:
+def test_a_change_leaves_the_earlier_map_unchanged() -> None:
     before = PersistentMap({"a": 1})
     after = before.put("a", 2).put("b", 3)
     assert (dict(before), dict(after)) == ({"a": 1}, {"a": 2, "b": 3})

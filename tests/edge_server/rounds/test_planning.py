@@ -1,4 +1,4 @@
-"""When a round is planned, and again."""
+"""When a round is planned, and when it is planned again."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_a_run_waits_for_its_first_devices_and_later_rounds_for_fewer():
     assert [device.name for device in plan.devices] == ["a", "b"]
 
 
-def test_only_devices_that_are_there_count():
+def test_only_connected_devices_count():
     run = started("a", start_clients=2)
     run.hear(death("a"))
     run.hear(birth("b"))
@@ -37,7 +37,7 @@ def test_a_round_is_planned_once():
     assert run.wait(50) == []
 
 
-def test_a_plan_without_devices_is_made_again_after_a_pause():
+def test_a_plan_without_devices_is_repeated_after_a_pause():
     run = started("a")
     run.plan()
     assert run.phase is Phase.WAITING
@@ -45,7 +45,7 @@ def test_a_plan_without_devices_is_made_again_after_a_pause():
     assert len(of(PlanRound, run.wait(0.1))) == 1
 
 
-def test_a_plan_without_devices_is_an_abandonment():
+def test_a_plan_without_devices_abandons_the_round():
     run = started("a", attempts=1)
     commands = run.plan()
     assert [note.what for note in of(Note, commands)] == ["round abandoned"]
@@ -66,7 +66,7 @@ def test_a_plan_of_another_attempt_is_ignored(attempt):
     assert offers(run.plan("a")) == ["a"]
 
 
-def test_every_planning_of_the_run_has_a_number_of_its_own():
+def test_every_planning_of_the_run_has_its_own_number():
     run = started("a", rounds=2)
     run.plan("a")
     run.decline("a")  # attempt 1 of round 1 is abandoned

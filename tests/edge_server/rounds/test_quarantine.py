@@ -1,4 +1,4 @@
-"""Quarantine in rounds: who is refused too often is told, kept in the journal and left out of planning."""
+"""Quarantine: a device refused too often is notified, recorded and excluded from planning."""
 
 from edge_server.rounds.events import EndRun, Misbehaved, Note, PlanRound, RecordStrike, RoundClosed
 from edge_server.rounds.machine import Buffering, Phase
@@ -12,7 +12,7 @@ NAN = Reason.NOT_FINITE
 
 
 def training(**rules) -> Run:
-    """Round one with devices a, b and c; one refusal is enough for two rounds of quarantine."""
+    """A run in round one with devices a, b and c; one refusal leads to two rounds of quarantine."""
     run = started("a", "b", "c", **{"rounds": 9, "reputation": ONCE, "quorum": 0.1, **rules})
     run.plan("a", "b", "c")
     return run
@@ -22,7 +22,7 @@ def asked(commands: list) -> list[str]:
     return [device.name for plan in of(PlanRound, commands) for device in plan.devices]
 
 
-def test_a_repeated_offender_is_told_and_left_out_of_as_many_rounds_as_the_rules_say():
+def test_a_device_refused_too_often_is_notified_and_excluded_for_the_configured_rounds():
     run = training()
     commands = run.upload("a", reason=NAN)
     assert refusals(commands) == [("a", NAN), ("a", Reason.QUARANTINED)]
@@ -32,7 +32,7 @@ def test_a_repeated_offender_is_told_and_left_out_of_as_many_rounds_as_the_rules
         for device in ("b", "c"):
             run.upload(device)
         planned = asked(run.tell(RoundClosed(number)))
-        # Out of rounds 2 and 3; in round 4 it is asked again.
+        # Device a is excluded from rounds 2 and 3, and asked again in round 4.
         assert planned == (["a", "b", "c"] if number == 3 else ["b", "c"])
         run.plan("b", "c")
 
@@ -49,21 +49,21 @@ def test_a_device_in_quarantine_that_sends_an_update_learns_why_it_is_not_select
     ]
 
 
-def test_what_is_no_message_counts_too_and_only_once_a_round():
+def test_invalid_messages_count_too_but_only_once_per_round():
     run = training(reputation=ReputationRules(after=2, window=10, rounds=2))
     assert of(RecordStrike, run.tell(Misbehaved("a", Reason.WRONG_SENDER)))
     assert run.tell(Misbehaved("a", Reason.WRONG_SENDER)) == []
     assert run.tell(Misbehaved("a", Reason.MALFORMED)) == []
 
 
-def test_a_name_that_never_said_it_was_there_is_not_kept():
+def test_a_name_without_a_birth_is_not_stored():
     run = training()
     for number in range(100):
         assert run.tell(Misbehaved(f"made-up-{number}", Reason.WRONG_SENDER)) == []
     assert run.federation.reputations == {}
 
 
-def test_too_many_in_quarantine_abandon_the_round_and_after_some_attempts_end_the_run_with_the_reason():
+def test_too_many_quarantined_devices_abandon_the_round_and_finally_end_the_run_with_the_reason():
     run = training(min_clients=2, attempts=1)
     for device, reason in (("a", NAN), ("b", NAN), ("c", None)):
         run.upload(device, reason=reason)
@@ -73,14 +73,14 @@ def test_too_many_in_quarantine_abandon_the_round_and_after_some_attempts_end_th
     assert of(EndRun, run.wait(60)) == [EndRun("failed", f"{why}; given up after 2 attempts")]
 
 
-def test_with_whoever_is_left_rounds_go_on_as_long_as_they_are_enough():
+def test_rounds_continue_while_enough_devices_remain():
     run = training(min_clients=1)
     for device, reason in (("a", NAN), ("b", NAN), ("c", None)):
         run.upload(device, reason=reason)
     assert asked(run.tell(RoundClosed(1))) == ["c"]
 
 
-def test_buffered_rounds_leave_out_whoever_is_in_quarantine_too():
+def test_buffered_rounds_exclude_quarantined_devices_too():
     run = started("a", "b", "c", reputation=ONCE, buffering=Buffering(2, concurrency=3), rounds=9)
     run.plan("a", "b", "c")
     run.upload("a", reason=NAN)
@@ -89,7 +89,7 @@ def test_buffered_rounds_leave_out_whoever_is_in_quarantine_too():
     assert asked(run.tell(RoundClosed(1))) == ["b", "c"]
 
 
-def test_a_buffer_that_nobody_may_fill_ends_the_run_rather_than_wait_for_ever():
+def test_a_buffer_that_no_device_may_fill_ends_the_run():
     run = started("a", "b", reputation=ONCE, buffering=Buffering(2, concurrency=2), rounds=9, attempts=1)
     run.plan("a", "b")
     for device in ("a", "b"):
@@ -102,7 +102,7 @@ def test_a_buffer_that_nobody_may_fill_ends_the_run_rather_than_wait_for_ever():
     assert "2 of 2 devices are in quarantine" in of(EndRun, commands)[0].detail
 
 
-def test_a_device_may_change_its_update_only_so_often():
+def test_a_device_may_change_its_update_a_limited_number_of_times():
     run = training()
     for version in range(MAX_CLAIMS):
         assert refusals(run.hear(update("a", version))) == []

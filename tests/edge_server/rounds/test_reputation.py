@@ -1,4 +1,4 @@
-"""Reputation: strikes by round, quarantine after too many, nothing for honest failures."""
+"""Reputation: strikes per round, quarantine after too many, no strikes for honest failures."""
 
 import pytest
 
@@ -30,11 +30,11 @@ NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 
 
 def out(*rows: tuple[int, Reason], at: int, rules: ReputationRules = RULES) -> dict[str, int]:
-    """Who is left out of round `at` after these refusals of device `a`."""
+    """Which devices are excluded from round `at` after these refusals of device `a`."""
     return quarantined(replay_strikes([("a", number, reason) for number, reason in rows], rules), at)
 
 
-def test_as_many_strikes_as_that_within_the_window_lead_to_quarantine():
+def test_too_many_strikes_within_the_window_lead_to_quarantine():
     assert out((1, NAN), at=2) == {}
     assert out((1, NAN), (3, NAN), at=4) == {"a": 7}
     # The window of round 4 begins with round 2.
@@ -48,12 +48,12 @@ def test_a_quarantine_ends_and_leaves_a_clean_slate():
     assert out(*rows, (7, NAN), (8, NAN), at=9) == {"a": 12}
 
 
-def test_a_round_counts_once_by_the_worst_in_it():
+def test_a_round_counts_once_with_its_worst_strike():
     assert out(*[(1, NAN)] * 50, *[(1, DAMAGED)] * 50, at=2) == {}
     assert replay_strikes([("a", 1, DAMAGED), ("a", 1, NAN)], RULES) == {"a": Reputation({1: 1.0})}
 
 
-def test_what_may_have_been_damaged_on_the_way_counts_half():
+def test_an_update_that_may_have_been_damaged_in_transit_counts_half():
     assert out((1, DAMAGED), (2, DAMAGED), (3, DAMAGED), at=4) == {}
     assert out((1, DAMAGED), (2, DAMAGED), (3, NAN), at=4) == {"a": 7}
 
@@ -67,16 +67,16 @@ def test_every_reason_is_either_honest_or_weighed():
     assert set(Reason) == set(HONEST) | set(WEIGHTS)
 
 
-def test_it_may_be_off():
+def test_quarantine_can_be_switched_off():
     assert replay_strikes([("a", number, NAN) for number in range(9)], ReputationRules(after=0)) == {}
 
 
-def test_devices_are_judged_apart():
+def test_devices_are_judged_separately():
     reputations = replay_strikes([("a", 1, NAN), ("b", 1, NAN), ("a", 2, NAN)], RULES)
     assert quarantined(reputations, 3) == {"a": 6}
 
 
-def test_no_more_strikes_are_kept_than_the_window_has_rounds():
+def test_no_more_strikes_are_stored_than_the_window_has_rounds():
     reputations = replay_strikes(
         [("a", number, DAMAGED) for number in range(1, 500)], ReputationRules(1000, 1000, 1)
     )

@@ -1,4 +1,4 @@
-"""A model that nobody can train is given up for the one before it, in the pure machine."""
+"""The round machine replaces a model that no device can train by the previous model."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NAN = Reason.NOT_FINITE
 
 
 def second_round(*devices: str, **rules) -> Run:
-    """Round one is closed, round two is planned with everybody."""
+    """A run whose round one is closed and whose round two is planned with all devices."""
     run = started(*devices, **{"rounds": 9, "start_clients": len(devices), **rules})
     run.plan(*devices)
     for device in devices:
@@ -24,7 +24,7 @@ def second_round(*devices: str, **rules) -> Run:
 
 
 def fail(run: Run, *devices: str) -> list:
-    """These devices' training comes to no numbers; then the pause before the next attempt is over."""
+    """These devices' updates are refused as not finite; then the pause before the next attempt passes."""
     commands = []
     for device in devices:
         commands += run.upload(device, reason=NAN)
@@ -43,7 +43,7 @@ def asked(commands: list) -> list[str]:
     return [device.name for plan in of(PlanRound, commands) for device in plan.devices]
 
 
-def test_the_round_before_is_undone_once_training_has_failed_twice():
+def test_the_previous_round_is_undone_once_training_has_failed_twice():
     run, command = failed_twice("a", "b", "c")
     assert (command.undone, command.able, command.fewest) == (1, ("a", "b", "c"), 1)
     assert "round 2: 0 of 3 updates" in command.why
@@ -51,7 +51,7 @@ def test_the_round_before_is_undone_once_training_has_failed_twice():
     assert TRIES == 2
 
 
-def test_nothing_is_planned_until_the_earlier_model_is_there():
+def test_nothing_is_planned_until_the_earlier_model_is_restored():
     run, command = failed_twice("a", "b", "c")
     assert of(PlanRound, run.wait(100)) == []
     commands = run.tell(RolledBack(command, ("c",))) + run.wait(1)
@@ -60,7 +60,7 @@ def test_nothing_is_planned_until_the_earlier_model_is_there():
     assert asked(commands) == ["a", "b"]
 
 
-def test_who_is_left_out_is_told_so_and_comes_back_after_the_rounds_of_a_quarantine():
+def test_an_excluded_device_is_notified_and_returns_after_the_quarantine():
     run, command = failed_twice("a", "b", "c", reputation=ReputationRules(after=0, rounds=2))
     commands = run.tell(RolledBack(command, ("c",))) + run.wait(1)
     assert refusals(commands) == [("c", Reason.QUARANTINED)]
@@ -75,16 +75,16 @@ def test_who_is_left_out_is_told_so_and_comes_back_after_the_rounds_of_a_quarant
         assert asked(commands) == (["a", "b"] if number < 4 else ["a", "b", "c"])
 
 
-def test_what_the_bad_model_made_of_honest_devices_counts_against_nobody():
+def test_refusals_caused_by_the_bad_model_count_against_nobody():
     run = second_round("a", "b", reputation=ReputationRules(after=1, rounds=5))
-    # One refusal is enough for a quarantine here: nobody is left for a second attempt.
+    # One refusal leads to quarantine here, so no device is left for a second attempt.
     (command,) = of(RollBack, fail(run, "a", "b"))
     assert command.forgiven == (("a", 2), ("b", 2))
     assert command.able == ("a", "b")
     assert asked(run.tell(RolledBack(command, ("b",)))) == ["a"]
 
 
-def test_it_fails_where_going_back_does_not_help():
+def test_the_run_fails_if_a_rollback_does_not_help():
     run, command = failed_twice("a", "b", "c", attempts=1)
     run.tell(RolledBack(command, ("c",)))
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_it_fails_where_going_back_does_not_help():
     assert "going back to the model before round 1 did not help" in ended.detail
 
 
-def test_the_second_time_in_a_row_others_are_left_out_and_a_third_time_there_is_none():
+def test_a_second_rollback_in_a_row_excludes_other_devices_and_there_is_no_third():
     run, command = failed_twice("a", "b", "c", attempts=3)
     run.tell(RolledBack(command, ("c",)))
     run.wait(60)
@@ -110,7 +110,7 @@ def test_the_second_time_in_a_row_others_are_left_out_and_a_third_time_there_is_
         run.plan("a", "b")
         commands = fail(run, "a", "b")
     (second,) = of(RollBack, commands)
-    # Whom it did not help to leave out may take part again.
+    # A device whose exclusion did not help may take part again.
     assert (second.undone, second.able) == (2, ("a", "b", "c"))
     assert ("c", 2) in second.forgiven
     assert asked(run.tell(RolledBack(second, ("a", "b")))) == ["c"]
@@ -125,7 +125,7 @@ def test_the_second_time_in_a_row_others_are_left_out_and_a_third_time_there_is_
     assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
-def test_devices_that_are_away_undo_nothing():
+def test_absent_devices_cause_no_rollback():
     run = second_round("a", "b", "c", attempts=2, deadline_s=50.0)
     commands = []
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_devices_that_are_away_undo_nothing():
 
 
 @pytest.mark.parametrize("reason", [Reason.UNTRUSTED, Reason.INCOMPATIBLE, Reason.NO_SPACE])
-def test_devices_that_will_not_do_the_task_undo_nothing(reason: Reason):
+def test_devices_that_decline_the_task_cause_no_rollback(reason: Reason):
     run = second_round("a", "b", attempts=1)
     commands = []
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_devices_that_will_not_do_the_task_undo_nothing(reason: Reason):
     assert of(RollBack, commands) == []
 
 
-def test_the_first_round_has_nothing_to_go_back_to():
+def test_a_failed_first_round_causes_no_rollback():
     run = started("a", "b", rounds=3, start_clients=2, attempts=2)
     commands = []
     for _ in range(3):
@@ -161,7 +161,7 @@ def test_the_first_round_has_nothing_to_go_back_to():
     assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
-def test_whoever_does_not_want_it_gets_the_failure_at_once():
+def test_without_roll_back_the_run_fails_at_once():
     run = second_round("a", "b", attempts=1, roll_back=False)
     commands = []
     for _ in range(2):
@@ -172,7 +172,7 @@ def test_whoever_does_not_want_it_gets_the_failure_at_once():
     assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
-def test_a_model_that_computes_no_numbers_is_undone_before_anyone_has_to_train_it():
+def test_a_diverged_model_is_undone_before_any_device_trains_it():
     run = started("a", "b", rounds=9, start_clients=2)
     run.plan("a", "b")
     for device in ("a", "b"):
@@ -184,7 +184,7 @@ def test_a_model_that_computes_no_numbers_is_undone_before_anyone_has_to_train_i
     assert (plan.round, [device.name for device in plan.devices]) == (2, ["a"])
 
 
-def test_where_that_was_the_last_round_the_model_before_it_is_delivered():
+def test_if_the_last_round_diverged_the_previous_model_is_delivered():
     run = started("a", "b", rounds=1, start_clients=2)
     run.plan("a", "b")
     for device in ("a", "b"):
@@ -198,14 +198,14 @@ def test_where_that_was_the_last_round_the_model_before_it_is_delivered():
     assert [end.outcome for end in of(EndRun, commands)] == ["finished"]
 
 
-def test_without_the_earlier_model_the_run_fails_and_says_why():
+def test_without_the_earlier_model_the_run_fails_with_the_reason():
     run, command = failed_twice("a", "b")
     (ended,) = of(EndRun, run.tell(RolledBack(command, failed="it is not there")))
     assert ended.outcome == "failed"
     assert "it is not there" in ended.detail
 
 
-def test_buffered_rounds_go_back_too():
+def test_buffered_rounds_are_rolled_back_too():
     run = started("a", "b", buffering=Buffering(2, concurrency=2), rounds=9, attempts=5)
     run.plan("a", "b")
     for device in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Both machines joined by a network that loses, doubles and reorders, with devices that die and return."""
+"""Server and devices on a network that loses, duplicates and reorders packets; devices die and return."""
 
 import itertools
 from collections import Counter
@@ -21,7 +21,7 @@ PATIENT = {"rounds": ROUNDS, "deadline_s": 600, "rejoin_s": 10, "attempts": 10**
 
 
 class JoinedMachines(RuleBasedStateMachine):
-    """No update counts twice, no round is stuck, nothing raises, whatever happens in between."""
+    """Under any sequence of events, no update counts twice, no round gets stuck and nothing raises."""
 
     played = RoundRules(**PATIENT, min_clients=2, quorum=0.3)
     world: World | None = None
@@ -41,12 +41,12 @@ class JoinedMachines(RuleBasedStateMachine):
             self.world.lose(index * (turn + 1))
 
     @rule(count=st.integers(1, 5), index=ANY)
-    def packets_are_doubled(self, count: int, index: int) -> None:
+    def packets_are_duplicated(self, count: int, index: int) -> None:
         for turn in range(count):
             self.world.double(index + turn)
 
     @rule(turns=st.integers(1, 60))
-    def all_is_well_for_a_while(self, turns: int) -> None:
+    def the_network_is_good_for_a_while(self, turns: int) -> None:
         for _ in range(turns):
             self.world.one_fair_turn()
 
@@ -88,32 +88,32 @@ class JoinedMachines(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
-    def there(self) -> bool:
+    def initialized(self) -> bool:
         return self.world is not None
 
-    @precondition(there)
+    @precondition(initialized)
     @invariant()
     def every_round_is_aggregated_once_and_in_order(self) -> None:
         numbers = [close.round for close in self.world.closed]
         assert numbers == list(range(1, len(numbers) + 1))
 
-    @precondition(there)
+    @precondition(initialized)
     @invariant()
-    def what_counts_is_its_devices_own_and_counts_once(self) -> None:
+    def counted_updates_belong_to_their_devices_and_count_once(self) -> None:
         for close in self.world.closed:
             assert all(update.device == device for device, update in close.updates.items())
             parts = [*close.updates, *close.dropped, *close.rejected]
             assert sorted(parts) == list(close.selected)
         assert set(self.times_counted().values()) <= {1}
 
-    @precondition(there)
+    @precondition(initialized)
     @invariant()
-    def one_planning_or_closing_is_under_way_at_most(self) -> None:
+    def at_most_one_planning_or_closing_is_in_progress(self) -> None:
         assert sum(isinstance(job, PlanRound | CloseRound) for job in self.world.todo) <= 1
 
-    @precondition(there)
+    @precondition(initialized)
     @invariant()
-    def the_kept_counts_are_those_of_the_participants(self) -> None:
+    def the_status_counts_match_the_participants(self) -> None:
         participants = self.world.federation.participants
         statuses = [participant.status for participant in participants.values()]
         assert {status: participants.counts[status] for status in Status} == {
@@ -121,11 +121,10 @@ class JoinedMachines(RuleBasedStateMachine):
         }
         assert list(participants) == [participant.device for participant in participants.values()]
 
-    @precondition(there)
+    @precondition(initialized)
     @invariant()
-    def no_blob_in_use_is_thrown_away(self) -> None:
-        # The only way in which a checked update is not sound here; a device's request for a blob that is
-        # gone would raise.
+    def no_blob_in_use_is_deleted(self) -> None:
+        # Here only a deleted blob can fail its check; a device's request for a deleted blob would raise.
         assert Reason.DIGEST_MISMATCH not in {note.reason for note in self.world.notes}
 
     def times_counted(self) -> Counter[tuple[str, int]]:
@@ -139,57 +138,58 @@ class JoinedMachines(RuleBasedStateMachine):
         self.world.run_fairly()
         assert self.world.outcome == "finished"
         assert [close.round for close in self.world.closed] == list(range(1, ROUNDS + 1))
-        # Losses are repaired by asking again within seconds, not by waiting for the deadline of 600.
+        # Losses are repaired by new requests within seconds, not only at the deadline of 600 s.
         assert self.world.now - began < 300
         self.every_confirmed_update_counts()
 
     def confirmed(self) -> list[Update]:
-        settled = [one for node in self.world.nodes.values() for one in node.settled if one.refusal is None]
-        return [one.result for one in settled if isinstance(one.result, Update)]
+        settled = [command for node in self.world.nodes.values() for command in node.settled]
+        results = [command.result for command in settled if command.refusal is None]
+        return [result for result in results if isinstance(result, Update)]
 
     def every_confirmed_update_counts(self) -> None:
-        """Of each round, in the attempt that was not abandoned."""
+        """Check the confirmed updates of each round's attempt that was not abandoned."""
         for update in self.confirmed():
             updates = self.world.closed[update.round - 1].updates
-            if update.attempt in {one.attempt for one in updates.values()}:
+            if update.attempt in {counted.attempt for counted in updates.values()}:
                 assert updates[update.device].blob == update.blob
 
 
 class InRounds(JoinedMachines):
-    """Synchronous: what counts was made for the round, at one planning of it."""
+    """Synchronous rounds: counted updates were made for the round and for a single attempt."""
 
-    @precondition(JoinedMachines.there)
+    @precondition(JoinedMachines.initialized)
     @invariant()
-    def what_counts_was_made_for_its_round(self) -> None:
+    def counted_updates_were_made_for_their_round(self) -> None:
         for close in self.world.closed:
             assert all(update.round == close.round for update in close.updates.values())
             assert set(close.staleness.items()) == {(device, 0) for device in close.updates}
 
-    @precondition(JoinedMachines.there)
+    @precondition(JoinedMachines.initialized)
     @invariant()
-    def what_counts_was_made_for_one_attempt_and_attempts_only_grow(self) -> None:
+    def each_round_counts_one_attempt_and_attempts_increase(self) -> None:
         attempts = [{update.attempt for update in close.updates.values()} for close in self.world.closed]
         assert all(len(attempt) == 1 for attempt in attempts)
-        assert all(max(one) < min(other) for one, other in itertools.pairwise(attempts))
+        assert all(max(earlier) < min(later) for earlier, later in itertools.pairwise(attempts))
 
 
 class OverSelecting(InRounds):
-    """Three are asked where two are needed: no more than two count."""
+    """Three devices are asked where two are needed: at most two count."""
 
     played = RoundRules(**PATIENT, min_clients=2, quorum=0.3, over_select=1.5)
 
-    @precondition(JoinedMachines.there)
+    @precondition(JoinedMachines.initialized)
     @invariant()
-    def no_more_than_needed_count(self) -> None:
+    def at_most_the_needed_updates_count(self) -> None:
         assert all(len(close.updates) <= 2 for close in self.world.closed)
 
 
 class Buffered(JoinedMachines):
-    """Buffered: what counts may be of an earlier round, but of none too early."""
+    """Buffered rounds: counted updates may be from earlier rounds, up to the allowed staleness."""
 
     played = RoundRules(**PATIENT, buffering=Buffering(size=2, max_staleness=1, concurrency=2))
 
-    @precondition(JoinedMachines.there)
+    @precondition(JoinedMachines.initialized)
     @invariant()
     def nothing_that_counts_is_staler_than_allowed(self) -> None:
         for close in self.world.closed:
@@ -197,20 +197,20 @@ class Buffered(JoinedMachines):
             assert close.staleness == lag
             assert set(lag.values()) <= set(range(self.played.buffering.max_staleness + 1))
 
-    @precondition(JoinedMachines.there)
+    @precondition(JoinedMachines.initialized)
     @invariant()
     def no_more_devices_train_than_allowed(self) -> None:
-        actions = [one.assignment.task.action for one in self.world.federation.at_work]
+        actions = [part.assignment.task.action for part in self.world.federation.at_work]
         assert actions.count("train") <= self.played.buffering.concurrency
 
     def every_confirmed_update_counts(self) -> None:
-        """No attempt is thrown away here: whatever was confirmed is aggregated."""
+        """Buffered rounds discard no attempt: every confirmed update is aggregated."""
         for update in self.confirmed():
             assert self.times_counted()[update.device, update.attempt] == 1
 
 
 class BufferedWithoutLag(Buffered):
-    """Every closing ends all work of before."""
+    """Each closed round ends all earlier work."""
 
     played = RoundRules(**PATIENT, min_clients=2, buffering=Buffering(size=2, max_staleness=0, concurrency=3))
 

@@ -1,4 +1,4 @@
-"""Two devices with one name are told from one that is started again."""
+"""Two devices with the same name are distinguished from one device that restarts."""
 
 import pytest
 
@@ -12,14 +12,14 @@ A, B = "a" * 16, "b" * 16
 
 
 def come(run: Run, token: str, session: int) -> list:
-    """The process with this token connects under the one name, from a machine of its own."""
-    said = birth("pi", session).model_copy(update={"instance": token, "origin": f"board-{token[0]}"})
-    return run.hear(said)
+    """The process with this token connects under the shared name, from its own machine."""
+    message = birth("pi", session).model_copy(update={"instance": token, "origin": f"board-{token[0]}"})
+    return run.hear(message)
 
 
 def reported(commands: list) -> list[tuple[str, str]]:
-    """To which process it is said that the name is another's, and what."""
-    refusals = [one.message for one in of(Send, commands) if isinstance(one.message, Refusal)]
+    """The processes that are refused because of their shared name, with the details."""
+    refusals = [command.message for command in of(Send, commands) if isinstance(command.message, Refusal)]
     return [(refusal.instance, refusal.detail) for refusal in refusals if refusal.reason is Reason.SAME_NAME]
 
 
@@ -27,7 +27,7 @@ def warned(commands: list) -> list[str]:
     return [note.words for note in of(Note, commands) if not note.routine]
 
 
-def test_the_later_of_two_is_told_each_time_that_it_comes_and_people_once() -> None:
+def test_the_later_of_two_is_refused_on_each_connection_and_the_warning_appears_once() -> None:
     run = started(start_clients=9)
     turns = [come(run, token, number) for number, token in enumerate([A, B, A, B, A, B, A, B])]
     assert [reported(turn) for turn in turns] == [
@@ -41,14 +41,14 @@ def test_the_later_of_two_is_told_each_time_that_it_comes_and_people_once() -> N
 
 
 @pytest.mark.parametrize(("first", "later"), [(100, 5), (5, 100)])
-def test_the_numbers_of_their_connections_do_not_matter(first: int, later: int) -> None:
+def test_their_session_numbers_do_not_matter(first: int, later: int) -> None:
     run = started(start_clients=9)
     sessions = {A: first, B: later}
     turns = [come(run, token, sessions[token]) for token in [A, B, A, B, A, B, A, B]]
     assert [token for turn in turns for token, _ in reported(turn)] == [B] * 3
 
 
-def test_the_first_of_them_is_there_once_the_other_has_left() -> None:
+def test_the_first_of_them_is_alive_once_the_other_has_left() -> None:
     run = started(start_clients=9)
     for token in [A, B, A, B, A, B]:
         run.hear(death("pi", {A: 5, B: 100}[token]))
@@ -59,7 +59,7 @@ def test_the_first_of_them_is_there_once_the_other_has_left() -> None:
     assert run.federation.fleet.devices["pi"].instance == A
 
 
-def test_a_device_that_is_started_again_and_again_is_no_twin_of_itself() -> None:
+def test_repeated_restarts_of_a_device_do_not_count_as_two_devices() -> None:
     run = started(start_clients=9)
     for number in range(50):
         for commands in (
@@ -69,13 +69,13 @@ def test_a_device_that_is_started_again_and_again_is_no_twin_of_itself() -> None
             assert (reported(commands), warned(commands)) == ([], [])
 
 
-def test_one_birth_that_comes_very_late_makes_no_twins() -> None:
+def test_a_single_late_birth_does_not_count_as_two_devices() -> None:
     run = started(start_clients=9)
     turns = [come(run, token, number) for number, token in enumerate([A, B, A, "c" * 16])]
     assert [reported(turn) for turn in turns] == [[]] * 4
 
 
-def test_devices_that_do_not_name_their_process_are_left_alone() -> None:
+def test_devices_that_do_not_name_their_process_are_not_refused() -> None:
     run = started(start_clients=9)
     for number in range(6):
         assert reported(run.hear(birth("pi", number))) == []

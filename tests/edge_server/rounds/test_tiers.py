@@ -1,4 +1,4 @@
-"""Which tier a device belongs to: its word first, then its memory."""
+"""A device's tier: the tier that it states, otherwise one derived from its memory."""
 
 import itertools
 
@@ -37,15 +37,15 @@ def test_fewer_or_more_tiers_are_spread_over_the_same_steps(tiers, by_step):
 @pytest.mark.parametrize("tiers", [1, 2, 3, 5, 8, 100])
 def test_more_memory_never_means_a_weaker_tier_and_both_ends_are_used(tiers):
     found = [tier_of(of_memory(gib), tiers) for gib in (0.1, 1, 2, 4, 8, 64)]
-    assert all(one <= other for one, other in itertools.pairwise(found))
+    assert all(before <= after for before, after in itertools.pairwise(found))
     assert (found[0], found[-1]) == (1, tiers)
 
 
 @pytest.mark.parametrize(("stated", "tier"), [(1, 1), (3, 3), (5, 5), (6, 5), (100, 5)])
-def test_what_a_device_states_goes_before_its_memory(stated, tier):
+def test_a_stated_tier_takes_precedence_over_memory(stated, tier):
     for memory in (0, 64 * GIB):
         assert tier_of(CapabilityProfile(tier=stated, memory_bytes=memory), 5) == tier
 
 
-def test_a_device_of_which_nothing_is_known_is_the_weakest():
+def test_a_device_without_known_capabilities_is_in_the_weakest_tier():
     assert tier_of(CapabilityProfile(), 5) == 1

@@ -1,4 +1,4 @@
-"""Who may send its update when not all may at once."""
+"""Which devices may upload when not all may upload at once."""
 
 from edge_client.transport.chunk_transfer import PATIENCE_S
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
@@ -14,12 +14,12 @@ def test_no_more_uploads_than_allowed_at_once():
     assert run.status("c") is Status.WAITING
     for event in chunks("a"):
         run.tell(event)
-    # One that is being checked still counts as sending.
+    # An update that is being checked still counts as an upload.
     assert run.status("c") is Status.WAITING
     assert request("c") in run.tell(UpdateChecked("a", update("a").blob.digest))
 
 
-def test_the_place_of_a_refused_upload_is_given_on():
+def test_the_place_of_a_refused_upload_goes_to_the_next_device():
     run = training("a", "b", uploads_at_once=1)
     run.hear(update("a"))
     run.hear(update("b"))
@@ -30,16 +30,16 @@ def test_the_place_of_a_refused_upload_is_given_on():
 
 
 def quiet(run: Run, seconds: float) -> list:
-    """Time passes in steps of a second, as it does."""
+    """Let time pass in steps of one second, and return all commands."""
     return [command for _ in range(int(seconds)) for command in run.wait(1)]
 
 
-# After the last chunk a silent uploader is asked again after 2, 4, 8 and 16 s, then after 30 s, its longest
-# patience: at 2, 6, 14 and 30 s. At 60 s that too has run out.
+# After the last chunk, a silent device is asked again after pauses of 2, 4, 8 and 16 s: at 2, 6, 14 and 30 s.
+# The last and longest pause of 30 s ends at 60 s.
 SILENT_S = 60
 
 
-def test_the_place_of_a_device_that_falls_silent_is_given_on_and_what_it_sent_is_kept():
+def test_a_silent_device_loses_its_place_and_its_chunks_are_kept():
     run = training("a", "b", uploads_at_once=1, deadline_s=1000.0)
     run.hear(update("a"))
     run.tell(chunks("a")[0])
@@ -50,7 +50,7 @@ def test_the_place_of_a_device_that_falls_silent_is_given_on_and_what_it_sent_is
     assert (run.status("a"), run.status("b")) == (Status.WAITING, Status.UPLOADING)
     for event in chunks("b"):
         run.tell(event)
-    # Its turn again: only what is missing is asked for.
+    # On its next turn, only the missing chunks are requested.
     assert request("a", first=1, count=2) in run.tell(UpdateChecked("b", update("b").blob.digest))
     for event in chunks("a")[1:]:
         commands = run.tell(event)
@@ -69,14 +69,14 @@ def test_a_device_that_fell_silent_comes_after_the_others():
     assert [run.status(device) for device in "abc"] == [Status.WAITING, Status.COUNTED, Status.UPLOADING]
 
 
-def test_a_device_that_falls_silent_is_asked_again_where_nobody_waits():
+def test_a_silent_device_is_asked_again_if_no_other_device_waits():
     run = training("a", uploads_at_once=1, deadline_s=1000.0)
     run.hear(update("a"))
     run.tell(chunks("a")[0])
     quiet(run, SILENT_S - 1)
     assert run.wait(1) == [request("a", first=1, count=2)]
     assert run.status("a") is Status.UPLOADING
-    # With its first patience.
+    # The next pause is the shortest one again.
     assert run.wait(PATIENCE_S) == [request("a", first=1, count=2)]
 
 
@@ -92,7 +92,7 @@ def test_a_device_that_sends_a_chunk_now_and_then_keeps_its_place():
     assert run.status("b") is Status.WAITING
 
 
-def test_a_device_that_fell_silent_and_returns_is_asked_when_it_is_its_turn():
+def test_a_device_that_fell_silent_and_returns_is_asked_on_its_next_turn():
     run = training("a", "b", uploads_at_once=1, deadline_s=1000.0, rejoin_s=500)
     run.hear(update("a"))
     run.tell(chunks("a")[0])
@@ -105,7 +105,7 @@ def test_a_device_that_fell_silent_and_returns_is_asked_when_it_is_its_turn():
     assert request("a", first=1, count=2) in run.tell(UpdateChecked("b", update("b").blob.digest))
 
 
-def test_the_place_of_a_lost_device_is_given_on():
+def test_the_place_of_a_lost_device_goes_to_the_next_device():
     run = training("a", "b", uploads_at_once=1, rejoin_s=10)
     run.hear(update("a"))
     run.hear(update("b"))

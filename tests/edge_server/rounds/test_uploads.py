@@ -40,9 +40,9 @@ def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
     run.hear(reply("a"))
     assert run.hear(update("a")) == [request("a")]
     first, second, third = chunks("a")
-    assert [type(one) for one in run.tell(second)] == [WriteUpdateChunk]
-    assert [type(one) for one in run.tell(first)] == [WriteUpdateChunk]
-    assert [type(one) for one in run.tell(third)] == [WriteUpdateChunk, CheckUpdate]
+    assert [type(command) for command in run.tell(second)] == [WriteUpdateChunk]
+    assert [type(command) for command in run.tell(first)] == [WriteUpdateChunk]
+    assert [type(command) for command in run.tell(third)] == [WriteUpdateChunk, CheckUpdate]
     commands = run.tell(UpdateChecked("a", update("a").blob.digest))
     assert announced(commands) == ["aggregating"]
     assert [command for command in commands if not isinstance(command, Announce)] == [
@@ -59,14 +59,14 @@ def test_an_update_counts_although_the_offer_was_never_answered():
     assert of(CloseRound, run.upload("a"))
 
 
-def test_missing_chunks_of_an_update_are_asked_for_again():
+def test_missing_chunks_of_an_update_are_requested_again():
     run = training("a")
     run.hear(update("a"))
     run.tell(chunks("a")[1])
     assert run.wait(PATIENCE_S) == [request("a", first=0, count=1), request("a", first=2, count=1)]
 
 
-def test_an_inline_update_is_taken_as_it_comes():
+def test_an_inline_update_is_accepted_without_a_request():
     run = training("a")
     small = update("a", blob=ref_of(b"tiny"))
     assert run.hear(small) == []
@@ -74,7 +74,7 @@ def test_an_inline_update_is_taken_as_it_comes():
     assert [type(command) for command in commands] == [WriteUpdateChunk, CheckUpdate]
 
 
-def test_an_inline_update_whose_chunk_came_first_is_asked_for():
+def test_an_inline_update_whose_chunk_came_first_is_requested():
     run = training("a")
     small = update("a", blob=ref_of(b"tiny"))
     assert run.tell(ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny"))) == []
@@ -83,7 +83,7 @@ def test_an_inline_update_whose_chunk_came_first_is_asked_for():
     assert run.wait(PATIENCE_S) == [Send("a", wanted)]
 
 
-def test_a_chunk_that_does_not_fit_is_refused_and_costs_nothing():
+def test_a_chunk_that_does_not_fit_is_refused_and_changes_nothing():
     run = training("a")
     run.hear(update("a"))
     before = run.federation
@@ -100,7 +100,7 @@ def test_a_late_chunk_of_an_earlier_update_is_ignored():
 
 
 @pytest.mark.parametrize("device", ["a", "z"])
-def test_a_chunk_that_nobody_asked_for_is_ignored(device):
+def test_an_unrequested_chunk_is_ignored(device):
     run = training("a")
     before = run.federation
     assert run.tell(ChunkReceived(device, chunks("a")[0].chunk)) == []
@@ -113,7 +113,7 @@ def test_an_update_announced_again_is_not_fetched_twice():
     run.tell(chunks("a")[0])
     assert run.hear(update("a")) == []
     run.tell(chunks("a")[1])
-    assert [type(one) for one in run.tell(chunks("a")[2])] == [WriteUpdateChunk, CheckUpdate]
+    assert [type(command) for command in run.tell(chunks("a")[2])] == [WriteUpdateChunk, CheckUpdate]
     assert run.hear(update("a")) == []
 
 
@@ -155,13 +155,13 @@ def test_a_refusal_of_something_else_changes_nothing(odd):
     assert run.federation == before
 
 
-@pytest.mark.parametrize("at_once", [0, 1], ids=["it waits for its turn", "it is being fetched"])
-def test_an_update_that_the_server_has_already_is_checked_at_once(at_once):
+@pytest.mark.parametrize("at_once", [0, 1], ids=["waiting for its turn", "being fetched"])
+def test_an_update_that_the_server_already_has_is_checked_at_once(at_once):
     run = training("a", uploads_at_once=at_once)
     run.hear(update("a"))
     assert run.tell(UpdateStored("a")) == [CheckUpdate("a", update("a"))]
     assert run.status("a") is Status.CHECKING
-    # It is checked once, and nothing more is asked for.
+    # It is checked once, and nothing more is requested.
     assert run.tell(UpdateStored("a")) == []
     assert run.wait(PATIENCE_S) == []
     assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))

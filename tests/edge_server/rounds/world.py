@@ -1,6 +1,6 @@
-"""A server and its devices joined in memory by a network that a test may make as bad as it likes.
+"""A server and its devices, connected in memory by a network that a test can make unreliable.
 
-The real machines of both sides run here; only their edges (disk, training, aggregation) are stand-ins.
+Both state machines are the real ones; disk, training and aggregation are replaced by stand-ins.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Disk:
 
 @dataclass
 class Node:
-    """One device: its machine, its disk, its work under way."""
+    """One device: its session machine, its disk and its current task."""
 
     session: Session
     disk: Disk
@@ -77,7 +77,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Packet:
-    """Something on its way: to the server when `to_server`, else to the device."""
+    """A message or chunk in transit: to the server if `to_server`, otherwise to the device."""
 
     device: str
     to_server: bool
@@ -87,10 +87,10 @@ class Packet:
 
 
 class World:
-    """The joined machines; every method is one thing that can happen.
+    """The connected state machines; each method causes one event.
 
-    Where states are `shared`, they are published once for all who listen. `egress` counts the chunks that the
-    server has sent, to one device or published.
+    If states are `shared`, each is published once for all listening devices. `egress` counts the chunks that
+    the server sent or published.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class World:
         for name in self.nodes:
             self.connect(name)
 
-    # --- the server's edge ---
+    # --- the server's side ---
     def on_server(self, event: on_server.Event) -> None:
         self.federation, commands = rounds.step(self.federation, event, self.now)
         for command in commands:
@@ -152,7 +152,7 @@ class World:
                 self.outcome = outcome
 
     def _publish(self, command: on_server.Publish) -> None:
-        """The broker fans a chunk out to whoever listens when it is published."""
+        """The broker forwards each chunk to every online device that listens to the channel."""
         for chunk in self.disk.chunks(command.ref, command.first, command.count):
             self.egress += 1
             for name, node in self.nodes.items():
@@ -160,7 +160,7 @@ class World:
                     self.network.append(Packet(name, False, chunk, shared=True))
 
     def finish_job(self, index: int = 0) -> None:
-        """One of the server's own jobs (planning, checking, aggregating) ends."""
+        """Finish one of the server's jobs (planning, checking, aggregating)."""
         if not self.todo:
             return
         match self.todo.pop(index % len(self.todo)):
@@ -177,7 +177,7 @@ class World:
                 self.on_server(on_server.RolledBack(back, back.able[back.fewest :]))
 
     def planned(self, plan: on_server.PlanRound) -> on_server.RoundPlanned:
-        """Choose as many as are wanted, or all; with over-selection not all of them are needed."""
+        """Choose the wanted number of devices, or all; with over-selection, fewer updates are needed."""
         self.disk.keep_only(plan.keep)
         wanted = len(plan.devices) if plan.wanted is None else plan.wanted
         chosen = self.random.sample(plan.devices, wanted)
@@ -201,7 +201,7 @@ class World:
         task = DeliverTask(**fields) if plan.deliver else TrainTask(**fields, training=TrainingPlan())
         return on_server.Assignment(task, max_bytes=CHUNK * 100)
 
-    # --- a device's edge ---
+    # --- a device's side ---
     def on_device(self, name: str, event: on_device.Event) -> None:
         node = self.nodes[name]
         node.session, commands = device_side.step(node.session, event, self.now)
@@ -233,7 +233,7 @@ class World:
             self.network.append(Packet(name, True, content))
 
     def finish_work(self, name: str) -> None:
-        """The device's task under way ends well."""
+        """The device completes its current task."""
         node = self.nodes[name]
         task, node.work = node.work, None
         if task is not None:
@@ -258,7 +258,7 @@ class World:
         return Update(**common, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
 
     def fail_work(self, name: str) -> None:
-        """The device's task under way fails."""
+        """The device's current task fails."""
         node = self.nodes[name]
         task, node.work = node.work, None
         if task is not None:
@@ -267,7 +267,7 @@ class World:
 
     # --- the network ---
     def deliver(self, index: int = 0) -> None:
-        """One packet arrives; which one is the test's choice, so packets overtake each other."""
+        """Deliver one packet; the test chooses which one, so packets can overtake each other."""
         if not self.network:
             return
         packet = self.network.pop(index % len(self.network))
@@ -284,17 +284,17 @@ class World:
                 self.on_device(packet.device, on_device.Received(packet.content))
 
     def lose(self, index: int) -> None:
-        """One packet is lost; births are not, since the broker keeps them."""
+        """Lose one packet, unless it is a birth, which the broker retains."""
         if self.network and not self.network[index % len(self.network)].reliable:
             self.network.pop(index % len(self.network))
 
     def double(self, index: int) -> None:
-        """One packet is doubled."""
+        """Duplicate one packet."""
         if self.network:
             self.network.append(self.network[index % len(self.network)])
 
     def connect(self, name: str) -> None:
-        """The device's link comes up: birth, then whatever the session repeats."""
+        """Connect the device: it sends its birth, then the messages that its session repeats."""
         node = self.nodes[name]
         node.online, node.number = True, node.number + 1
         birth = Birth(
@@ -320,24 +320,24 @@ class World:
             self.network.append(Packet(name, True, death))
 
     def kill(self, name: str) -> None:
-        """The device's process dies: its memory and its work are gone, its blobs stay."""
+        """The device's process dies: its memory and its work are lost, its blobs remain."""
         self.cut(name)
         node = self.nodes[name]
         node.work, node.disk.parts = None, {}
         node.session = Session(FEDERATION, name, held=frozenset(node.disk.blobs))
 
     def kill_and_remember(self, name: str) -> None:
-        """The device's process dies; what it has put on its disk is there when it comes back."""
+        """The device's process dies; the state on its disk is restored when it reconnects."""
         node = self.nodes[name]
         parts = {digest: dict(part) for digest, part in node.disk.parts.items()}
         memory = SessionSnapshot.model_validate_json(node.session.snapshot.model_dump_json())
         self.kill(name)
         node.disk.parts = parts
-        # A process that dies before it was connected has nothing to add to what it found.
+        # A process that dies before it has connected keeps the snapshot that it found.
         node.memory = node.memory or memory
 
     def pass_time(self, seconds: float) -> None:
-        """The clock moves on and everyone hears of it."""
+        """Advance the clock and send a tick to the server and all online devices."""
         self.now += seconds
         self.on_server(on_server.Tick())
         for name, node in self.nodes.items():
@@ -345,7 +345,7 @@ class World:
                 self.on_device(name, on_device.Tick())
 
     def one_fair_turn(self) -> None:
-        """Whatever can go on goes on: a packet arrives, a job or some work ends, or else time passes."""
+        """Deliver a packet, or else finish a job, or else finish all work, or else let time pass."""
         if self.network:
             self.deliver()
         elif self.todo:
@@ -357,7 +357,7 @@ class World:
             self.pass_time(1.0)
 
     def one_bad_turn(self, loss: float) -> None:
-        """Work goes on, but packets overtake each other and a share of them is lost or doubled."""
+        """Like a fair turn, but packets overtake each other and a share `loss` is lost or duplicated."""
         index = self.random.randrange(10_000)
         if self.network and self.random.random() < loss:
             self.random.choice([self.lose, self.double])(index)
@@ -367,7 +367,7 @@ class World:
             self.one_fair_turn()
 
     def run_fairly(self, *, turns: int = 20_000) -> None:
-        """From now on the network is sound and every device is there, until the run is over."""
+        """Connect all devices and take fair turns until the run has ended."""
         for name, node in self.nodes.items():
             if not node.online:
                 self.connect(name)

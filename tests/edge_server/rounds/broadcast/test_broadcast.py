@@ -1,7 +1,7 @@
-"""One publication for all who need a blob: at the pace of those who follow, repaired for all others.
+"""One publication of a blob for all devices: at the pace of the listeners, with repairs for the others.
 
-The machines of both sides run here. Pieces are of 2 chunks, devices tell what they have heard every 2 chunks,
-and nobody may be more than 8 chunks behind.
+Both state machines run here. The server publishes 2 chunks at a time, devices report progress every 2 chunks,
+and no device may be more than 8 chunks behind.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def _small(monkeypatch):
 
 
 def world(devices: int = 3, chunks: int = CHUNKS) -> World:
-    """All devices are offered a task of so many chunks, and nobody has answered yet."""
+    """A world whose devices are offered a state of `chunks` chunks; no device has answered yet."""
     rules = RoundRules(rounds=1, start_clients=devices, deliver=False, rejoin_s=60.0)
     made = World(devices, rules, blob_chunks=chunks, shared=True)
     while not made.federation.participants:
@@ -46,7 +46,7 @@ def world(devices: int = 3, chunks: int = CHUNKS) -> World:
 
 
 def settle(scene: World, *, deaf: str = "", lossy: str = "", lost: tuple[int, ...] = ()) -> None:
-    """Let everything arrive; nothing shared at `deaf`, and at `lossy` not the chunks that are `lost`."""
+    """Deliver all packets, except shared ones for `deaf` and shared `lost` chunks for `lossy`."""
     while scene.network:
         packet = scene.network[0]
         gone = packet.device == lossy and isinstance(packet.content, Chunk) and packet.content.index in lost
@@ -60,28 +60,29 @@ def have_all(scene: World) -> list[bool]:
     return [node.work is not None for node in scene.nodes.values()]
 
 
-def test_the_state_leaves_the_server_once_for_all_devices():
+def test_the_state_is_sent_once_for_all_devices():
     scene = world(devices=5)
     settle(scene)
     assert have_all(scene) == [True] * 5
     assert scene.egress == CHUNKS
 
 
-def test_a_small_state_leaves_at_once_and_nobody_reports():
+def test_a_small_state_is_sent_at_once_and_nobody_reports():
     scene = world(chunks=2)
-    said = []
+    contents = []
     while scene.network:
-        said.append(scene.network[0].content)
+        contents.append(scene.network[0].content)
         scene.deliver()
     assert have_all(scene) == [True] * 3
     assert scene.egress == 2
-    assert not [one for one in said if isinstance(one, BroadcastProgress | BlobRequest | BroadcastEnd)]
+    unwanted = BroadcastProgress | BlobRequest | BroadcastEnd
+    assert not [content for content in contents if isinstance(content, unwanted)]
 
 
-def test_nothing_is_published_before_all_have_answered_or_it_is_quiet():
+def test_nothing_is_published_before_all_have_answered_or_a_quiet_period_has_passed():
     scene = world()
-    held_back = [one for one in scene.network if one.device == "d2"]
-    scene.network = [one for one in scene.network if one.device != "d2"]
+    held_back = [packet for packet in scene.network if packet.device == "d2"]
+    scene.network = [packet for packet in scene.network if packet.device != "d2"]
     settle(scene)
     assert scene.egress == 0
     scene.pass_time(QUIET_S)
@@ -89,19 +90,19 @@ def test_nothing_is_published_before_all_have_answered_or_it_is_quiet():
     assert have_all(scene) == [True, True, False]
     scene.network = held_back
     settle(scene)
-    # It came too late for all of it, was told so, and has asked.
+    # d2 missed the whole publication, was notified, and requested the chunks.
     assert have_all(scene) == [True] * 3
     assert scene.egress == 2 * CHUNKS
 
 
-def test_what_is_lost_on_the_way_is_asked_for_and_nothing_else():
+def test_only_lost_chunks_are_requested():
     scene = world()
     settle(scene, lossy="d1", lost=(3, 4, 17))
     assert have_all(scene) == [True] * 3
     assert scene.egress == CHUNKS + 3
 
 
-def test_a_last_chunk_that_is_lost_is_asked_for_after_a_while():
+def test_a_lost_last_chunk_is_requested_after_a_while():
     scene = world(chunks=4)
     settle(scene, lossy="d1", lost=(3,))
     assert have_all(scene) == [True, False, True]
@@ -111,40 +112,42 @@ def test_a_last_chunk_that_is_lost_is_asked_for_after_a_while():
     assert scene.egress == 5
 
 
-def test_nobody_runs_ahead_of_a_device_that_follows_slowly():
+def test_the_publication_does_not_run_ahead_of_a_slow_device():
     scene = world()
     seen = 0
     while scene.network:
-        others = [n for n, one in enumerate(scene.network) if not (one.device == "d0" and one.shared)]
+        slow = [packet.device == "d0" and packet.shared for packet in scene.network]
+        others = [n for n, is_slow in enumerate(slow) if not is_slow]
         if others:
             scene.deliver(others[0])
         else:
-            heard = CHUNKS - sum(one.shared for one in scene.network) if scene.egress == CHUNKS else seen
-            assert scene.egress - heard <= AHEAD + 2
+            pending = sum(packet.shared for packet in scene.network)
+            received = CHUNKS - pending if scene.egress == CHUNKS else seen
+            assert scene.egress - received <= AHEAD + 2
             scene.deliver(0)
             seen += 1
     assert have_all(scene) == [True] * 3
     assert scene.egress == CHUNKS
 
 
-def test_a_device_that_hears_nothing_is_waited_for_once_and_then_asks():
+def test_a_device_that_receives_nothing_is_waited_for_once_and_then_requests_the_blob():
     scene = world()
     settle(scene, deaf="d1")
     assert scene.egress == AHEAD
     scene.pass_time(STALL_S)
-    reported = [one.content for one in scene.network if isinstance(one.content, BroadcastEnd)]
-    assert [one.device for one in reported] == ["d1"]
+    ends = [packet.content for packet in scene.network if isinstance(packet.content, BroadcastEnd)]
+    assert [end.device for end in ends] == ["d1"]
     settle(scene, deaf="d1")
     assert have_all(scene) == [True] * 3
-    # Both publications' worth: the others heard it, d1 asked for all of it.
+    # All chunks were sent twice: published for the others, and requested by d1.
     assert scene.egress == 2 * CHUNKS
 
 
-def test_a_device_that_says_the_same_again_and_again_is_waited_for_no_longer_than_a_silent_one():
+def test_a_device_that_repeats_its_report_is_waited_for_no_longer_than_a_silent_one():
     scene = world()
     settle(scene, deaf="d1")
     task = scene.federation.participants["d1"].assignment.task
-    said = BroadcastProgress(
+    report = BroadcastProgress(
         federation="home",
         device="d1",
         run=task.run,
@@ -152,9 +155,9 @@ def test_a_device_that_says_the_same_again_and_again_is_waited_for_no_longer_tha
         digest=task.blobs["state"].digest,
         index=0,
     )
-    # The first of them is news, the others are not: at half the patience each, two later it is over.
+    # Only the first report is new; after two more, at half of STALL_S each, the server stops waiting.
     for _ in range(3):
-        scene.network.append(Packet("d1", True, said))
+        scene.network.append(Packet("d1", True, report))
         settle(scene, deaf="d1")
         scene.pass_time(STALL_S / 2)
     settle(scene, deaf="d1")
@@ -174,7 +177,7 @@ def test_a_device_whose_link_is_cut_is_not_waited_for():
     assert have_all(scene) == [True] * 3
 
 
-def test_a_device_that_restarts_asks_for_what_it_lacks():
+def test_a_device_that_restarts_requests_the_missing_chunks():
     scene = world()
     while scene.egress < AHEAD:
         scene.deliver()
@@ -188,11 +191,11 @@ def test_a_device_that_restarts_asks_for_what_it_lacks():
     assert scene.egress <= 2 * CHUNKS
 
 
-def test_a_server_that_forgets_its_broadcast_answers_whoever_asks():
+def test_a_server_that_lost_its_broadcast_answers_requests():
     scene = world()
     while scene.egress == 0:
         scene.deliver()
-    # What recovery reads from a journal has no broadcast.
+    # A state that recovery reads from a journal has no broadcast.
     scene.federation = type(scene.federation)(**{**vars(scene.federation), "broadcast": None})
     settle(scene)
     scene.pass_time(BROADCAST_PATIENCE_S)
@@ -200,11 +203,11 @@ def test_a_server_that_forgets_its_broadcast_answers_whoever_asks():
     assert have_all(scene) == [True] * 3
 
 
-def test_a_restarted_server_tells_who_still_listens_to_ask():
+def test_a_restarted_server_makes_listening_devices_request_the_blob():
     scene = world()
     settle(scene, deaf="d1")
     assert have_all(scene) == [False] * 3
-    # As recovery makes them of the journal: asked, but not heard of.
+    # The participants as recovery reads them from the journal: offered a task, no answer known.
     parts = scene.federation.participants
     again = (replace(part, status=Status.OFFERED, offer_at=0.0) for part in parts.values())
     scene.federation = replace(scene.federation, broadcast=None, participants=Participants.of(again))
@@ -213,7 +216,7 @@ def test_a_restarted_server_tells_who_still_listens_to_ask():
     assert have_all(scene) == [True] * 3
 
 
-def test_a_device_that_was_away_for_a_moment_is_not_waited_for():
+def test_a_device_that_was_briefly_away_is_not_waited_for():
     scene = world()
     settle(scene, deaf="d1")
     assert have_all(scene) == [False] * 3
@@ -232,15 +235,15 @@ def test_a_device_that_has_the_blob_does_not_listen():
     replies = []
     while not replies:
         scene.deliver()
-        said = [one.content for one in scene.network if one.device == "d0"]
-        replies = [one for one in said if isinstance(one, TaskReply)]
+        contents = [packet.content for packet in scene.network if packet.device == "d0"]
+        replies = [content for content in contents if isinstance(content, TaskReply)]
     assert replies[0].listens == ()
     settle(scene)
     assert have_all(scene) == [True] * 3
     assert scene.egress == CHUNKS
 
 
-def test_what_all_devices_have_is_not_published():
+def test_a_blob_that_all_devices_have_is_not_published():
     scene = world()
     ref = scene.federation.participants["d0"].assignment.task.blobs["state"]
     for node in scene.nodes.values():
@@ -250,7 +253,7 @@ def test_what_all_devices_have_is_not_published():
     assert scene.egress == 0
 
 
-def test_a_report_of_what_was_never_published_changes_nothing():
+def test_a_report_of_unpublished_chunks_changes_nothing():
     scene = world()
     task = scene.federation.participants["d0"].assignment.task
     common = {"federation": "home", "device": "d9", "run": task.run, "attempt": task.attempt}
@@ -260,7 +263,7 @@ def test_a_report_of_what_was_never_published_changes_nothing():
     assert have_all(scene) == [True] * 3
 
 
-def test_a_chunk_of_something_else_is_ignored_on_a_shared_topic():
+def test_a_chunk_of_another_blob_is_ignored_on_a_shared_topic():
     scene = world()
     settle(scene)
     before = scene.nodes["d0"].session
@@ -269,24 +272,25 @@ def test_a_chunk_of_something_else_is_ignored_on_a_shared_topic():
 
 
 def claims(scene: World) -> dict[str, int | None]:
-    """What each device says to have heard on shared topics, once its work is done."""
+    """Finish all work; return the bytes that each device claims to have received on shared topics."""
     for name in scene.nodes:
         scene.finish_work(name)
-    said = (packet.content for packet in scene.network)
-    return {one.device: one.heard_bytes for one in said if isinstance(one, Update)}
+    contents = [packet.content for packet in scene.network]
+    updates = [content for content in contents if isinstance(content, Update)]
+    return {update.device: update.heard_bytes for update in updates}
 
 
 FRAMES = CHUNKS * (CHUNK + CHUNK_HEADER_BYTES) - 7
 
 
-def test_an_update_says_how_much_its_device_has_heard_on_shared_topics():
+def test_an_update_contains_the_bytes_received_on_shared_topics():
     scene = world()
     settle(scene, lossy="d1", lost=(3, 4, 17))
     lost = 3 * (CHUNK + CHUNK_HEADER_BYTES)
     assert claims(scene) == {"d0": FRAMES, "d1": FRAMES - lost, "d2": FRAMES}
 
 
-def test_a_device_that_was_restarted_does_not_know_how_much_it_has_heard():
+def test_a_restarted_device_does_not_know_how_much_it_received():
     scene = world()
     for _ in range(30):
         scene.deliver()
@@ -296,18 +300,18 @@ def test_a_device_that_was_restarted_does_not_know_how_much_it_has_heard():
     assert claims(scene)["d1"] is None
 
 
-def test_what_is_published_names_those_who_are_there_and_listen():
+def test_a_publication_names_the_listening_devices():
     scene = world()
-    heard: Counter[str] = Counter()
+    published: Counter[str] = Counter()
     publish = scene._publish
 
     def counted(command: on_server.Publish) -> None:
-        heard.update(dict.fromkeys(command.listeners, command.count))
+        published.update(dict.fromkeys(command.listeners, command.count))
         publish(command)
 
     scene._publish = counted  # type: ignore[method-assign]
     settle(scene, deaf="d1")
     scene.pass_time(STALL_S)
     settle(scene, deaf="d1")
-    # Nothing more is published for who is told to ask for the rest.
-    assert heard == {"d0": CHUNKS, "d1": AHEAD, "d2": CHUNKS}
+    # Once d1 is notified to request the rest, nothing more is published for it.
+    assert published == {"d0": CHUNKS, "d1": AHEAD, "d2": CHUNKS}

@@ -1,4 +1,4 @@
-"""Updates that are stale, wrong or told twice."""
+"""Updates that are stale, wrong or sent twice."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.edge_server.rounds.by_hand import (
 )
 
 
-def test_an_update_told_again_after_it_counted_is_acknowledged_and_counted_once():
+def test_an_update_sent_again_after_it_counted_is_acknowledged_and_counted_once():
     run = training("a", "b")
     run.upload("a")
     assert run.hear(update("a")) == [ack("a", update("a").blob.digest)]
@@ -83,17 +83,17 @@ def test_an_update_that_claims_more_than_fits_its_sub_model_is_refused_at_once()
     assert refusals(run.hear(large)) == [("a", Reason.OVERSIZED)]
 
 
-def test_a_refusal_names_the_task_and_the_update_that_it_is_of():
+def test_a_refusal_names_its_task_and_its_update():
     run = training("a", "b")
     wrong, stale = run.upload("a", reason=Reason.NOT_FINITE), run.hear(update("b", attempt=7))
-    sent = [one.message for one in (*wrong, *stale) if isinstance(one, Send)]
-    assert [(one.run, one.attempt, one.digest, one.reason) for one in sent] == [
+    sent = [command.message for command in (*wrong, *stale) if isinstance(command, Send)]
+    assert [(refusal.run, refusal.attempt, refusal.digest, refusal.reason) for refusal in sent] == [
         (RUN, 1, update("a").blob.digest, Reason.NOT_FINITE),
         (RUN, 7, update("b").blob.digest, Reason.STALE_ROUND),
     ]
 
 
-def test_a_refused_update_gets_its_reason_back_and_the_round_goes_on_without_it():
+def test_a_refused_update_is_answered_with_the_reason_and_the_round_continues_without_it():
     run = training("a", "b")
     commands = run.upload("a", reason=Reason.NOT_FINITE)
     assert refusals(commands) == [("a", Reason.NOT_FINITE)]
@@ -103,7 +103,7 @@ def test_a_refused_update_gets_its_reason_back_and_the_round_goes_on_without_it(
     assert (close.selected, close.dropped, close.rejected) == (("a", "b"), (), {"a": Reason.NOT_FINITE})
 
 
-def test_a_verdict_told_twice_counts_once():
+def test_a_repeated_verdict_counts_once():
     run = training("a", "b")
     run.upload("a")
     before = run.federation
@@ -111,8 +111,8 @@ def test_a_verdict_told_twice_counts_once():
     assert run.federation == before
 
 
-# --- what is found only beside all the others ---
-def test_an_update_that_is_refused_beside_the_others_is_counted_against_its_device():
+# --- problems found by comparison with the other updates ---
+def test_an_update_refused_by_comparison_with_the_others_counts_against_its_device():
     run = training("a", "b")
     run.upload("a")
     run.upload("b")
@@ -122,28 +122,28 @@ def test_an_update_that_is_refused_beside_the_others_is_counted_against_its_devi
     assert run.federation.reputations["b"].strikes == {1: 1.0}
 
 
-def test_who_exaggerates_is_named_and_not_struck():
+def test_a_device_that_exaggerates_is_noted_without_losing_reputation():
     run = training("a", "b")
     run.upload("a")
     run.upload("b")
     commands = run.tell(RoundClosed(1, exaggerated={"b": "examples 1e+12 counts as 300"}))
-    said = [command for command in commands if isinstance(command, Note)]
-    assert said == [
+    notes = [command for command in commands if isinstance(command, Note)]
+    assert notes == [
         Note("counts with less than it says", "b", Reason.EXAGGERATED, "examples 1e+12 counts as 300")
     ]
     assert RecordStrike("b", 1, Reason.EXAGGERATED) in commands
     assert run.federation.reputations == {}
 
 
-def test_training_took_no_longer_than_it_has_been_asked_for():
+def test_reported_training_time_is_limited_to_the_time_since_the_offer():
     run = training("a")
     run.now += 7.0
     claimed = update("a")
-    said = claimed.model_copy(update={"metrics": claimed.metrics.model_copy(update={"seconds": 1e9})})
-    run.hear(said)
+    exaggerated = claimed.model_copy(update={"metrics": claimed.metrics.model_copy(update={"seconds": 1e9})})
+    run.hear(exaggerated)
     assert run.federation.participants["a"].update.metrics.seconds == 7.0
-    # The same word again, later: nothing is new.
+    # The same update, sent again later, changes nothing.
     run.now += 5.0
     before = run.federation.participants["a"]
-    assert run.hear(said) == []
+    assert run.hear(exaggerated) == []
     assert run.federation.participants["a"] is before

@@ -1,12 +1,12 @@
-"""Rounds whose blobs go past the broker, through a store that may fail at every stage."""
+"""Rounds whose blobs bypass the broker, through an object store that can fail at every stage."""
 
 import pytest
 
 from edge_server.rounds.events import CheckUpdate, NotInObjectStore
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.participant import Status
-from tests.edge_server.rounds.beside import WorldWithStore
 from tests.edge_server.rounds.by_hand import chunks, of, request, started, update
+from tests.edge_server.rounds.world_with_store import WorldWithStore
 
 RULES = RoundRules(rounds=3, start_clients=3, quorum=1.0, rejoin_s=5.0, deadline_s=500.0)
 
@@ -16,32 +16,32 @@ def deposited(device: str):
 
 
 def asked_with(device: str, claim):
-    """A device that was asked claims to have put its update into the store."""
+    """A run in which the device was offered a task and has sent this claim; with the resulting commands."""
     run = started(device, start_clients=1)
     run.plan(device)
     return run, run.hear(claim)
 
 
-def test_a_deposited_update_is_looked_at_and_not_asked_for():
+def test_a_deposited_update_is_checked_and_not_requested():
     run, commands = asked_with("a", deposited("a"))
     assert of(CheckUpdate, commands) == [CheckUpdate("a", deposited("a"))]
     assert request("a") not in commands
     assert run.status("a") is Status.CHECKING
 
 
-def test_one_that_is_not_there_is_asked_for_in_chunks_and_stays_so():
+def test_an_update_missing_from_the_store_is_requested_in_chunks():
     run, _ = asked_with("a", deposited("a"))
     commands = run.tell(NotInObjectStore("a", deposited("a").blob.digest))
     assert request("a") in commands
     assert run.status("a") is Status.UPLOADING
-    # The device says again what it has said: that changes nothing.
+    # A repeated claim of the device changes nothing.
     assert run.hear(deposited("a")) == []
     assert [of(CheckUpdate, run.tell(chunk)) for chunk in chunks("a")][-1] == [
         CheckUpdate("a", deposited("a"))
     ]
 
 
-def test_of_one_that_is_not_whole_only_the_rest_is_asked_for():
+def test_only_the_rest_of_an_incomplete_update_is_requested():
     run, _ = asked_with("a", deposited("a"))
     run.tell(NotInObjectStore("a", deposited("a").blob.digest, have=0b01))
     receiving = run.federation.participants["a"].receiving
@@ -49,7 +49,7 @@ def test_of_one_that_is_not_whole_only_the_rest_is_asked_for():
     assert receiving.have == 0b01
 
 
-def test_the_word_about_an_earlier_claim_is_not_taken_for_another():
+def test_a_failed_fetch_of_an_earlier_claim_is_ignored():
     run, _ = asked_with("a", deposited("a"))
     assert run.tell(NotInObjectStore("a", "0" * 64)) == []
     assert run.status("a") is Status.CHECKING
@@ -63,22 +63,22 @@ def test_every_round_closes_whatever_the_store_does(failing: float):
         assert world.outcome == "finished"
         assert [len(closed.updates) for closed in world.closed] == [3, 3, 3]
         if failing == 0.0:
-            # Three devices in three rounds; the model that is delivered is the last round's, which they hold.
-            assert world.past == {"down": 9, "up": 9}
-            assert all(one.deposited for one in world.counted())
+            # Three devices in three rounds; all devices already have the delivered model of the last round.
+            assert world.transferred == {"down": 9, "up": 9}
+            assert all(counted.deposited for counted in world.counted())
         if failing == 1.0:
-            assert world.past == {"down": 0, "up": 0}
+            assert world.transferred == {"down": 0, "up": 0}
 
 
-def test_who_fetches_past_the_broker_does_not_listen_and_nothing_is_published():
+def test_devices_that_fetch_from_the_store_do_not_listen_and_nothing_is_published():
     world = WorldWithStore(3, RULES, failing=0.0, shared=True)
     world.run_fairly()
-    assert world.past == {"down": 9, "up": 9}
+    assert world.transferred == {"down": 9, "up": 9}
     # Chunks that the server has sent or published.
     assert world.egress == 0
 
 
-def test_what_the_store_fails_to_give_is_published_or_asked_for():
+def test_blobs_that_the_store_fails_to_deliver_are_published_or_requested():
     for seed in range(5):
         world = WorldWithStore(3, RULES, failing=0.5, shared=True, seed=seed)
         world.run_fairly()
@@ -87,7 +87,7 @@ def test_what_the_store_fails_to_give_is_published_or_asked_for():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_losses_deaths_and_a_failing_store_at_once_stop_nothing(seed: int):
+def test_losses_deaths_and_store_failures_together_do_not_stop_the_run(seed: int):
     world = WorldWithStore(3, RULES, failing=0.3, seed=seed)
     for _ in range(300):
         fate = world.random.random()

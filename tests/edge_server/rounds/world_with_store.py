@@ -1,4 +1,4 @@
-"""The joined machines with a store beside the network, which fails as often as a test likes."""
+"""A `World` with an object store that fails as often as a test requires."""
 
 from edge_client.agent.session import events as on_device
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
@@ -12,16 +12,16 @@ STORE = "https://store/"
 
 
 class WorldWithStore(World):
-    """Every blob of two chunks or more goes past the broker; a share `failing` of what is tried fails."""
+    """Blobs of two chunks or more bypass the broker; a share `failing` of the store operations fails."""
 
     def __init__(self, devices: int, rules: RoundRules, *, failing: float, **more: int) -> None:
         self.failing, self.generation = failing, 0
         self.objects: dict[str, bytes] = {}
         self.transfers: dict[str, list[Fetch | Put]] = {}
-        self.past = {"down": 0, "up": 0}
+        self.transferred = {"down": 0, "up": 0}
         super().__init__(devices, rules, **more)
 
-    # --- the server's edge ---
+    # --- the server's side ---
     def assignment(self, plan: on_server.PlanRound) -> on_server.Assignment:
         planned = super().assignment(plan)
         depot = ObjectStoreTerms(address=STORE, above=CHUNK, resumable=True)
@@ -35,7 +35,7 @@ class WorldWithStore(World):
                 super()._do_on_server(command)
 
     def _addressed(self, task: Task) -> Task:
-        """Fresh addresses with every offer; now and then the store has not got the blobs."""
+        """Add new addresses to the offer; sometimes the store does not have the blobs."""
         self.generation += 1
         get = {} if self._fails() else {"state": f"{STORE}get?{self.generation}"}
         return task.model_copy(update={"addresses": Addresses(get=get, put=f"{STORE}put?{self.generation}")})
@@ -55,7 +55,7 @@ class WorldWithStore(World):
         self.disk.parts[ref.digest] = pieces
         super().finish_job(index)
 
-    # --- a device's edge ---
+    # --- a device's side ---
     def _do_on_device(self, name: str, node: Node, command: on_device.Command) -> None:
         match command:
             case Fetch() | Put():
@@ -66,7 +66,7 @@ class WorldWithStore(World):
                 super()._do_on_device(name, node, command)
 
     def finish_transfer(self, name: str) -> None:
-        """A transfer of the device ends: well, in the middle, or because its address has ended."""
+        """End one transfer of the device: complete, interrupted, or because its address has expired."""
         node, waiting = self.nodes[name], self.transfers.get(name)
         if not waiting:
             return
@@ -76,7 +76,7 @@ class WorldWithStore(World):
         if isinstance(transfer, Put):
             if done:
                 self.objects[digest] = node.disk.blobs[digest]
-                self.past["up"] += 1
+                self.transferred["up"] += 1
             self.on_device(name, PutEnded(digest, done, expired))
             return
         data = self.disk.blobs.get(digest)
@@ -84,7 +84,7 @@ class WorldWithStore(World):
             if data is not None:
                 piece = data[index * CHUNK : (index + 1) * CHUNK]
                 node.disk.parts.setdefault(digest, {})[index] = piece
-        self.past["down"] += done
+        self.transferred["down"] += done
         have = sum(1 << n for n in node.disk.parts.get(digest, {}))
         self.on_device(name, FetchEnded(digest, have, expired))
 
@@ -103,5 +103,5 @@ class WorldWithStore(World):
         return self.random.random() < self.failing
 
     def counted(self) -> list[Update]:
-        """The updates that rounds were closed with."""
+        """The updates of all closed rounds."""
         return [update for closed in self.closed for update in closed.updates.values()]
