@@ -60,7 +60,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Told:
+class Timings:
     """A run: seconds since 1970 at which tasks were ready and rounds closed, by round; bytes; processor time.
 
     `egress` are the bytes that the server's socket has sent per round, `cpu_s` seconds of processor per round
@@ -85,7 +85,7 @@ class Told:
         return ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.cpu_s.items()) or "not taken"
 
 
-def run(work: Work, data: Path, folder: Path) -> Told:
+def run(work: Work, data: Path, folder: Path) -> Timings:
     """Run a federation to its end; raises `RuntimeError` where it fails or takes too long."""
     launched = time.time()
     with (
@@ -119,15 +119,16 @@ def device(work: Work, data: Path, folder: Path, broker: str, index: int) -> lis
         "--tier": "1",
         "--threads": "1",
         "--state-dir": str(folder / f"state-{index}"),
-        "--model-code": work.network,
     }
+    if ":" in work.network:
+        words["--model-code"] = work.network
     program = [sys.executable, "-m", "edge_client.cli.main", "run", "--once"]
     return [*program, *(word for pair in words.items() for word in pair)]
 
 
 def _watched(
     work: Work, launched: float, out: Path, broker: RunningBroker, started: Started, wire: Relay
-) -> Told:
+) -> Timings:
     """Look at the journal until the last round is closed."""
     used: dict[int, dict[str, float]] = {}
     memory: dict[str, float] = {}
@@ -145,7 +146,7 @@ def _watched(
             memory = _memory(started)
     first, last = closed[1], closed[work.rounds]
     before, after = used.get(1, {}), used.get(work.rounds - 1, {}) if work.rounds > 2 else {}
-    return Told(
+    return Timings(
         launched,
         tasks,
         closed,

@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.benchmarks.client_data import write_clients
 from tests.benchmarks.client_import import Turn, import_figure, imports
 from tests.benchmarks.device_training import device_over_plain
-from tests.benchmarks.federation import DEVICES, Told, Work, run
+from tests.benchmarks.federation import DEVICES, Timings, Work, run
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.floor import floor, training
 from tests.benchmarks.options import Options
@@ -52,7 +52,7 @@ def figures(options: Options) -> list[Figure]:
 
 def _turns(
     work: Work, data: Path, folder: Path, imported: Callable[[], Turn], *, pairs: int, epochs: int
-) -> tuple[list[tuple[float, Told]], list[Turn]]:
+) -> tuple[list[tuple[float, Timings]], list[Turn]]:
     """The floor, which is taken before and after each run, and the run; the imports after each."""
     taken, turns = [], []
     with floor(work, data) as epoch:
@@ -66,7 +66,7 @@ def _turns(
     return taken, turns
 
 
-def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
+def _rounds(taken: list[tuple[float, Timings]]) -> list[Figure]:
     floors = [seconds for seconds, _ in taken]
     ours = [statistics.median(reported.round_s) for _, reported in taken]
     beyond = tuple(1000 * (mine - its) for mine, its in zip(ours, floors, strict=True))
@@ -97,7 +97,7 @@ def _training(ratios: tuple[float, ...]) -> Figure:
     )
 
 
-def _memory(runs: list[Told]) -> Figure:
+def _memory(runs: list[Timings]) -> Figure:
     return Figure(
         AREA,
         "memory of a device, at most",

@@ -13,7 +13,7 @@ import pytest
 from edge_server.config.load import load_config
 from edge_server.coordinator import jobs, reporter, round_driver, server
 from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
-from tests.benchmarks.federation import Told
+from tests.benchmarks.federation import Timings
 from tests.benchmarks.figure import Figure, remarks
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
@@ -110,7 +110,7 @@ def test_the_profile_lists_our_functions_by_their_share(tmp_path: Path) -> None:
 
 
 def test_flower_is_told_over_ours_and_the_launch_the_other_way_round() -> None:
-    ours = Told(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
+    ours = Timings(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
     marks = [Mark("tasks", 1, 220.0), Mark("closed with 10", 1, 230.0), Mark("closed with 10", 2, 240.0)]
     flower = Theirs(Rounds(marks, 20e6), tasks_s=8.0, closed_s=18.0, memory_mb={"flower-supernode 7": 100.0})
     # 10 s against 0.5 s, 20 MB against 2 MB; from launch to the tasks 2 s against 8 s.
@@ -121,7 +121,7 @@ def test_flower_is_told_over_ours_and_the_launch_the_other_way_round() -> None:
 
 
 def test_without_flower_ours_is_told_and_why_there_is_no_more() -> None:
-    ours = Told(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
+    ours = Timings(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
     figures = [
         *_sizes("25 M", ours, None, "", "no wheels", "float32"),
         *_launch({"25 M": ours}, {}, "no wheels"),

@@ -30,24 +30,32 @@ ACKED_AT, RECEIVED_AT = 120, 128
 
 
 class Counting:
-    """Shows nothing, but says how many devices are there."""
+    """Reports the number of connected devices and shows nothing."""
 
     def __init__(self) -> None:
-        self._there = -1
+        self._connected = -1
 
     def show(self, snapshot: Snapshot) -> None:
-        """Say it whenever it is another number."""
-        there = sum(device.state != "offline" for device in snapshot.devices)
-        if there != self._there and not snapshot.no_link:
-            self._there = there
-            say(event="there", devices=there)
+        """Report the number when it has changed."""
+        connected = sum(device.state != "offline" for device in snapshot.devices)
+        if connected != self._connected and not snapshot.no_link:
+            self._connected = connected
+            say(event="there", devices=connected)
 
 
-class Told(Server):
-    """Says what a round took as soon as it is closed."""
+class ReportingServer(Server):
+    """Reports the cost of each round when the round is closed.
+
+    The bytes sent before the connection's echo test ended are left out: the server sends them once per start.
+    """
+
+    _sent_before: int | None = None
 
     def _handle(self, event: Any) -> None:
         super()._handle(event)
+        port = self._connection.address.port
+        if self._sent_before is None and self._connection.echo.found is not None:
+            self._sent_before = socket_bytes(port)[0]
         if isinstance(event, JobDone) and event.record is not None:
             record = event.record
             reported = {
@@ -61,19 +69,19 @@ class Told(Server):
                 "uplink": record.uplink_bytes,
                 "devices": len(self._driver.federation.fleet.alive()),
             }
-            say(**reported, **_figures(self._connection.address.port))
+            say(**reported, **_figures(port, self._sent_before or 0))
 
 
 def say(**what: Any) -> None:
-    """Tell the parent."""
+    """Write an event for the parent process, as a line of JSON."""
     print(json.dumps(what), flush=True)
 
 
-def _figures(port: int) -> dict[str, Any]:
+def _figures(port: int, sent_before: int) -> dict[str, Any]:
     sent, received = socket_bytes(port)
     return {
         "at": time.monotonic(),
-        "sent": sent,
+        "sent": sent - sent_before,
         "received": received,
         "peak_memory": peak_rss(),
         "cpu_s": time.process_time(),
@@ -87,9 +95,9 @@ def socket_bytes(port: int) -> tuple[int, int]:
         try:
             if not str(entry.readlink()).startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as one:
-                if one.family == socket.AF_INET and one.getpeername()[1] == port:
-                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                if connection.family == socket.AF_INET and connection.getpeername()[1] == port:
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                     sent += struct.unpack_from("=Q", info, ACKED_AT)[0]
                     received += struct.unpack_from("=Q", info, RECEIVED_AT)[0]
         except OSError:
@@ -102,7 +110,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     url, out, *overrides = sys.argv[1:]
     config = load_config("heterofl", overrides)
-    launch.Server = Told  # type: ignore[misc]
+    launch.Server = ReportingServer  # type: ignore[misc]
     with contextlib.suppress(Suspended):
         summary = launch.serve(config, parse_address(url), Counting(), out=Path(out))
         say(event="ended", outcome=summary.outcome, detail=summary.detail)

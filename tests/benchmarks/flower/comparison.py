@@ -23,7 +23,7 @@ from pathlib import Path
 from edge_server.config.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK
 from schemas.strategy import Component
 from tests.benchmarks.client_data import write_clients
-from tests.benchmarks.federation import DEVICES, LARGE, Told, Work, run
+from tests.benchmarks.federation import DEVICES, LARGE, Timings, Work, run
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.flower.deployment import Rounds, deployment
 from tests.benchmarks.flower.environment import Environment, NotInstalled, default_folder, installed
@@ -58,7 +58,7 @@ def exact(options: Options) -> list[Figure]:
 
 def _compared(options: Options, *, exact: bool) -> list[Figure]:
     sizes = {"1.66 M": 2} if options.quick else OURS
-    mine, its, version, why = dict[str, Told](), dict[str, Theirs](), "", ""
+    mine, its, version, why = dict[str, Timings](), dict[str, Theirs](), "", ""
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name:
         folder, data = Path(name), Path(name) / "data"
         try:
@@ -99,7 +99,7 @@ def _flower(environment: Environment, work: Work, data: Path, folder: Path) -> T
         return Theirs(taken, tasks, closed, watch.stop())
 
 
-def _sizes(size: str, mine: Told, its: Theirs | None, version: str, why: str, up: str) -> list[Figure]:
+def _sizes(size: str, mine: Timings, its: Theirs | None, version: str, why: str, up: str) -> list[Figure]:
     """Of one network: our own time, and what Flower takes and sends for each of ours."""
     ours = statistics.median(mine.round_s)
     own = Figure(
@@ -141,9 +141,9 @@ def _sizes(size: str, mine: Told, its: Theirs | None, version: str, why: str, up
     ]
 
 
-def _launch(mine: dict[str, Told], its: dict[str, Theirs], why: str) -> list[Figure]:
+def _launch(mine: dict[str, Timings], its: dict[str, Theirs], why: str) -> list[Figure]:
     """How long until round one, to two moments."""
-    moments: dict[str, tuple[Callable[[Told], float], Callable[[Theirs], float], float | None]] = {
+    moments: dict[str, tuple[Callable[[Timings], float], Callable[[Theirs], float], float | None]] = {
         "the tasks of round one are ready": (
             lambda t: t.tasks[1] - t.launched,
             lambda t: t.tasks_s,
@@ -159,9 +159,9 @@ def _launch(mine: dict[str, Told], its: dict[str, Theirs], why: str) -> list[Fig
 
 def _over(
     name: str,
-    mine: dict[str, Told],
+    mine: dict[str, Timings],
     its: dict[str, Theirs],
-    one: Callable[[Told], float],
+    one: Callable[[Timings], float],
     other: Callable[[Theirs], float],
     target: float | None,
     why: str,
