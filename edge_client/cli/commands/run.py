@@ -161,7 +161,7 @@ def flower_work(args: argparse.Namespace) -> "LocalWork | None":
                 raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
         return None
     if args.checkpoint_s is not None:
-        raise ConfigError("--checkpoint-s: a Flower app trains in one step, with nothing to save before its end")
+        raise ConfigError("--checkpoint-s: a Flower app trains in one step, there is nothing to save in it")
     from edge_client.training.flower.settings import FlowerSettings, read_words
 
     # Settings first: an error in them is reported without importing the app, which takes seconds.
