@@ -26,7 +26,7 @@ MAP = ChannelMap(
 )
 NETWORK = Network(ModelEntry(factory="none:none", summary="five channels"), MAP)
 RATIOS = (0.6, 0.2, 0.0)
-"""Of 5 channels, ceil(3) and ceil(1) go: tier 1 keeps 2, tier 2 keeps 4, tier 3 all."""
+"""Of 5 channels, ceil(3) and ceil(1) are removed: tier 1 keeps 2, tier 2 keeps 4, tier 3 all."""
 CLIENTS = [Client(f"c{index}", tier=index % 3 + 1, examples=10 * (index + 1)) for index in range(6)]
 
 

@@ -1,4 +1,4 @@
-"""AdaFL, section 2.2 and Algorithm 1: who is drawn, and how scores follow distances."""
+"""AdaFL, section 2.2 and Algorithm 1: which clients are drawn, and how scores follow distances."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ def constants(value: float) -> dict[str, np.ndarray]:
 
 
 def result(moved: dict[str, float], after: float, *, kept: int = 5, clients=CLIENTS) -> RoundResult:
-    """Everyone began at 0; client k moved each coordinate by `moved[k]`, the global model by `after`."""
+    """All clients start at 0; client k moves each coordinate by `moved[k]`, the global model by `after`."""
     spec = SubModelSpec(kept={"hidden": kept})
     sent = [to_global(update(name, constants(by), spec=spec), MAP) for name, by in moved.items()]
     return RoundResult(1, sent, {}, before=ZERO, after=constants(after), clients=clients)
@@ -40,7 +40,7 @@ def test_scores_begin_as_shares_of_the_examples():
     )
 
 
-def test_the_selected_share_their_sum_anew_by_distance_and_the_others_keep_theirs():
+def test_selected_clients_redistribute_their_scores_by_distance_and_others_keep_theirs():
     # The new model is at 2; b ended at 1 and d at 5 in all of the 27 coordinates, so d_b : d_d = 1 : 3.
     # b and d hold 0.2 + 0.4 = 0.6 together. With alpha = 0.9:
     #   b: 0.9 * 0.2 + 0.1 * 1/4 * 0.6 = 0.195
@@ -67,12 +67,12 @@ def test_scores_stay_a_probability_vector_round_after_round():
         assert all(scores[c.name] == before[c.name] for c in CLIENTS if c.name not in chosen)
 
 
-def test_where_nobody_is_any_distance_away_scores_stay():
+def test_scores_stay_when_all_distances_are_zero():
     scores = Attention().observe(None, result({"b": 2.0, "d": 2.0}, after=2.0))
     assert scores == pytest.approx({"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4})
 
 
-def test_a_client_that_comes_later_has_its_share_of_the_examples():
+def test_a_client_that_joins_later_gets_its_share_of_the_examples():
     # a and b score 0.5 with 10 examples each: 0.05 per example. The 5 examples of c count 0.25, and all
     # are divided by 1.25; that is n_k / n = 5 / 25 for c.
     known = {"a": 0.5, "b": 0.5}
@@ -80,34 +80,34 @@ def test_a_client_that_comes_later_has_its_share_of_the_examples():
     assert scores == pytest.approx({"a": 0.4, "b": 0.4, "c": 0.2})
 
 
-def test_a_client_that_went_away_keeps_its_score():
-    # b alone is there of the known ones: 0.6 / 30 = 0.02 per example, 0.2 for the 10 of c, divided by 1.2.
+def test_a_client_that_left_keeps_its_score():
+    # Of the known clients b is present: 0.6 / 30 = 0.02 per example, 0.2 for the 10 of c, divided by 1.2.
     scores = attention_scores({"a": 0.4, "b": 0.6}, {"b": 30, "c": 10})
     assert scores == pytest.approx({"a": 0.4 / 1.2, "b": 0.5, "c": 0.2 / 1.2})
-    # Only newcomers are there: 1 together, beside the 1 of those who left.
+    # Only newcomers are present: 1 together, plus the 1 of the clients that left.
     scores = attention_scores({"a": 0.4, "b": 0.6}, {"c": 10, "d": 30})
     assert scores == pytest.approx({"a": 0.2, "b": 0.3, "c": 0.125, "d": 0.375})
 
 
-def test_a_client_without_examples_counts_as_one_with_a_single_one():
+def test_a_client_without_examples_counts_as_having_one_example():
     assert attention_scores({}, {"a": 0, "b": 3}) == pytest.approx({"a": 0.25, "b": 0.75})
 
 
 # --- distance (equation 1) ---
 def test_the_distance_is_euclidean_over_all_parameters():
     # 10 + 5 + 10 + 2 = 27 coordinates, each 2 - 5 = -3 away: sqrt(27 * 9).
-    one = result({"a": 5.0}, after=2.0)
-    assert distance(one.updates[0], one) == pytest.approx(np.sqrt(27 * 9))
+    round_result = result({"a": 5.0}, after=2.0)
+    assert distance(round_result.updates[0], round_result) == pytest.approx(np.sqrt(27 * 9))
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4, 5])
-def test_clients_equally_far_per_coordinate_are_equally_far_whatever_they_hold(kept):
+def test_the_distance_does_not_depend_on_the_size_of_the_sub_model(kept):
     # With 2 of 5 channels: 4 + 2 + 4 + 2 = 12 of 27 are held; sqrt(12 * 9) / sqrt(12 / 27) = sqrt(27 * 9).
-    one = result({"a": 5.0}, after=2.0, kept=kept)
-    assert distance(one.updates[0], one) == pytest.approx(np.sqrt(27 * 9))
+    round_result = result({"a": 5.0}, after=2.0, kept=kept)
+    assert distance(round_result.updates[0], round_result) == pytest.approx(np.sqrt(27 * 9))
 
 
-def test_only_what_a_client_holds_counts_though_recovery_covers_the_rest():
+def test_only_coordinates_that_a_client_holds_count_even_with_recovery():
     components = (Component(name="attention-matching"), Component(name="fill-with-global"))
     spec = StrategySpec(
         selection=Component(name="attention", options={"alpha": 0.0}),
@@ -117,7 +117,7 @@ def test_only_what_a_client_holds_counts_though_recovery_covers_the_rest():
     small = SubModelSpec(kept={"hidden": 2})
     sent = [update("a", constants(1), spec=small), update("b", constants(3))]
     after = close(make_strategy(spec, RATIOS), State(params=ZERO), sent, MAP)
-    # Both count a half. What a holds becomes (1 + 3) / 2 = 2, the 15 coordinates that it lacks 3 / 2 = 1.5.
+    # Each has weight 1/2. What a holds becomes (1 + 3) / 2 = 2, the 15 coordinates that it lacks 3 / 2 = 1.5.
     #   a: 12 held, each 1 away: sqrt(12) / sqrt(12 / 27) = sqrt(27)
     #   b: 12 are 1 away, 15 are 1.5 away: sqrt(12 + 15 * 2.25) = sqrt(45.75)
     a, b = np.sqrt(27), np.sqrt(45.75)
@@ -142,13 +142,13 @@ def test_clients_are_drawn_one_after_the_other_without_replacement():
     assert shares == pytest.approx({"ab": 0.5143, "ac": 0.325, "bc": 0.1607}, abs=0.025)
 
 
-def test_only_those_who_are_there_are_drawn():
+def test_only_present_clients_are_drawn():
     scores = {"a": 0.01, "b": 0.01, "gone": 0.98}
     chosen = Attention().act(scores, CLIENTS[:2], 2, np.random.default_rng(0))
     assert chosen == ("a", "b")
 
 
-def test_a_client_of_no_score_is_drawn_after_all_others():
+def test_a_client_with_score_zero_is_drawn_after_all_others():
     scores = {"a": 0.0, "b": 0.5, "c": 0.5, "d": 0.0}
     for seed in range(20):
         chosen = Attention().act(scores, CLIENTS, 3, np.random.default_rng(seed))
@@ -163,7 +163,7 @@ def test_a_decay_outside_its_range_is_refused(alpha):
 
 
 # --- in a run ---
-def test_the_scores_of_all_clients_are_told_after_each_round():
+def test_the_scores_of_all_clients_are_reported_after_each_round():
     sent = [update("b", constants(1), examples=20), update("d", constants(5), examples=40)]
     after = close(ADAFL, state(), sent, MAP, clients=CLIENTS)
     # The mean is (20 * 1 + 40 * 5) / 60 = 11/3; b is 8/3 away and d 4/3, so 2 : 1 of 0.6.
@@ -176,7 +176,7 @@ def test_the_scores_of_all_clients_are_told_after_each_round():
 
 def test_the_scores_of_all_clients_reach_the_history(tmp_path):
     bench = Bench(tmp_path, "adafl", "model.name=mlp")
-    # Both hold 24 examples. Round 1 of 2 takes ceil(0.1 * 2) = 1 device, which keeps its own score whole.
+    # Both have 24 examples. Round 1 of 2 selects ceil(0.1 * 2) = 1 device, which keeps its entire score.
     record, updates = bench.round(1)
     assert (record.fraction, len(updates)) == (0.1, 1)
     assert record.attention == pytest.approx({"strong": 0.5, "weak": 0.5})
@@ -200,21 +200,21 @@ def test_the_order_of_updates_and_clients_is_irrelevant():
         ("attending-adafl", "attention", 0.5),
     ],
 )
-def test_the_recipes_name_what_they_are_called_after(recipe, selection, last):
+def test_the_recipes_use_the_components_in_their_names(recipe, selection, last):
     config = load_config(recipe, ["rounds=50"])
     assert config.strategy.selection.name == selection
     assert config.make_strategy().fraction(50) == last
 
 
-def test_attending_with_adafl_is_attending_but_for_who_trains():
-    one, other = load_config("attending"), load_config("attending-adafl")
-    adafl = {"fraction": other.strategy.fraction, "selection": other.strategy.selection}
-    assert one.strategy.model_copy(update=adafl) == other.strategy
-    assert one.tiers == other.tiers
+def test_attending_adafl_differs_from_attending_only_in_the_choice_of_clients():
+    plain, combined = load_config("attending"), load_config("attending-adafl")
+    adafl = {"fraction": combined.strategy.fraction, "selection": combined.strategy.selection}
+    assert plain.strategy.model_copy(update=adafl) == combined.strategy
+    assert plain.tiers == combined.tiers
 
 
 @pytest.mark.parametrize(("without", "recipe"), [("fedavg", "fedprox"), ("adafl", "adafl-fedprox")])
-def test_fedprox_is_one_objective_beside_whatever_selects(without, recipe):
+def test_the_fedprox_recipes_only_add_the_prox_objective(without, recipe):
     plain, proximal = load_config(without), load_config(recipe)
     prox = (Component(name="prox", options={"mu": 0.01}),)
     assert plain.strategy.model_copy(update={"objectives": prox}) == proximal.strategy

@@ -1,7 +1,8 @@
-"""ATTENDING, section 3.3 and Algorithm 2, worked by hand: three clients, one target layer of 5 channels.
+"""ATTENDING, section 3.3 and Algorithm 2, calculated by hand: three clients, one target layer of 5 channels.
 
-To see every channel, channel i of the global model w is (10 i, 10 i) in the target layer (bias i) and 100 i
-in the consumer; the classes' bias is 0. A client k that trains adds k to all that it keeps.
+To make channels distinguishable, channel i of the global model w is (10 i, 10 i) in the target layer
+(bias i) and 100 i in the consumer; the output bias is 0. Each client adds its number in `TRAINED` to all
+parameters that it keeps.
 """
 
 import numpy as np
@@ -43,7 +44,7 @@ TRAINED = {"a": 1.0, "b": 2.0, "c": 4.0}
 
 
 def sent(client: str) -> ClientUpdate:
-    """What the client sends: its own best channels (Algorithm 1), each moved by its number."""
+    """The client's update: its own best channels (Algorithm 1), each moved by the client's number."""
     scores = {"hidden": np.array(SCORES[client], np.float32)}
     spec = personal_spec(scores, {"hidden": RATIO[client]}, MAP)
     moved = {name: np.full_like(array, TRAINED[client]) for name, array in W.items()}
@@ -62,8 +63,8 @@ def test_each_client_keeps_its_most_attended_channels_in_their_order(client, kep
 @pytest.mark.parametrize(
     ("client", "bias", "held"),
     [
-        # Equation 8 (highest first): channel 3 + 1 takes place 0, channel 1 + 1 place 1; what was cut away
-        # (4, 0, 2) follows untrained.
+        # Equation 8 (highest first): channel 3, + 1, moves to position 0, channel 1, + 1, to position 1; the
+        # pruned channels (4, 0, 2) follow untrained.
         ("a", [4, 2, 4, 0, 2], [1, 1, 0, 0, 0]),
         # 1 + 2, 3 + 2, 0 + 2, 4 + 2, and 2 untrained.
         ("b", [3, 5, 2, 6, 2], [1, 1, 1, 1, 0]),
@@ -71,44 +72,44 @@ def test_each_client_keeps_its_most_attended_channels_in_their_order(client, kep
         ("c", [8, 7, 6, 5, 4], [1, 1, 1, 1, 1]),
     ],
 )
-def test_matching_puts_each_clients_channels_into_the_places_of_their_rank(client, bias, held):
-    one = matched(client)
-    model = {name: W[name] + one.delta[name] for name in W}
+def test_matching_moves_each_clients_channels_to_the_positions_of_their_rank(client, bias, held):
+    global_update = matched(client)
+    model = {name: W[name] + global_update.delta[name] for name in W}
     assert model["hidden.bias"].tolist() == bias
-    assert one.coverage["hidden.bias"].astype(int).tolist() == held
-    assert one.coverage["hidden.weight"].astype(int).tolist() == [[h, h] for h in held]
-    assert one.coverage["out.weight"].astype(int).tolist() == [held, held]
-    assert one.coverage["out.bias"].all()
+    assert global_update.coverage["hidden.bias"].astype(int).tolist() == held
+    assert global_update.coverage["hidden.weight"].astype(int).tolist() == [[h, h] for h in held]
+    assert global_update.coverage["out.weight"].astype(int).tolist() == [held, held]
+    assert global_update.coverage["out.bias"].all()
 
 
-def test_matching_moves_the_consumer_along():
-    # Client a: columns of channels 3 and 1 plus 1 come first, then 4, 0 and 2 as they were.
+def test_matching_also_moves_the_columns_of_the_consumer():
+    # Client a: the columns of channels 3 and 1, plus 1, come first, then 4, 0 and 2 unchanged.
     model = W["out.weight"] + matched("a").delta["out.weight"]
     assert model[0].tolist() == [301, 101, 400, 0, 200]
 
 
-def test_a_matched_model_computes_what_the_clients_own_model_did():
+def test_a_matched_model_computes_the_same_as_the_clients_own_model():
     def classes(model, x):
         hidden = np.maximum(model["hidden.weight"] @ x + model["hidden.bias"], 0)
         return model["out.weight"] @ hidden + model["out.bias"]
 
-    one = to_global(sent("b"), MAP)
-    own = {name: W[name] + one.delta[name] for name in W}
+    global_update = to_global(sent("b"), MAP)
+    own = {name: W[name] + global_update.delta[name] for name in W}
     moved = {name: W[name] + matched("b").delta[name] for name in W}
     x = np.array([0.5, -0.25], np.float32)
     assert np.allclose(classes(own, x), classes(moved, x))
 
 
-def test_the_rest_may_be_what_the_global_model_has_in_its_last_places():
-    # a keeps 3 and 1, moved by 1: places 0 and 1 become 3 + 1 and 1 + 1. Places 2, 3, 4 keep the global
-    # model's own 2, 3, 4; moved, they would hold what a cut away: 4, 0, 2.
-    one = attention_matching(rest="in-place")(to_global(sent("a"), MAP), TransformContext(W, MAP))
-    assert (W["hidden.bias"] + one.delta["hidden.bias"]).tolist() == [4, 2, 2, 3, 4]
+def test_the_last_positions_may_keep_the_values_of_the_global_model():
+    # a keeps 3 and 1, moved by 1: positions 0 and 1 become 3 + 1 and 1 + 1. Positions 2, 3, 4 keep the global
+    # model's own 2, 3, 4; if moved, they would hold the channels that a pruned: 4, 0, 2.
+    in_place = attention_matching(rest="in-place")(to_global(sent("a"), MAP), TransformContext(W, MAP))
+    assert (W["hidden.bias"] + in_place.delta["hidden.bias"]).tolist() == [4, 2, 2, 3, 4]
     assert (W["hidden.bias"] + matched("a").delta["hidden.bias"]).tolist() == [4, 2, 4, 0, 2]
-    assert one.coverage["hidden.bias"].tolist() == [True, True, False, False, False]
+    assert in_place.coverage["hidden.bias"].tolist() == [True, True, False, False, False]
 
 
-def test_a_round_that_ranks_channels_is_no_direction_to_go_on_in():
+def test_a_round_that_reorders_channels_adds_no_momentum():
     momentum = StrategySpec(
         pruner=Component(name="attention"),
         transforms=(Component(name="attention-matching"), Component(name="fill-with-global")),
@@ -122,23 +123,23 @@ def test_a_round_that_ranks_channels_is_no_direction_to_go_on_in():
 
 
 def test_recovery_covers_everything_with_the_global_model():
-    one = cover_all(matched("a"), TransformContext(W, MAP))
-    assert all(held.all() for held in one.coverage.values())
-    assert {n: a.tolist() for n, a in one.delta.items()} == {
+    recovered = cover_all(matched("a"), TransformContext(W, MAP))
+    assert all(held.all() for held in recovered.coverage.values())
+    assert {n: a.tolist() for n, a in recovered.delta.items()} == {
         n: a.tolist() for n, a in matched("a").delta.items()
     }
 
 
-def test_recovery_of_an_unmatched_update_counts_what_is_missing_as_unchanged():
+def test_recovery_of_an_unmatched_update_counts_missing_channels_as_unchanged():
     small = update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2}))
-    one = cover_all(to_global(small, MAP), TransformContext(W, MAP))
-    assert one.coverage["hidden.bias"].all()
-    assert one.delta["hidden.bias"].tolist() == [*arrays(1)["hidden.bias"][:2].tolist(), 0, 0, 0]
+    recovered = cover_all(to_global(small, MAP), TransformContext(W, MAP))
+    assert recovered.coverage["hidden.bias"].all()
+    assert recovered.delta["hidden.bias"].tolist() == [*arrays(1)["hidden.bias"][:2].tolist(), 0, 0, 0]
 
 
-def test_the_global_model_is_the_mean_of_the_recovered_ones_by_number_of_examples():
+def test_the_global_model_is_the_mean_of_the_recovered_models_weighted_by_examples():
     after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
-    # |D_c| / |D| = 0.2, 0.3, 0.5. Place by place, of the biases above:
+    # |D_c| / |D| = 0.2, 0.3, 0.5. Per position, from the biases above:
     #   0.2 * 4 + 0.3 * 3 + 0.5 * 8 = 5.7
     #   0.2 * 2 + 0.3 * 5 + 0.5 * 7 = 5.4
     #   0.2 * 4 + 0.3 * 2 + 0.5 * 6 = 4.4
@@ -153,57 +154,61 @@ def test_the_global_model_is_the_mean_of_the_recovered_ones_by_number_of_example
     #   0.2 * 200 + 0.3 * 200 + 0.5 *   4 = 102.0
     columns = [292.8, 262.8, 182.6, 172.6, 102.0]
     assert after.params["out.weight"] == pytest.approx(np.array([columns, columns]), rel=1e-6)
-    # Target layer: a is 31 11 40 0 20, b is 12 32 2 42 20, c is 44 34 24 14 4; place 0 is
-    # 0.2 * 31 + 0.3 * 12 + 0.5 * 44 = 31.8, and place 4 is 4 + 6 + 2 = 12.
+    # Target layer: a is 31 11 40 0 20, b is 12 32 2 42 20, c is 44 34 24 14 4; position 0 is
+    # 0.2 * 31 + 0.3 * 12 + 0.5 * 44 = 31.8, and position 4 is 4 + 6 + 2 = 12.
     assert after.params["hidden.weight"][0] == pytest.approx([31.8, 31.8], rel=1e-6)
     assert after.params["hidden.weight"][4] == pytest.approx([12, 12], rel=1e-6)
-    # Not a channel's: 0.2 * 1 + 0.3 * 2 + 0.5 * 4 = 2.8.
+    # The output bias: 0.2 * 1 + 0.3 * 2 + 0.5 * 4 = 2.8.
     assert after.params["out.bias"] == pytest.approx([2.8, 2.8], rel=1e-6)
     assert after.ordered
     assert after.observed["weights"] == pytest.approx({"a": 0.2, "b": 0.3, "c": 0.5})
 
 
-def test_without_recovery_the_mean_is_over_those_that_hold_a_place():
+def test_without_recovery_the_mean_is_over_the_holders_of_each_position():
     holders = make_strategy(StrategySpec(transforms=(Component(name="attention-matching"),)), RATIOS)
     after = close(holders, State(params=W), [sent(client) for client in "abc"], MAP)
-    # Place 3 is held by b and c: (0.3 * 6 + 0.5 * 5) / 0.8 = 5.375. Place 4 by c alone: 4.
+    # b and c hold position 3: (0.3 * 6 + 0.5 * 5) / 0.8 = 5.375. Only c holds position 4: 4.
     assert after.params["hidden.bias"][3:] == pytest.approx([5.375, 4.0], rel=1e-6)
 
 
 def test_round_one_sends_the_whole_network_and_asks_for_personal_pruning():
     clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
     first = plan(ATTENDING, State(params=W), clients, NETWORK, np.random.default_rng(0)).assignments
-    assert {name: one.cut.spec for name, one in first.items()} == dict.fromkeys("abc", SubModelSpec())
-    assert {n: one.cut.personal.ratios for n, one in first.items()} == {
+    assert {name: assignment.cut.spec for name, assignment in first.items()} == dict.fromkeys(
+        "abc", SubModelSpec()
+    )
+    assert {n: assignment.cut.personal.ratios for n, assignment in first.items()} == {
         n: {"hidden": RATIO[n]} for n in "abc"
     }
-    assert all(one.cut.train for one in first.values())
-    assert all([p.name for p in one.cut.objectives] == ["attentive"] for one in first.values())
+    assert all(assignment.cut.train for assignment in first.values())
+    assert all([p.name for p in assignment.cut.objectives] == ["attentive"] for assignment in first.values())
 
 
-def test_later_rounds_send_nested_prefixes_and_nothing_to_measure():
+def test_later_rounds_send_nested_prefixes_without_personal_pruning():
     clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
     after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
     later = plan(ATTENDING, after, clients, NETWORK, np.random.default_rng(0)).assignments
-    # The last ceil(5 p) go: 2, 4 and 5 channels stay, each the beginning of the next.
-    assert {name: one.cut.spec.kept for name, one in later.items()} == {
+    # The last ceil(5 p) channels are removed: 2, 4 and 5 stay, each a prefix of the next.
+    assert {name: assignment.cut.spec.kept for name, assignment in later.items()} == {
         "a": {"hidden": 2},
         "b": {"hidden": 4},
         "c": {},
     }
-    assert all(one.cut.personal is None and one.cut.objectives == () for one in later.values())
+    assert all(
+        assignment.cut.personal is None and assignment.cut.objectives == () for assignment in later.values()
+    )
 
 
-def test_from_round_two_on_channels_stay_where_they_are():
-    one = to_global(update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2})), MAP)
-    assert match_attention(one, TransformContext(W, MAP)) is one
+def test_from_round_two_on_channels_are_not_reordered():
+    global_update = to_global(update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2})), MAP)
+    assert match_attention(global_update, TransformContext(W, MAP)) is global_update
 
 
-def test_the_first_round_can_be_for_looking_only():
-    looking = make_strategy(
+def test_the_first_round_can_compute_scores_without_training():
+    score_only = make_strategy(
         StrategySpec(pruner=Component(name="attention", options={"first_round": "score-only"})), RATIOS
     )
-    first = plan(looking, State(params=W), [Client("a", 1)], NETWORK, np.random.default_rng(0)).assignments
+    first = plan(score_only, State(params=W), [Client("a", 1)], NETWORK, np.random.default_rng(0)).assignments
     assert not first["a"].cut.train
 
 
@@ -219,14 +224,16 @@ def test_blocks_that_must_stay_whole_are_matched_as_blocks():
     assert spec.kept == {"g": (2, 3)}
     w = {"g.weight": np.array([[0.0], [1], [2], [3]], np.float32)}
     groups = {"model": {"g.weight": np.array([[10.0], [10]], np.float32)}, "attention": scores}
-    one = match_attention(to_global(ClientUpdate("a", spec, groups, 1), blocks), TransformContext(w, blocks))
-    assert (w["g.weight"] + one.delta["g.weight"]).ravel().tolist() == [12, 13, 0, 1]
-    assert one.coverage["g.weight"].ravel().tolist() == [True, True, False, False]
+    block_update = match_attention(
+        to_global(ClientUpdate("a", spec, groups, 1), blocks), TransformContext(w, blocks)
+    )
+    assert (w["g.weight"] + block_update.delta["g.weight"]).ravel().tolist() == [12, 13, 0, 1]
+    assert block_update.coverage["g.weight"].ravel().tolist() == [True, True, False, False]
 
 
 def test_matching_equal_scores_changes_nothing():
     even = {"hidden": np.full(CHANNELS, 0.5, np.float32)}
-    one = to_global(update("a", arrays(1), attention=even), MAP)
-    same = match_attention(one, TransformContext(W, MAP))
-    assert all(np.allclose(same.delta[n], one.delta[n], atol=1e-4) for n in W)
+    global_update = to_global(update("a", arrays(1), attention=even), MAP)
+    same = match_attention(global_update, TransformContext(W, MAP))
+    assert all(np.allclose(same.delta[n], global_update.delta[n], atol=1e-4) for n in W)
     assert permute(W, {"hidden": range(CHANNELS)}, MAP)["hidden.bias"] is W["hidden.bias"]

@@ -1,4 +1,4 @@
-"""A run's state survives the way to disk and back, whatever its components keep."""
+"""A run's state is loaded from disk as it was saved, whatever its components store."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from schemas.errors import ConfigError, InvariantError
 from tests.edge_server.strategy.network import arrays
 
 
-def test_everything_comes_back_as_it_was(tmp_path):
+def test_a_state_is_loaded_as_it_was_saved(tmp_path):
     state = State(
         params=arrays(1),
         round=7,
@@ -29,12 +29,14 @@ def test_everything_comes_back_as_it_was(tmp_path):
     assert back.weighting[:5] == [1, None, True, "text", 0.5]
     assert back.weighting[5].shape == ()
     assert back.groups.keys() == {"control", "empty"}
-    for one, two in ((state.params, back.params), (state.groups["control"], back.groups["control"])):
-        assert all((one[name] == two[name]).all() and one[name].dtype == two[name].dtype for name in one)
+    for saved, loaded in ((state.params, back.params), (state.groups["control"], back.groups["control"])):
+        assert all(
+            (saved[name] == loaded[name]).all() and saved[name].dtype == loaded[name].dtype for name in saved
+        )
     assert (back.server_optimizer["velocity"]["out.bias"] == arrays(3)["out.bias"]).all()
 
 
-def test_the_model_is_not_kept_twice_and_comes_back_in_its_own_order(tmp_path):
+def test_the_model_is_not_stored_twice_and_keeps_the_order_of_its_parameters(tmp_path):
     named = ["out.bias", "hidden.weight", "out.weight"]
     state = State(params={name: arrays(1)[name] for name in named})
     save_checkpoint(tmp_path / "state", state)
@@ -42,7 +44,7 @@ def test_the_model_is_not_kept_twice_and_comes_back_in_its_own_order(tmp_path):
     assert list(load_checkpoint(tmp_path / "state", {"model": arrays(1)}).params) == named
 
 
-def test_a_state_of_an_earlier_version_has_its_model_in_it(tmp_path):
+def test_a_state_of_an_earlier_version_contains_its_model(tmp_path):
     write_plain(tmp_path / "state", {"params": arrays(1), "round": 7})
     back = load_checkpoint(tmp_path / "state", {})
     assert back.round == 7
@@ -50,19 +52,19 @@ def test_a_state_of_an_earlier_version_has_its_model_in_it(tmp_path):
 
 
 @pytest.mark.parametrize("model", [{}, {"model": {}}, {"control": arrays(1)}], ids=list)
-def test_a_model_that_is_not_the_states_own_is_said_to_be_missing(tmp_path, model):
+def test_a_state_without_its_own_model_is_refused(tmp_path, model):
     save_checkpoint(tmp_path / "state", State(params=arrays(1)))
     with pytest.raises(ConfigError, match="state: its model cannot be read"):
         load_checkpoint(tmp_path / "state", model)
 
 
-def test_a_state_that_is_not_plain_is_our_own_bug(tmp_path):
+def test_a_state_that_is_not_plain_data_is_an_internal_error(tmp_path):
     with pytest.raises(InvariantError, match="holds a set at 'selection/seen'"):
         save_checkpoint(tmp_path / "state", State(params={}, selection={"seen": {1}}))
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
-def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
+def test_a_file_that_is_not_a_checkpoint_is_named_in_the_error(tmp_path, content):
     (tmp_path / "state").write_bytes(content)
     with pytest.raises(ConfigError, match="state is no checkpoint of this program"):
         load_checkpoint(tmp_path / "state", {})

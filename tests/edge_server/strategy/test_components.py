@@ -1,4 +1,4 @@
-"""From names and options to components: what is wrong is said in the user's words."""
+"""Components from names and options; error messages use the names that users write."""
 
 import pytest
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ RATIOS = (0.5, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("concept", "name", "said"),
+    ("concept", "name", "message"),
     [
         ("fraction", "constnat", "unknown schedule 'constnat' (did you mean 'constant'?)"),
         ("local_epochs", "constan", "unknown schedule 'constan' (did you mean 'constant'?)"),
@@ -24,31 +24,31 @@ RATIOS = (0.5, 0.0)
         ("server_optimizer", "sdg", "unknown server optimizer 'sdg' (did you mean 'sgd'?)"),
     ],
 )
-def test_an_unknown_piece_is_named_with_the_nearest_known_one(concept, name, said):
+def test_an_unknown_component_is_reported_with_the_most_similar_name(concept, name, message):
     with pytest.raises(ConfigError) as refused:
         make_strategy(StrategySpec(**{concept: Component(name=name)}), RATIOS)
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
-def test_an_unknown_transform_is_named_too():
+def test_an_unknown_transform_is_reported_with_the_most_similar_name():
     with pytest.raises(ConfigError, match="did you mean 'attention-matching'"):
         make_strategy(StrategySpec(transforms=(Component(name="attention-match"),)), RATIOS)
 
 
-def test_where_nothing_is_near_all_are_listed():
+def test_without_a_similar_name_all_known_names_are_listed():
     with pytest.raises(ConfigError, match=r"unknown pruner 'zzz' \(known: .*attention.*index"):
         make_strategy(StrategySpec(pruner=Component(name="zzz")), RATIOS)
 
 
-def test_an_unknown_option_is_named_with_the_nearest_known_one():
+def test_an_unknown_option_is_reported_with_the_most_similar_name():
     component = Component(name="sgd", options={"learning_rat": 0.1})
     with pytest.raises(ConfigError) as refused:
         make_strategy(StrategySpec(server_optimizer=component), RATIOS)
-    said = "server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)"
-    assert str(refused.value) == said
+    message = "server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)"
+    assert str(refused.value) == message
 
 
-def test_an_option_of_a_piece_that_has_none_is_refused():
+def test_an_option_of_a_component_without_options_is_refused():
     with pytest.raises(ConfigError, match="combiner 'mean' has no option 'trim'"):
         make_strategy(StrategySpec(combiner=Component(name="mean", options={"trim": 1})), RATIOS)
 
@@ -70,7 +70,7 @@ def test_an_option_with_an_impossible_value_is_refused(concept, component):
 @pytest.mark.parametrize(
     ("concept", "component"),
     [
-        # The natural slip: the share is a schedule of its own, not an option of the selection.
+        # A likely mistake: the fraction is a separate schedule, not an option of the selection.
         ("selection", Component(name="uniform", options={"fraction": 0.5})),
         ("ratio", Component(name="by-tier", options={"ratios": 0.5})),
         ("fraction", Component(name="constant", options={"value": "half"})),
@@ -82,7 +82,7 @@ def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, componen
 
 
 @pytest.mark.parametrize(
-    ("concept", "component", "said"),
+    ("concept", "component", "message"),
     [
         (
             "server_optimizer",
@@ -102,32 +102,32 @@ def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, componen
         ),
     ],
 )
-def test_an_option_of_the_wrong_type_is_named_with_what_came(concept, component, said):
+def test_an_option_of_the_wrong_type_is_reported_with_its_value(concept, component, message):
     with pytest.raises(ConfigError) as refused:
         make_strategy(StrategySpec(**{concept: component}), RATIOS)
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
     ("concept", "component"),
     [
         ("selection", Component(name="uniform", options={"fraction": None})),
-        # Of the right type, and yet the tiers' ratios are said once, in [tiers].
+        # The type is right, but the tiers' ratios are set only in [tiers].
         ("ratio", Component(name="by-tier", options={"ratios": (0.5, 0.0)})),
     ],
 )
-def test_what_the_run_itself_provides_is_no_option(concept, component):
+def test_a_value_that_the_run_itself_provides_is_not_an_option(concept, component):
     (option,) = component.options
     with pytest.raises(ConfigError, match=f"'{component.name}' has no option '{option}'"):
         make_strategy(StrategySpec(**{concept: component}), RATIOS)
 
 
-def test_a_whole_number_will_do_for_a_fraction():
+def test_a_whole_number_is_accepted_for_a_float():
     half = Component(name="sgd", options={"learning_rate": 2})
     assert make_strategy(StrategySpec(server_optimizer=half), RATIOS).server_optimizer.learning_rate == 2.0
 
 
-def test_a_name_alone_is_a_piece_and_a_table_one_with_options():
+def test_a_component_is_a_name_or_a_table_with_options():
     assert Component.model_validate("uniform") == Component(name="uniform")
     table = {"name": "attention", "first-round": "score-only"}
     assert Component.model_validate(table) == Component(
@@ -136,12 +136,12 @@ def test_a_name_alone_is_a_piece_and_a_table_one_with_options():
 
 
 @pytest.mark.parametrize("table", [{}, {"mu": 1.0}, {"name": 3}, {"name": "x", "mu": {"deep": 1}}, 7])
-def test_what_is_no_piece_is_refused(table):
+def test_an_invalid_component_is_refused(table):
     with pytest.raises(ValidationError):
         Component.model_validate(table)
 
 
-def test_the_run_gives_what_a_factory_wants_and_no_more():
+def test_a_factory_receives_only_the_values_that_it_declares():
     def factory(given: int, chosen: int = 1) -> tuple[int, int]:
         return given, chosen
 
@@ -151,7 +151,7 @@ def test_the_run_gives_what_a_factory_wants_and_no_more():
     assert made == (3, 2)
 
 
-def test_a_piece_whose_option_is_missing_is_refused():
+def test_a_component_with_a_missing_option_is_refused():
     def factory(needed: int) -> int:
         return needed
 
@@ -159,7 +159,7 @@ def test_a_piece_whose_option_is_missing_is_refused():
         make_component("thing", {"x": factory}, Component(name="x"))
 
 
-def test_an_option_that_the_run_provides_is_refused_with_what_is_free():
+def test_an_option_that_the_run_provides_is_refused_with_a_list_of_known_options():
     def factory(given: int, chosen: int = 1) -> tuple[int, int]:
         return given, chosen
 

@@ -1,6 +1,6 @@
-"""One contract for every component of every concept: a new dict entry is under it without a word here.
+"""The contract of every component of every concept; new registry entries are tested automatically.
 
-A component that cannot be made without options is listed in `OPTIONS`, and fails here until it is.
+A component that requires options fails here until it is listed in `OPTIONS`.
 """
 
 import itertools
@@ -36,13 +36,13 @@ CONCEPTS = {
     "server_optimizer": SERVER_OPTIMIZERS,
 }
 OPTIONS: dict[str, dict[str, object]] = {}
-"""Options of the components that have no default for one of theirs."""
+"""Options of the components that cannot be created from defaults."""
 LOSSY_TRANSFORMS: frozenset[str] = frozenset()
 """Transforms whose purpose is to change an update (noise, clipping)."""
 STEPS_UNLIKE_THE_CHANGE: frozenset[str] = frozenset({"adam"})
 """Server optimizers whose first step is not the combined change itself (Adam)."""
 PRUNES_BEYOND_THE_TIER: frozenset[str] = frozenset({"bandit"})
-"""Ratio policies to whom a tier's ratio is only the least that they prune."""
+"""Ratio policies that may prune more than a tier's ratio."""
 ALL = [(concept, name) for concept, registry in CONCEPTS.items() for name in registry]
 AGGREGATION = [pair for pair in ALL if pair[0] in ("transforms", "weighting", "combiner", "server_optimizer")]
 SPECS = [SubModelSpec(), SubModelSpec(kept={"hidden": 4}), SubModelSpec(kept={"hidden": 2})]
@@ -53,9 +53,9 @@ def component(name: str) -> Component:
 
 
 def strategy_with(concept: str, name: str):
-    """The default strategy with one component in its place."""
-    one = component(name)
-    spec = StrategySpec(**{concept: (one,) if concept == "transforms" else one})
+    """The default strategy with this component."""
+    chosen = component(name)
+    spec = StrategySpec(**{concept: (chosen,) if concept == "transforms" else chosen})
     return make_strategy(spec, RATIOS)
 
 
@@ -63,8 +63,8 @@ def random() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def close_to(one, two) -> bool:
-    return one.keys() == two.keys() and all(np.allclose(one[n], two[n], atol=1e-5) for n in one)
+def close_to(first, second) -> bool:
+    return first.keys() == second.keys() and all(np.allclose(first[n], second[n], atol=1e-5) for n in first)
 
 
 def updates(count: int = 3):
@@ -75,7 +75,7 @@ def updates(count: int = 3):
 
 
 @pytest.mark.parametrize(("concept", "name"), ALL)
-def test_every_piece_can_be_made_and_takes_part_in_a_round(concept, name):
+def test_every_component_can_be_created_and_used_in_a_round(concept, name):
     strategy = strategy_with(concept, name)
     before = state()
     assignments = plan(strategy, before, CLIENTS, NETWORK, random()).assignments
@@ -91,14 +91,16 @@ def test_every_piece_can_be_made_and_takes_part_in_a_round(concept, name):
 
 
 @pytest.mark.parametrize(("concept", "name"), ALL)
-def test_a_round_leaves_its_arguments_alone(concept, name):
+def test_a_round_does_not_modify_its_arguments(concept, name):
     strategy, before = strategy_with(concept, name), state()
     copies = {n: a.copy() for n, a in before.params.items()}
     sent = updates()
-    kept = [{n: a.copy() for n, a in one.groups["model"].items()} for one in sent]
+    kept = [{n: a.copy() for n, a in client_update.groups["model"].items()} for client_update in sent]
     close(strategy, before, sent, MAP)
     assert close_to(copies, before.params)
-    assert all(close_to(copy, one.groups["model"]) for copy, one in zip(kept, sent, strict=True))
+    assert all(
+        close_to(copy, client_update.groups["model"]) for copy, client_update in zip(kept, sent, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
@@ -113,7 +115,7 @@ def test_the_order_of_clients_is_irrelevant(concept, name):
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
 def test_equal_updates_give_that_update(concept, name):
     if name in LOSSY_TRANSFORMS or name in STEPS_UNLIKE_THE_CHANGE:
-        pytest.skip("this component is there to give something else")
+        pytest.skip("this component gives a different result on purpose")
     delta, before = arrays(7), state()
     sent = [update(f"c{k}", delta, examples=k + 1) for k in range(5)]
     after = close(strategy_with(concept, name), before, sent, MAP)
@@ -123,17 +125,17 @@ def test_equal_updates_give_that_update(concept, name):
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
 def test_no_change_gives_no_change(concept, name):
     if name in LOSSY_TRANSFORMS:
-        pytest.skip("this component is there to give something else")
-    nothing = {n: np.zeros_like(a) for n, a in arrays(0).items()}
+        pytest.skip("this component gives a different result on purpose")
+    zeros = {n: np.zeros_like(a) for n, a in arrays(0).items()}
     before = state()
-    sent = [update(f"c{k}", nothing, spec=SPECS[k]) for k in range(3)]
+    sent = [update(f"c{k}", zeros, spec=SPECS[k]) for k in range(3)]
     assert close_to(close(strategy_with(concept, name), before, sent, MAP).params, dict(before.params))
 
 
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
-def test_what_nobody_holds_does_not_change(concept, name):
+def test_coordinates_that_nobody_holds_do_not_change(concept, name):
     if name in LOSSY_TRANSFORMS:
-        pytest.skip("this component is there to give something else")
+        pytest.skip("this component gives a different result on purpose")
     before, small = state(), SubModelSpec(kept={"hidden": 2})
     after = close(strategy_with(concept, name), before, [update("a", arrays(1), spec=small)], MAP)
     assert (after.params["hidden.weight"][2:] == before.params["hidden.weight"][2:]).all()
@@ -163,7 +165,7 @@ def test_a_selection_chooses_known_devices_once_and_repeatably(name, share):
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_a_selection_is_at_ease_with_one_device(name):
+def test_a_selection_works_with_a_single_device(name):
     strategy = make_strategy(StrategySpec(selection=component(name)), RATIOS)
     assert list(plan(strategy, state(), CLIENTS[:1], NETWORK, random()).assignments) == ["c0"]
 
@@ -179,7 +181,7 @@ def test_a_ratio_policy_gives_every_device_a_ratio_below_one(name):
 @pytest.mark.parametrize("name", RATIO_POLICIES)
 def test_without_pruning_every_device_gets_the_full_model(name):
     if name in PRUNES_BEYOND_THE_TIER:
-        pytest.skip("this component is there to prune more than the tier needs")
+        pytest.skip("this component prunes more than the tier's ratio on purpose")
     strategy = make_strategy(StrategySpec(ratio=component(name)), (0.0,))
     assignments = plan(strategy, state(), CLIENTS, NETWORK, random()).assignments
     assert all(assignment.cut.spec == SubModelSpec() for assignment in assignments.values())
@@ -194,7 +196,7 @@ def test_ratio_zero_is_the_full_model(name, ordered):
 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("name", PRUNERS)
-def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
+def test_sub_models_of_growing_ratios_are_nested(name, ordered):
     pruner = make_component("pruner", PRUNERS, component(name))
     ratios = [0.0, 0.1, 0.3, 0.5, 0.7, 0.99]
     kept = [
@@ -217,12 +219,12 @@ def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
 
 
 @pytest.mark.parametrize("name", COMBINERS)
-def test_a_combined_change_lies_between_those_of_the_clients(name):
+def test_a_combined_change_is_between_those_of_the_clients(name):
     combiner = make_component("combiner", COMBINERS, component(name))
     sent = [to_global(update(f"c{k}", arrays(k)), MAP) for k in range(5)]
     change = combiner(sent, np.full(5, 0.2))
     for n, array in change.items():
-        stack = np.stack([one.delta[n] for one in sent])
+        stack = np.stack([global_update.delta[n] for global_update in sent])
         assert (array >= stack.min(0) - 1e-6).all()
         assert (array <= stack.max(0) + 1e-6).all()
 

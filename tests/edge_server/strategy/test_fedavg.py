@@ -20,7 +20,7 @@ def moved(before, after) -> dict[str, np.ndarray]:
     return {name: after.params[name] - before.params[name] for name in before.params}
 
 
-def test_the_model_moves_by_the_mean_by_number_of_examples():
+def test_the_model_moves_by_the_mean_weighted_by_examples():
     # (10 * 1 + 30 * 2 + 60 * 5) / 100 = 3.7
     sent = [update("a", constant(1), examples=10), update("b", constant(2), examples=30)]
     sent.append(update("c", constant(5), examples=60))
@@ -29,7 +29,7 @@ def test_the_model_moves_by_the_mean_by_number_of_examples():
         assert change == pytest.approx(np.full(change.shape, 3.7), abs=1e-5)
 
 
-def test_the_weights_are_told():
+def test_the_weights_are_reported():
     sent = [update("a", constant(1), examples=10), update("b", constant(2), examples=30)]
     assert close(FEDAVG, state(), sent, MAP).observed == {"weights": {"a": 0.25, "b": 0.75}}
 
@@ -40,13 +40,13 @@ def test_a_client_without_examples_does_not_count():
     assert moved(before, close(FEDAVG, before, sent, MAP))["out.bias"] == pytest.approx([2, 2], abs=1e-6)
 
 
-def test_clients_count_alike_where_none_has_examples():
+def test_clients_count_equally_when_none_has_examples():
     sent = [update("a", constant(1), examples=0), update("b", constant(2), examples=0)]
     before = state()
     assert moved(before, close(FEDAVG, before, sent, MAP))["out.bias"] == pytest.approx([1.5, 1.5], abs=1e-6)
 
 
-def test_one_client_gives_its_own_model():
+def test_a_single_clients_update_is_applied_unchanged():
     before, delta = state(), arrays(3)
     after = close(FEDAVG, before, [update("a", delta)], MAP)
     assert all(np.allclose(after.params[n], before.params[n] + delta[n]) for n in delta)
@@ -62,12 +62,12 @@ def test_a_spec_that_names_every_channel_is_the_full_model():
         assert all((other.params[n] == results[0].params[n]).all() for n in other.params)
 
 
-def test_recovery_changes_nothing_where_every_client_holds_the_full_model():
+def test_recovery_changes_nothing_when_every_client_holds_the_full_model():
     components = (Component(name="attention-matching"), Component(name="fill-with-global"))
     filled = make_strategy(StrategySpec(transforms=components), RATIOS)
     sent = [update("a", arrays(1), examples=3), update("b", arrays(2), examples=4)]
-    one, other = close(FEDAVG, state(), sent, MAP), close(filled, state(), sent, MAP)
-    assert all((one.params[n] == other.params[n]).all() for n in one.params)
+    plain, recovered = close(FEDAVG, state(), sent, MAP), close(filled, state(), sent, MAP)
+    assert all((plain.params[n] == recovered.params[n]).all() for n in plain.params)
 
 
 def test_the_server_learning_rate_scales_the_step():

@@ -1,4 +1,4 @@
-"""FedBuff: what late updates count; numbers worked by hand."""
+"""FedBuff: the weight of late updates; numbers calculated by hand."""
 
 from dataclasses import replace
 
@@ -28,27 +28,27 @@ def change(*sent, **options) -> float:
     return float(after["out.bias"][0])
 
 
-def test_a_late_update_counts_by_the_root_of_its_staleness():
+def test_a_late_update_is_discounted_by_the_root_of_its_staleness():
     # Staleness 0, 3 and 8: discounts 1, 1/2 and 1/3; (1 * 6 + 4 / 2 + 3 / 3) / 3 = 3.
     assert change(late("a", 6, 0), late("b", 4, 3), late("c", 3, 8)) == pytest.approx(3)
 
 
-def test_a_buffer_in_which_all_are_late_steps_less_far():
+def test_a_buffer_of_late_updates_takes_a_smaller_step():
     # Divided by the number in the buffer, not by the sum of discounts: 6 / 2, not 6.
     assert change(late("a", 6, 3), late("b", 6, 3)) == pytest.approx(3)
 
 
-def test_the_exponent_says_how_fast_it_falls():
-    # (1 + 3) ** -1 = 1/4; 0 leaves all as it is.
+def test_the_exponent_controls_the_discount():
+    # (1 + 3) ** -1 = 1/4; 0 changes nothing.
     assert change(late("a", 8, 3), exponent=1.0) == pytest.approx(2)
     assert change(late("a", 8, 3), exponent=0.0) == 8
 
 
-def test_updates_that_are_not_late_are_averaged_as_they_are():
+def test_updates_that_are_not_late_are_not_discounted():
     assert change(late("a", 2, 0), late("b", 4, None)) == 3
 
 
-def test_an_exponent_that_rewards_lateness_is_refused():
+def test_a_negative_exponent_is_refused():
     with pytest.raises(ConfigError, match="exponent must be at least 0"):
         change(late("a", 1, 0), exponent=-0.5)
 
@@ -62,7 +62,7 @@ def test_the_recipes_close_rounds_by_the_buffer(recipe):
     assert config.strategy.weighting == Component(name="equal")
 
 
-def test_attending_fedbuff_is_attending_with_the_buffer_beside_it():
+def test_attending_fedbuff_is_attending_plus_the_buffer():
     buffered, plain = load_config("attending-fedbuff").strategy, load_config("attending").strategy
     assert buffered.pruner == plain.pruner
     assert buffered.transforms[1:] == plain.transforms

@@ -1,4 +1,4 @@
-"""FedGH's header (Yi et al. 2023): trained on class representations, worked by hand."""
+"""FedGH's header (Yi et al. 2023): trained on class representations; numbers calculated by hand."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def strategy(**options: float):
 
 
 def zero_header(channel_map: ChannelMap = MAP) -> State:
-    """The network of random numbers with a header of zeros."""
+    """A network of random numbers with a header of zeros."""
     params = {n: np.zeros_like(a) if n.startswith("out") else a for n, a in arrays(0).items()}
     return State(params={n: params[n] for n in channel_map.parameters})
 
@@ -35,13 +35,13 @@ def prototypes(rows: object, counts: object) -> dict[str, np.ndarray]:
 
 def sent(client: str, group, *, spec: SubModelSpec | None = None, channel_map: ChannelMap = MAP):
     delta = {n: a for n, a in arrays(1).items() if n in channel_map.parameters}
-    one = update(client, arrays(1), spec=spec, prototypes=group)
-    return type(one)(
-        client, one.spec, {**one.groups, "model": extract(delta, one.spec, channel_map)}, one.examples
+    whole = update(client, arrays(1), spec=spec, prototypes=group)
+    return type(whole)(
+        client, whole.spec, {**whole.groups, "model": extract(delta, whole.spec, channel_map)}, whole.examples
     )
 
 
-def test_one_step_on_two_prototypes_is_the_one_worked_by_hand() -> None:
+def test_one_step_on_two_prototypes_matches_the_calculation() -> None:
     # W = 0, b = 0: every softmax is (1/2, 1/2). Class 0 is at p0 = (4, 0, 0, 0, 2), class 1 at
     # p1 = (0, 8, 0, 0, 2).
     # Errors over n = 2: (-1/4, 1/4) for p0, (1/4, -1/4) for p1.
@@ -55,7 +55,7 @@ def test_one_step_on_two_prototypes_is_the_one_worked_by_hand() -> None:
 
 def test_a_class_without_examples_has_no_prototype() -> None:
     # One prototype of class 1, (2, 0, 0, 0, 0), n = 1: error (1/2, -1/2). At rate 1:
-    # W = ((-1, 0, ...), (1, 0, ...)), b = (-1/2, 1/2). Were the empty class 0 counted as a
+    # W = ((-1, 0, ...), (1, 0, ...)), b = (-1/2, 1/2). If the empty class 0 counted as a
     # prototype of zeros, b would be 0.
     only = prototypes([[0] * 5, [2, 0, 0, 0, 0]], [0, 7])
     after = close(strategy(), zero_header(), [sent("a", only)], MAP)
@@ -63,7 +63,7 @@ def test_a_class_without_examples_has_no_prototype() -> None:
     assert after.params["out.bias"].tolist() == [-0.5, 0.5]
 
 
-def test_a_second_epoch_goes_on_from_the_first() -> None:
+def test_a_second_epoch_continues_from_the_first() -> None:
     # After the step above the scores of (2, 0, 0, 0, 0) are (-2.5, 2.5); p = softmax = (q, 1 - q) with
     # q = 1 / (1 + e^5) = 0.0066929. The next step adds -+ q * 2 to W's first column and -+ q to b.
     only, q = prototypes([[0] * 5, [2, 0, 0, 0, 0]], [0, 7]), 0.0066929
@@ -73,7 +73,7 @@ def test_a_second_epoch_goes_on_from_the_first() -> None:
     assert after.params["out.bias"] == pytest.approx([-0.5 - q, 0.5 + q], abs=1e-6)
 
 
-def test_unlike_widths_train_the_columns_that_they_hold() -> None:
+def test_different_widths_train_only_their_own_columns() -> None:
     # The client keeps channels 4 and 1: its prototype (6, 2) of class 0 is (0, 2, 0, 0, 6) in global
     # coordinates. Error (-1/2, 1/2) at rate 1: W[0] = (0, 1, 0, 0, 3).
     narrow = SubModelSpec(kept={"hidden": (4, 1)})
@@ -82,9 +82,9 @@ def test_unlike_widths_train_the_columns_that_they_hold() -> None:
     assert after.params["out.weight"].tolist() == [[0, 1, 0, 0, 3], [0, -1, 0, 0, -3]]
 
 
-def test_clients_of_unlike_widths_step_one_after_the_other() -> None:
+def test_clients_of_different_widths_take_steps_one_after_the_other() -> None:
     # a (whole): class 0 at (2, 0, 0, 0, 0): W[0] = (1, 0, 0, 0, 0), b = (1/2, -1/2) and W[1] = -W[0].
-    # b (channels 0 and 1): class 1 at (0, 4, ...): its scores are b alone, (1/2, -1/2), of softmax (s, 1 - s)
+    # b (channels 0 and 1): class 1 at (0, 4, ...): its scores are b, (1/2, -1/2), with softmax (s, 1 - s)
     # with s = 1 / (1 + e^-1) = 0.7310586. W[0] loses s * 4 in column 1: -2.924234; b = 1/2 - s = -0.2310586.
     wide = sent("a", prototypes([[2, 0, 0, 0, 0], [0] * 5], [1, 0]))
     narrow = sent("b", prototypes([[0, 0], [0, 4]], [0, 1]), spec=SubModelSpec(kept={"hidden": 2}))
@@ -95,7 +95,7 @@ def test_clients_of_unlike_widths_step_one_after_the_other() -> None:
         assert after["out.bias"] == pytest.approx([-0.2310586, 0.2310586], abs=1e-6)
 
 
-def test_a_header_without_bias_has_none_afterwards() -> None:
+def test_a_header_without_bias_remains_without_bias() -> None:
     only = prototypes([[0] * 5, [2, 0, 0, 0, 0]], [0, 7])
     before = zero_header(WITHOUT_BIAS)
     after = close(strategy(), before, [sent("a", only, channel_map=WITHOUT_BIAS)], WITHOUT_BIAS)
@@ -103,39 +103,39 @@ def test_a_header_without_bias_has_none_afterwards() -> None:
     assert after.params.keys() == before.params.keys()
 
 
-def test_only_the_header_is_not_averaged_and_it_starts_where_the_round_began() -> None:
-    one, before = strategy(learning_rate=1e-9), State(params=arrays(0))
-    after = close(one, before, [sent("a", prototypes(np.ones((2, 5)), [1, 1]))], MAP).params
+def test_the_header_is_trained_from_the_start_of_the_round_and_the_rest_is_averaged() -> None:
+    slow, before = strategy(learning_rate=1e-9), State(params=arrays(0))
+    after = close(slow, before, [sent("a", prototypes(np.ones((2, 5)), [1, 1]))], MAP).params
     plain = close(make_strategy(StrategySpec(), RATIOS), before, [update("a", arrays(1))], MAP).params
     assert (after["hidden.weight"] == plain["hidden.weight"]).all()
     assert after["out.weight"] == pytest.approx(before.params["out.weight"], abs=1e-7)
 
 
-def test_without_prototypes_the_averaged_header_stands() -> None:
+def test_without_prototypes_the_header_is_averaged() -> None:
     before = State(params=arrays(0))
-    for one in (update("a", arrays(1)), sent("a", prototypes(np.zeros((2, 5)), [0, 0]))):
-        after = close(strategy(), before, [one], MAP).params
+    for client_update in (update("a", arrays(1)), sent("a", prototypes(np.zeros((2, 5)), [0, 0]))):
+        after = close(strategy(), before, [client_update], MAP).params
         assert after["out.weight"] == pytest.approx(before.params["out.weight"] + arrays(1)["out.weight"])
 
 
-def test_where_attention_moved_channels_the_averaged_header_is_the_start() -> None:
+def test_after_attention_matching_training_starts_from_the_averaged_header() -> None:
     transforms = (Component(name="attention-matching"),)
     component = Component(name="header", options={"learning_rate": 1e-9})
     with_header = make_strategy(StrategySpec(groups=(component,), transforms=transforms), RATIOS)
     plain = make_strategy(StrategySpec(transforms=transforms), RATIOS)
-    # Channel 4 is attended to most, so the model is turned round: the old header would meet other channels.
+    # Channel 4 has the most attention, so the channels are reversed: the old header would not fit them.
     attention = {"hidden": np.float32([0.1, 0.2, 0.3, 0.4, 0.5])}
     group = prototypes(np.ones((2, 5)), [1, 1])
-    one = update("a", arrays(1), attention=attention, prototypes=group)
-    after = close(with_header, State(params=arrays(0)), [one], MAP).params
-    averaged = close(plain, State(params=arrays(0)), [one], MAP).params
+    client_update = update("a", arrays(1), attention=attention, prototypes=group)
+    after = close(with_header, State(params=arrays(0)), [client_update], MAP).params
+    averaged = close(plain, State(params=arrays(0)), [client_update], MAP).params
     assert after["out.weight"] == pytest.approx(averaged["out.weight"], abs=1e-6)
     assert not np.allclose(averaged["out.weight"], arrays(0)["out.weight"] + arrays(1)["out.weight"])
 
 
-def test_nothing_goes_down_and_prototypes_may_come_up_as_wide_as_the_sub_model() -> None:
-    one = strategy()
-    assert downlink_groups(one, start(one, arrays(0)), SubModelSpec(), MAP).keys() == {"model"}
+def test_devices_receive_no_prototypes_and_send_them_as_wide_as_the_sub_model() -> None:
+    fedgh = strategy()
+    assert downlink_groups(fedgh, start(fedgh, arrays(0)), SubModelSpec(), MAP).keys() == {"model"}
     network = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
     shapes = Header().shapes({"linear3.weight": (10, 60), "linear3.bias": (10,)}, network)
     assert shapes == {"linear3.weight": (10, 60), "counts": (10,)}

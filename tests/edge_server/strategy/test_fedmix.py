@@ -1,4 +1,4 @@
-"""FedMix's pool on the server (Yoon et al. 2021): what is held, what goes down, what may come up."""
+"""FedMix's pool on the server (Yoon et al. 2021): what it stores, what devices receive and may send."""
 
 import numpy as np
 import pytest
@@ -27,39 +27,39 @@ def strategy(**options: int):
     return make_strategy(StrategySpec(groups=(Component(name="mean-data", options=options),)), RATIOS)
 
 
-def after(one, *rounds):
+def after(fedmix, *rounds):
     """The state after rounds of {client: means}."""
-    state = start(one, arrays(0))
+    state = start(fedmix, arrays(0))
     for sent in rounds:
         updates = [
             update(client, arrays(1), spec=SMALL, **({"mean-data": group} if group else {}))
             for client, group in sent.items()
         ]
-        state = close(one, state, updates, MAP)
+        state = close(fedmix, state, updates, MAP)
     return state
 
 
-def values(one, state, spec: SubModelSpec = SMALL) -> list[float]:
-    pool = downlink_groups(one, state, spec, MAP).get("mean-data")
+def values(fedmix, state, spec: SubModelSpec = SMALL) -> list[float]:
+    pool = downlink_groups(fedmix, state, spec, MAP).get("mean-data")
     return [] if pool is None else [float(image.mean()) for image in pool["images"]]
 
 
-def test_nothing_goes_down_before_anyone_sent_anything() -> None:
-    one = strategy()
-    assert "mean-data" not in downlink_groups(one, start(one, arrays(0)), SMALL, MAP)
-    assert values(one, after(one, {"a": None})) == []
+def test_devices_receive_no_means_before_any_client_has_sent_some() -> None:
+    fedmix = strategy()
+    assert "mean-data" not in downlink_groups(fedmix, start(fedmix, arrays(0)), SMALL, MAP)
+    assert values(fedmix, after(fedmix, {"a": None})) == []
 
 
-def test_everyones_means_go_down_client_by_client_to_every_sub_model() -> None:
-    one = strategy()
-    state = after(one, {"b": means(2), "a": means(1, rows=2)}, {"c": means(3), "a": None})
-    assert values(one, state) == values(one, state, SubModelSpec()) == [1, 1, 2, 3]
-    assert downlink_groups(one, state, SMALL, MAP)["mean-data"]["labels"].shape == (4, 2)
+def test_every_sub_model_receives_the_means_of_all_clients_in_client_order() -> None:
+    fedmix = strategy()
+    state = after(fedmix, {"b": means(2), "a": means(1, rows=2)}, {"c": means(3), "a": None})
+    assert values(fedmix, state) == values(fedmix, state, SubModelSpec()) == [1, 1, 2, 3]
+    assert downlink_groups(fedmix, state, SMALL, MAP)["mean-data"]["labels"].shape == (4, 2)
 
 
-def test_what_a_client_sends_again_replaces_what_it_sent_before() -> None:
-    one = strategy()
-    assert values(one, after(one, {"a": means(1, rows=3), "b": means(2)}, {"a": means(5)})) == [5, 2]
+def test_new_means_of_a_client_replace_its_earlier_ones() -> None:
+    fedmix = strategy()
+    assert values(fedmix, after(fedmix, {"a": means(1, rows=3), "b": means(2)}, {"a": means(5)})) == [5, 2]
 
 
 def test_the_model_is_averaged_as_without_a_pool() -> None:
@@ -68,16 +68,16 @@ def test_the_model_is_averaged_as_without_a_pool() -> None:
     assert all((with_pool.params[name] == array).all() for name, array in without.params.items())
 
 
-def test_at_most_the_pools_size_goes_down_and_another_draw_in_every_round() -> None:
-    one = strategy(pool=4)
+def test_every_round_sends_another_draw_of_at_most_the_pools_size() -> None:
+    fedmix = strategy(pool=4)
     everyone = {f"c{k:02}": means(k) for k in range(30)}
-    first = after(one, everyone)
-    drawn = values(one, first)
+    first = after(fedmix, everyone)
+    drawn = values(fedmix, first)
     assert len(set(drawn)) == 4
-    assert drawn == sorted(drawn) == values(one, first, SubModelSpec())
-    rounds = [values(one, after(one, everyone, *[{"c00": None}] * more)) for more in range(4)]
+    assert drawn == sorted(drawn) == values(fedmix, first, SubModelSpec())
+    rounds = [values(fedmix, after(fedmix, everyone, *[{"c00": None}] * more)) for more in range(4)]
     assert rounds[0] == drawn
-    assert len({tuple(one) for one in rounds}) > 1
+    assert len({tuple(draw) for draw in rounds}) > 1
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_at_most_the_pools_size_goes_down_and_another_draw_in_every_round() -> N
         [[0.5, 0.5], [0.9, 0.9]],
         [[0.5, 0.5], [-1, 2]],
     ],
-    ids=["fewer than images", "more than one in sum", "negative"],
+    ids=["fewer labels than images", "sum above one", "negative"],
 )
-def test_what_cannot_be_averages_is_left_out(labels: list[list[float]]) -> None:
-    one = strategy()
+def test_invalid_averages_are_left_out(labels: list[list[float]]) -> None:
+    fedmix = strategy()
     odd = {**means(1, rows=2), "labels": np.float32(labels)}
-    assert values(one, after(one, {"a": odd, "b": means(2)})) == [2]
+    assert values(fedmix, after(fedmix, {"a": odd, "b": means(2)})) == [2]
 
 
 def test_a_device_may_send_averages_of_the_networks_shape() -> None:
@@ -103,6 +103,6 @@ def test_a_device_may_send_averages_of_the_networks_shape() -> None:
     assert MOST_MEANS <= MAX_ROWS
 
 
-def test_a_pool_of_nothing_is_refused() -> None:
+def test_an_empty_pool_is_refused() -> None:
     with pytest.raises(ConfigError, match="pool must be at least 1"):
         strategy(pool=0)

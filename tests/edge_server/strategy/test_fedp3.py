@@ -1,4 +1,4 @@
-"""FedP3: which layers a device sends back, what the server takes, and what it makes of it; by hand."""
+"""FedP3: which layers a device returns, which the server accepts, and how they are averaged."""
 
 from dataclasses import replace
 
@@ -35,24 +35,24 @@ UNITS = [("conv1", "bn1"), ("blocks.0.conv", "blocks.0.bn"), ("blocks.1.conv",),
 
 
 # --- which layers ---
-def test_a_normalisation_goes_with_the_layer_before_it():
+def test_a_normalisation_belongs_to_the_layer_before_it():
     assert units(DEEP) == UNITS
     assert units(MAP) == [("hidden",), ("out",)]
 
 
-def test_a_normalisation_that_comes_first_stands_alone():
+def test_a_normalisation_that_comes_first_is_its_own_unit():
     parameters = {"norm.weight": ParameterLayout(shape=(3,)), **DEEP.parameters}
     assert units(ChannelMap(groups={}, parameters=parameters)) == [("norm",), *UNITS]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 9])
-def test_so_many_layers_and_the_final_one_are_returned_in_the_networks_order(count):
+def test_the_given_number_of_layers_and_the_final_one_are_returned_in_network_order(count):
     for seed in range(10):
         names = returned_layers(DEEP, count, seed, "a")
         chosen = [unit for unit in UNITS if unit[0] in names]
         assert names == tuple(layer for unit in chosen for layer in unit)
         assert chosen[-1] == ("fc",)
-        # Of the three others at most three.
+        # There are only three other layers.
         assert len(chosen) == min(count, 3) + 1
 
 
@@ -65,7 +65,7 @@ def test_every_client_and_round_draws_its_own_layers_repeatably():
 
 
 @pytest.mark.parametrize("channels", ["index", "random"])
-def test_the_tier_bounds_every_layer_whatever_is_returned(channels):
+def test_the_tiers_ratio_applies_to_every_layer_whichever_layers_are_returned(channels):
     options = {"layers": 0, "channels": channels}
     strategy = make_strategy(StrategySpec(pruner=Component(name="layers", options=options)), RATIOS)
     assignments = plan(strategy, state(), CLIENTS, NETWORK, np.random.default_rng(0)).assignments
@@ -81,12 +81,12 @@ def test_impossible_options_are_refused():
             make_strategy(StrategySpec(pruner=Component(name="layers", options=options)), RATIOS)
 
 
-# --- what comes back ---
+# --- returned layers ---
 SMALL = SubModelSpec(kept={"hidden": 2})
 
 
 def sent(client: str, value: float, spec: SubModelSpec, layers: tuple[str, ...], examples: int):
-    """An update that moves all of its sub-model by `value` and holds these layers only."""
+    """An update that moves all of its sub-model by `value` and contains only these layers."""
     whole = update(
         client, {n: np.full_like(a, value) for n, a in arrays(0).items()}, spec=spec, examples=examples
     )
@@ -95,14 +95,14 @@ def sent(client: str, value: float, spec: SubModelSpec, layers: tuple[str, ...],
 
 
 def test_the_returned_layers_of_the_sub_model_are_covered_and_nothing_else():
-    one = to_global(sent("weak", 1, SMALL, ("out",), 10), MAP)
-    assert one.coverage["out.weight"].astype(int).tolist() == [[1, 1, 0, 0, 0]] * 2
-    assert one.coverage["out.bias"].all()
-    assert not one.coverage["hidden.weight"].any()
-    assert not one.coverage["hidden.bias"].any()
+    global_update = to_global(sent("weak", 1, SMALL, ("out",), 10), MAP)
+    assert global_update.coverage["out.weight"].astype(int).tolist() == [[1, 1, 0, 0, 0]] * 2
+    assert global_update.coverage["out.bias"].all()
+    assert not global_update.coverage["hidden.weight"].any()
+    assert not global_update.coverage["hidden.bias"].any()
 
 
-def test_every_layer_is_the_mean_over_those_who_sent_it():
+def test_every_layer_is_the_mean_over_its_senders():
     strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
     updates = [
         sent("weak", 1, SMALL, ("out",), 10),
@@ -110,15 +110,15 @@ def test_every_layer_is_the_mean_over_those_who_sent_it():
     ]
     after = close(strategy, before, updates, MAP).params
     change = {name: after[name] - before.params[name] for name in after}
-    # The target layer came from the strong one alone: 5 everywhere. The final layer came from both where the
-    # weak one has channels: 0.25 * 1 + 0.75 * 5 = 4; from the strong one elsewhere.
+    # Only `strong` sent the target layer: 5 everywhere. Both sent the final layer where `weak` has channels:
+    # 0.25 * 1 + 0.75 * 5 = 4; elsewhere only `strong` did.
     np.testing.assert_allclose(change["hidden.bias"], [5] * 5, rtol=1e-6)
     np.testing.assert_allclose(change["hidden.weight"], [[5, 5]] * 5, rtol=1e-6)
     np.testing.assert_allclose(change["out.weight"], [[4, 4, 5, 5, 5]] * 2, rtol=1e-6)
     np.testing.assert_allclose(change["out.bias"], [4, 4], rtol=1e-6)
 
 
-def test_a_layer_that_nobody_sent_stays():
+def test_a_layer_that_nobody_sent_does_not_change():
     strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
     updates = [sent("weak", 1, SMALL, ("out",), 10), sent("strong", 5, SubModelSpec(), ("out",), 30)]
     after = close(strategy, before, updates, MAP).params
@@ -126,27 +126,27 @@ def test_a_layer_that_nobody_sent_stays():
     assert (after["out.bias"] != before.params["out.bias"]).all()
 
 
-# --- what the server takes ---
+# --- what the server accepts ---
 def examined(layers: tuple[str, ...]) -> None:
-    """Examine an update with these layers where the task wants the final one only."""
+    """Examine an update with these layers for a task that requests only the final layer."""
     common = {"federation": "home", "run": "run-1", "round": 1, "attempt": 1}
     cut = Layers(layers=0).cut({"hidden": 0.6}, MAP, Evidence(ordered=False))
     model = ModelSpec(name="mlp", input_shape=(2,), num_classes=2)
-    asked = {
+    requested = {
         "model": model,
         "spec": cut.spec,
         "returned": cut.returned,
         "training": TrainingPlan(),
         "blobs": {},
     }
-    task = TrainTask(**common, tier=1, ratio=0.6, **asked)
+    task = TrainTask(**common, tier=1, ratio=0.6, **requested)
     metrics = TrainingMetrics(examples=10, epochs=1, steps=1)
     blob = BlobRef(digest="0" * 64, size=1)
     answer = Update(**common, device="weak", blob=blob, spec=SMALL, metrics=metrics)
     examine(answer, sent("weak", 1, SMALL, layers, 10).groups, task, MAP)
 
 
-def test_the_server_takes_exactly_the_layers_that_it_asked_for():
+def test_the_server_accepts_exactly_the_requested_layers():
     examined(("out",))
     for layers in (("hidden", "out"), ("hidden",), ()):
         with pytest.raises(PeerError, match="group 'model' is off in"):

@@ -1,4 +1,4 @@
-"""One contract for every group rule: what is sent fits the sub-model, what is held survives a checkpoint."""
+"""The contract of every group rule: sent arrays fit the sub-model, and the state survives a checkpoint."""
 
 import itertools
 
@@ -35,13 +35,13 @@ def strategy_with(name: str):
 
 
 def filled(shape: Shape, seed: int) -> np.ndarray:
-    """Positive rows that sum to one, so that they may also stand for labels."""
+    """Positive rows that sum to one, so that they are also valid labels."""
     values = np.random.default_rng(seed).random([2 if size is None else size for size in shape])
     return (values / values.sum(-1, keepdims=True)).astype(np.float32)
 
 
 def updates(name: str) -> list[ClientUpdate]:
-    """What two devices with unlike sub-models might send."""
+    """Updates of two devices with different sub-models."""
     rule = make_component("group rule", GROUPS, Component(name=name))
     sent = []
     for k, spec in enumerate(SUB_MODELS):
@@ -54,7 +54,7 @@ def updates(name: str) -> list[ClientUpdate]:
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_what_a_device_receives_fits_its_sub_model(name):
+def test_the_groups_that_a_device_receives_fit_its_sub_model(name):
     strategy = strategy_with(name)
     before = start(strategy, arrays_of(MODULE))
     for state in (before, close(strategy, before, updates(name), MAP, clients=CLIENTS)):
@@ -76,7 +76,7 @@ def test_a_rule_states_bounded_shapes_for_what_devices_send(name):
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_round_that_brings_nothing_of_the_group_is_a_round_like_any_other(name):
+def test_a_round_without_the_group_equals_a_round_without_the_rule(name):
     strategy = strategy_with(name)
     before = start(strategy, arrays_of(MODULE))
     sent = [
@@ -103,7 +103,7 @@ def test_the_order_of_clients_is_irrelevant_to_a_group(name):
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_group_survives_a_checkpoint_and_goes_on_as_if_nothing_had_been(name, tmp_path):
+def test_a_round_after_loading_a_checkpoint_gives_the_same_group(name, tmp_path):
     strategy = strategy_with(name)
     first = close(strategy, start(strategy, arrays_of(MODULE)), updates(name), MAP, clients=CLIENTS)
     save_checkpoint(tmp_path / "state", first)

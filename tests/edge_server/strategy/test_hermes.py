@@ -1,7 +1,7 @@
-"""Hermes: the intersection of a round's sub-models, what the model becomes elsewhere, a device's own start.
+"""Hermes: the overlap of a round's sub-models, the model outside it, and a device's own starting values.
 
 Three clients keep channels {0, 1, 3}, {0, 3} and {0, 3, 4} of five: all three hold 0 and 3, nobody holds 2.
-They weigh 0.25, 0.25 and 0.5, and move all that they hold by 1, 2 and 4.
+Their weights are 0.25, 0.25 and 0.5, and they move all that they hold by 1, 2 and 4.
 """
 
 from dataclasses import replace
@@ -46,7 +46,7 @@ def after_a_round(**options) -> State:
     return close(strategy, start(strategy, ZEROS), [sent(client) for client in "abc"], MAP)
 
 
-# --- the intersection ---
+# --- the overlap ---
 def test_the_overlap_is_what_all_clients_of_the_round_hold():
     masks = after_a_round().groups["overlap"]
     assert masks["hidden.bias"].astype(int).tolist() == [1, 0, 0, 1, 0]
@@ -55,7 +55,7 @@ def test_the_overlap_is_what_all_clients_of_the_round_hold():
     assert masks["out.bias"].astype(int).tolist() == [1, 1]
 
 
-def test_the_overlap_is_that_of_the_last_round_alone():
+def test_the_overlap_is_that_of_the_last_round_only():
     strategy, first = hermes(), after_a_round()
     second = close(strategy, first, [sent("a")], MAP)
     assert second.groups["overlap"]["hidden.bias"].astype(int).tolist() == [1, 1, 0, 1, 0]
@@ -67,7 +67,7 @@ def test_a_device_receives_the_overlap_in_the_channels_of_its_sub_model():
     assert groups["overlap"]["out.weight"].astype(int).tolist() == [[1, 0], [1, 0]]
 
 
-def test_nothing_is_sent_beside_the_model_before_there_was_a_round():
+def test_only_the_model_is_sent_before_the_first_round():
     strategy = hermes()
     assert downlink_groups(strategy, start(strategy, ZEROS), SubModelSpec(), MAP).keys() == {"model"}
 
@@ -83,7 +83,7 @@ def test_the_overlap_survives_a_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("options", "bias"),
     [
-        # Channels 0 and 3: 0.25 * 1 + 0.25 * 2 + 0.5 * 4 = 2.75. Channel 1 is a's alone, 4 is c's.
+        # Channels 0 and 3: 0.25 * 1 + 0.25 * 2 + 0.5 * 4 = 2.75. Only a holds 1, only c holds 4.
         ({}, [2.75, 0, 0, 2.75, 0]),
         ({"elsewhere": "keep"}, [2.75, 0, 0, 2.75, 0]),
         ({"elsewhere": "holders"}, [2.75, 1, 0, 2.75, 4]),
@@ -96,16 +96,21 @@ def test_outside_the_overlap_the_model_stays_or_is_the_mean_over_the_holders(opt
     assert params["out.bias"].tolist() == [2.75, 2.75]
 
 
-def test_another_elsewhere_is_refused():
+def test_an_unknown_value_of_elsewhere_is_refused():
     with pytest.raises(ConfigError, match="elsewhere is 'keep' or 'holders', not 'zero'"):
         hermes(elsewhere="zero")
 
 
 # --- a device over two rounds ---
-def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tmp_path: Path):
-    # With `keep` the global model learns nothing there, so that the device's own values are unlike it.
-    words = ("clients.fraction=1.0", "model.name=mlp", "strategy.combiner=overlap-mean", "strategy.uplink=[]")
-    bench = Bench(tmp_path, "hermes", *words)
+def test_a_device_continues_from_its_own_values_outside_the_overlap(tmp_path: Path):
+    # With `keep` the global model does not change there, so the device's own values differ from it.
+    overrides = (
+        "clients.fraction=1.0",
+        "model.name=mlp",
+        "strategy.combiner=overlap-mean",
+        "strategy.uplink=[]",
+    )
+    bench = Bench(tmp_path, "hermes", *overrides)
     bench.places = {
         name: replace(place, private=PrivateState(tmp_path / f"{name}-private"))
         for name, place in bench.places.items()
@@ -114,10 +119,10 @@ def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tm
     private = bench.places["strong"].private
     private.commit("run-1", 1, 1)
     task = bench.tasks(2, 2)["strong"]
-    # Without an epoch nothing is trained: the update is where the device began, minus what it received.
-    look = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
+    # With 0 epochs nothing is trained: the update is the device's start minus what it received.
+    untrained = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     place = bench.places["strong"]
-    done = do_training(look, place, on_epoch=lambda report: None, should_stop=lambda: False)
+    done = do_training(untrained, place, on_epoch=lambda report: None, should_stop=lambda: False)
     delta = read_groups(place.store.path(done.blob.digest))["model"]
     channel_map = bench.coordinator.context.channel_map
     received = received_groups(task, place.store, channel_map)

@@ -1,4 +1,4 @@
-"""IGFL's server side of the client optimizer, and both sides together; numbers worked by hand."""
+"""The server side of IGFL's client optimizer, and server and devices together; numbers calculated by hand."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ MATCHED = (Component(name="attention-matching"), Component(name="fill-with-globa
 
 
 def bias(*values: float) -> dict[str, np.ndarray]:
-    """An update that changes nothing but hidden.bias [5]."""
-    nothing = {name: np.zeros_like(array) for name, array in arrays(0).items()}
-    return {**nothing, "hidden.bias": np.array(values, np.float32)}
+    """An update that changes only hidden.bias [5]."""
+    zeros = {name: np.zeros_like(array) for name, array in arrays(0).items()}
+    return {**zeros, "hidden.bias": np.array(values, np.float32)}
 
 
 def test_before_round_one_the_last_step_is_zero():
@@ -31,8 +31,8 @@ def test_before_round_one_the_last_step_is_zero():
     assert not any(array.any() for array in down["last-step"].values())
 
 
-def test_the_last_step_is_what_the_model_moved_by_in_the_last_round_only():
-    # Half a step along the mean of (2, ...) and (4, ...), then along (8, ...).
+def test_the_last_step_is_the_change_of_the_model_in_the_last_round_only():
+    # Half of the mean of (2, ...) and (4, ...), then half of (8, ...).
     spec = IGFL_C.model_copy(
         update={"server_optimizer": Component(name="sgd", options={"learning_rate": 0.5})}
     )
@@ -45,9 +45,9 @@ def test_the_last_step_is_what_the_model_moved_by_in_the_last_round_only():
     assert state.params["hidden.bias"].tolist() == [5.5] * 5
 
 
-def test_a_reordering_is_no_step():
-    # a ranks 3, 1, 0, 2, 4 and sends its best two, which moved by 2 and 3. b ranks 4, 3, 2, 1, 0, sends all.
-    # In the new order: a moved 2, 3; b moved 9, 8, 7, 6, 5. Means over the holders: 5.5, 5.5, 7, 6, 5.
+def test_the_last_step_does_not_contain_a_reordering_of_channels():
+    # a ranks 3, 1, 0, 2, 4 and sends its best two, which moved by 2 and 3. b ranks 4, 3, 2, 1, 0 and sends
+    # all. In the new order: a moved 2, 3; b moved 9, 8, 7, 6, 5. Means over the holders: 5.5, 5.5, 7, 6, 5.
     strategy = make_strategy(IGFL_C.model_copy(update={"transforms": MATCHED}), RATIOS)
     sent = [
         update(
@@ -69,12 +69,12 @@ def test_a_reordering_is_no_step():
     assert step["hidden.bias"].tolist() == [5.5, 5.5, 7, 6, 5]
     assert all(not step[name].any() for name in ("hidden.weight", "out.weight", "out.bias"))
     assert (after.params["hidden.weight"] != before.params["hidden.weight"]).any()
-    # From then on it is the difference of two models again.
+    # In later rounds the last step is the difference of two models again.
     last = close(strategy, after, [update("a", bias(1, 1, 1, 1, 1))], MAP)
     np.testing.assert_allclose(last.groups["last-step"]["hidden.bias"], [1] * 5, rtol=1e-5)
 
 
-def test_two_rounds_of_both_sides_by_hand():
+def test_two_rounds_of_server_and_devices_match_the_calculation():
     # |S| = 2, T = 5, rate 0.1: without last steps Delta_I + Delta_G = -0.15 g. From 1, steep (gradient 2 w)
     # ends at 0.7^5 = 0.16807, flat (w - 3) at 3 - 2 * 0.85^5 = 2.1125894; the mean is 1.1403297.
     pair = Pair(IGFL_C, 1.0)
@@ -83,8 +83,8 @@ def test_two_rounds_of_both_sides_by_hand():
     assert pair.kept["steep"]["own-step"]["w"] == pytest.approx(-0.83193)
     assert pair.state.groups["last-step"]["w"] == pytest.approx(0.1403297)
     # Steep: each step w <- 0.7 w + (0.1403297 + 0.83193 / 2) / 5 = 0.7 w + 0.1112589, from 1.1403297;
-    # its rest is 0.1112589 / 0.3 = 0.3708631, so it ends at 0.3708631 + 0.16807 * 0.7694666 = 0.5001874.
-    # Flat: w <- 0.85 w + 0.45 + (0.1403297 - 1.1125894 / 2) / 5 = 0.85 w + 0.3668070; its rest is 2.4453800,
+    # its limit is 0.1112589 / 0.3 = 0.3708631, so it ends at 0.3708631 + 0.16807 * 0.7694666 = 0.5001874.
+    # Flat: w <- 0.85 w + 0.45 + (0.1403297 - 1.1125894 / 2) / 5 = 0.85 w + 0.3668070; its limit is 2.4453800,
     # its end 2.4453800 - 0.4437053 * 1.3050503 = 1.8663223. The mean is 1.1832549.
     pair.rounds(1)
     assert pair.w == pytest.approx(1.1832549)
@@ -95,8 +95,8 @@ def fedavg(first: float) -> Pair:
 
 
 @pytest.mark.parametrize("query", ["igfl-self", "igfl-global", "igfl-time"])
-def test_with_equations_4_and_5_in_the_places_of_lines_4_and_6_it_is_fedavg(query):
-    # Eq. 4 is the client without Delta_G; eq. 5 the plain mean, which attention is where scores are alike.
+def test_with_equations_4_and_5_instead_of_lines_4_and_6_it_is_fedavg(query):
+    # Eq. 4 is the client without Delta_G; eq. 5 is the plain mean, which is attention with equal scores.
     igfl = Pair(
         IGFL_C.model_copy(
             update={

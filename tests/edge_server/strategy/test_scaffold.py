@@ -1,4 +1,4 @@
-"""SCAFFOLD's server, and both sides together; numbers worked by hand."""
+"""SCAFFOLD on the server, and server and devices together; numbers calculated by hand."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ PREFIX = SubModelSpec(kept={"hidden": 2})
 
 
 def control(bias: list[float], spec: SubModelSpec = WHOLE) -> dict[str, np.ndarray]:
-    """A control's change that is 0 but for hidden.bias, in the sub-model's shapes."""
+    """A change of the control that is 0 except in hidden.bias, in the sub-model's shapes."""
     kept = spec.count("hidden", 5)
     return {
         "hidden.weight": np.zeros((kept, 2), np.float32),
@@ -47,8 +47,8 @@ def closed(*updates: ClientUpdate, clients=CLIENTS, **more) -> np.ndarray:
     return after.groups["control"]["hidden.bias"]
 
 
-def test_the_control_moves_by_the_changes_over_the_number_of_all_clients():
-    # Two of six clients sent 6 and 3: c = (6 + 3) / 6 where both hold the channel, 6 / 6 where only a does.
+def test_the_control_moves_by_the_sum_of_changes_divided_by_the_number_of_clients():
+    # Two of six clients sent 6 and 3: c = (6 + 3) / 6 where both hold the channel, 6 / 6 where only c0 does.
     sent = [
         update("c0", nothing(), control=control([6, 6, 6, 6, 6])),
         update("c1", nothing(), spec=PREFIX, control=control([3, 3], PREFIX)),
@@ -56,9 +56,9 @@ def test_the_control_moves_by_the_changes_over_the_number_of_all_clients():
     assert closed(*sent).tolist() == [1.5, 1.5, 1, 1, 1]
 
 
-def test_the_control_is_the_mean_of_all_clients_also_after_more_have_come():
-    # Two clients of two bring c_i = 1: c = 1. Two more come, whose c_i are 0: the mean of the four is 1/2.
-    # One of them then changes by 2: (1 + 1 + 2 + 0) / 4 = 1.
+def test_the_control_remains_the_mean_of_all_clients_after_more_clients_join():
+    # Both of two clients send c_i = 1: c = 1. Two more join with c_i = 0: the mean of the four is 1/2.
+    # One of the new clients then changes by 2: (1 + 1 + 2 + 0) / 4 = 1.
     strategy = make_strategy(SCAFFOLD, RATIOS)
     few = [update(name, nothing(), control=control([1] * 5)) for name in ("c0", "c1")]
     first = close(strategy, start(strategy, arrays(0)), few, MAP, clients=CLIENTS[:2])
@@ -74,7 +74,7 @@ def test_the_control_is_the_mean_of_all_clients_also_after_more_have_come():
 
 
 def test_controls_follow_their_channels_when_attention_reorders_them():
-    # c0 ranks 3, 1, 0, 2, 4 and sends the best two, with 6 and 12: they come to lie in places 0 and 1.
+    # c0 ranks 3, 1, 0, 2, 4 and sends the best two, with 6 and 12: they move to positions 0 and 1.
     # c1 ranks 4, 3, 2, 1, 0 and sends all, in that order, with 1 to 5. N = 6.
     scores = {
         "c0": np.array([0.3, 0.4, 0.2, 0.5, 0.1], np.float32),
@@ -100,10 +100,10 @@ def test_controls_follow_their_channels_when_attention_reorders_them():
     np.testing.assert_allclose(after, [7 / 6, 14 / 6, 3 / 6, 4 / 6, 5 / 6], rtol=1e-6)
 
 
-def test_a_client_that_sent_no_control_counts_among_all():
+def test_a_client_that_sent_no_control_counts_in_the_number_of_clients():
     sent = [update("c0", nothing(), control=control([6] * 5)), update("c1", nothing())]
     assert closed(*sent).tolist() == [1] * 5
-    # Of clients that nobody knows of, those who sent are counted: 6 / 2.
+    # Without a list of known clients, only the senders are counted: 6 / 2.
     assert closed(*sent, clients=()).tolist() == [3] * 5
 
 
@@ -117,26 +117,26 @@ def test_every_device_receives_its_part_of_the_control():
     assert down["out.weight"].shape == (2, 2)
 
 
-def test_equal_weights_do_not_look_at_examples():
+def test_equal_weights_ignore_the_number_of_examples():
     strategy = make_strategy(SCAFFOLD, RATIOS)
-    one = {name: np.ones_like(array) for name, array in arrays(0).items()}
-    sent = [update("a", one, examples=1), update("b", nothing(), examples=99)]
+    ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    sent = [update("a", ones, examples=1), update("b", nothing(), examples=99)]
     after = close(strategy, start(strategy, nothing()), sent, MAP)
     # The plain mean of 1 and 0.
     assert all((array == 0.5).all() for array in after.params.values())
     assert after.observed["weights"] == {"a": 0.5, "b": 0.5}
 
 
-def test_who_has_no_example_does_not_shorten_the_step():
+def test_a_client_without_examples_does_not_shorten_the_step():
     strategy = make_strategy(SCAFFOLD, RATIOS)
-    one = {name: np.ones_like(array) for name, array in arrays(0).items()}
-    sent = [update("a", one, examples=1), update("b", nothing(), examples=0)]
+    ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    sent = [update("a", ones, examples=1), update("b", nothing(), examples=0)]
     after = close(strategy, start(strategy, nothing()), sent, MAP)
     assert after.observed["weights"] == {"a": 1, "b": 0}
     assert all((array == 1).all() for array in after.params.values())
 
 
-# --- both sides, with one number to learn ---
+# --- server and devices, with one parameter to learn ---
 ONE = ChannelMap(groups={}, parameters={"w": ParameterLayout(shape=(1,))})
 PAIR = (Client("flat", 1), Client("steep", 1))
 
@@ -148,12 +148,12 @@ class OneWeight(nn.Module):
 
 
 def loss(name: str, w: torch.Tensor) -> torch.Tensor:
-    """w^2 and (w - 3)^2 / 2: their mean is least at 1."""
+    """w^2 and (w - 3)^2 / 2: their mean has its minimum at 1."""
     return w**2 if name == "steep" else (w - 3) ** 2 / 2
 
 
 class Pair:
-    """Two clients, who take five steps at rate 0.1 in each round unless told otherwise, and their server."""
+    """A server and two clients, which by default take five steps at rate 0.1 in each round."""
 
     def __init__(
         self, spec: StrategySpec, first: float, *, momentum: float = 0.0, rate: float = 0.1, steps: int = 5
@@ -197,7 +197,7 @@ class Pair:
             self.state = close(self.strategy, self.state, sent, ONE, clients=PAIR)
 
 
-def test_one_round_of_both_sides_by_hand():
+def test_one_round_of_server_and_devices_matches_the_calculation():
     # From 1, without controls: steep ends at 0.8^5 = 0.32768, flat at 3 - 2 * 0.9^5 = 1.81902; mean 1.07335.
     # c_steep = (1 - 0.32768) / 0.5 = 1.34464, c_flat = (1 - 1.81902) / 0.5 = -1.63804; c is their mean.
     pair = Pair(SCAFFOLD, 1.0)
@@ -211,8 +211,8 @@ def test_one_round_of_both_sides_by_hand():
 @pytest.mark.parametrize(
     ("momentum", "rate", "steps"), [(0.0, 0.1, 5), (0.5, 0.1, 5), (0.9, 0.1, 5), (0.9, 0.001, 20)]
 )
-def test_it_comes_to_rest_at_the_optimum_of_the_mean(momentum, rate, steps):
-    """The last is where the paper's formula, taken to the letter with momentum, ends in infinity."""
+def test_scaffold_converges_to_the_optimum_of_the_mean(momentum, rate, steps):
+    """In the last case the paper's literal formula, with momentum, diverges."""
     pair = Pair(SCAFFOLD, 0.0, momentum=momentum, rate=rate, steps=steps)
     pair.rounds(200)
     assert pair.w == pytest.approx(1.0, abs=1e-3)
@@ -222,7 +222,7 @@ def test_it_comes_to_rest_at_the_optimum_of_the_mean(momentum, rate, steps):
     assert pair.state.groups["control"]["w"] == pytest.approx(0.0, abs=1e-2)
 
 
-def test_fedavg_comes_to_rest_elsewhere():
+def test_fedavg_converges_to_another_point():
     # w = (0.32768 w + 3 + 0.59049 (w - 3)) / 2, so w = 1.22853 / 1.08183 = 1.13560.
     pair = Pair(StrategySpec(weighting=Component(name="equal")), 0.0)
     pair.rounds(200)

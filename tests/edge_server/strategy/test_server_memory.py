@@ -1,4 +1,4 @@
-"""The benchmark of the server's memory runs; what it finds is no matter of tests."""
+"""The benchmark of the server's memory runs; its results are not tested."""
 
 import sys
 
@@ -8,7 +8,7 @@ from tests.benchmarks.server_memory import prepare, take
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_its_cases_close_a_round(tmp_path):
+def test_every_case_closes_a_round(tmp_path):
     prepare(tmp_path, 6, small=True)
     for name in ("mean", "attention-matching", "scaffold"):
         taken = take(name, tmp_path, 6)

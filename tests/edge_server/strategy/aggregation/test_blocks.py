@@ -1,6 +1,6 @@
-"""A round block by block: how large blocks are, and where updates lie, changes no bit of what comes out.
+"""Rounds computed in blocks: the block size and the storage of updates do not change the result.
 
-The network has more numbers than a cell of sums: hidden.weight is [40, 300], three cells.
+The network is larger than one cell of sums: hidden.weight is [40, 300], which is three cells.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ MAP = ChannelMap(
     parameters={
         "hidden.weight": ParameterLayout(shape=(40, 300), axes={0: _KEPT}),
         "hidden.running_var": ParameterLayout(shape=(40,), axes={0: _KEPT}),
-        # Each channel is three positions wide, behind two that are nobody's.
+        # Each channel is three positions wide; the first two positions belong to no channel.
         "out.weight": ParameterLayout(
             shape=(2, 122), axes={1: (Segment(channels=2), Segment(channels=40, group="hidden", repeat=3))}
         ),
@@ -59,7 +59,7 @@ def arrays(seed: int) -> dict[str, np.ndarray]:
 
 
 def sent(count: int = 7, *, scores: bool = False, control: bool = False) -> list[ClientUpdate]:
-    """Every kind of sub-model; the sixth sends one layer only."""
+    """Updates of every kind of sub-model; the sixth contains only one layer."""
     made = []
     for k in range(count):
         spec = SPECS[k % len(SPECS)]
@@ -74,10 +74,10 @@ def sent(count: int = 7, *, scores: bool = False, control: bool = False) -> list
     return made
 
 
-def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:
-    path = tmp_path / one.client
-    path.write_bytes(encode_groups(one.groups))
-    return replace(one, groups=FileGroups(path))
+def spooled(tmp_path, update: ClientUpdate) -> ClientUpdate:
+    path = tmp_path / update.client
+    path.write_bytes(encode_groups(update.groups))
+    return replace(update, groups=FileGroups(path))
 
 
 def spec_of(concept: str, name: str) -> StrategySpec:
@@ -113,7 +113,7 @@ def two_rounds(case: str, updates: list[ClientUpdate], keep: NewArrayStore = Mem
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, monkeypatch):
+def test_block_size_and_storage_do_not_change_the_result(case, tmp_path, monkeypatch):
     updates = sent(scores=case in ("attention-matching", "attending", "late"), control=True)
     whole = two_rounds(case, updates)
     for number, size in enumerate((1, 700, 5000)):
@@ -129,23 +129,23 @@ def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, m
 
 
 @pytest.mark.parametrize("case", ["control", "last-step", "overlap", "adam", "momentum", "attending"])
-def test_a_state_is_the_same_where_its_arrays_lie_in_a_file(case, tmp_path):
+def test_a_state_with_its_arrays_in_a_file_equals_one_in_memory(case, tmp_path):
     updates, keep = sent(scores=case == "attending", control=True), partial(FileArrays, tmp_path)
     ended, in_file = two_rounds(case, updates), two_rounds(case, updates, keep)
     save_checkpoint(tmp_path / "memory", ended)
     save_checkpoint(tmp_path / "file", in_file)
     assert all((ended.params[name] == in_file.params[name]).all() for name in MAP.parameters)
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "file").read_bytes()
-    # Read back into such a file, it is written again as it was.
+    # A state loaded into such a file is saved unchanged.
     again = load_checkpoint(tmp_path / "file", {"model": ended.params}, keep=keep)
     save_checkpoint(tmp_path / "again", again)
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "again").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "file", "memory"]
 
 
-def test_nor_does_it_change_the_noise(monkeypatch):
+def test_the_block_size_does_not_change_the_noise(monkeypatch):
     mechanism = Gaussian(clip=None)
-    updates = [to_global(one, MAP) for one in sent()]
+    updates = [to_global(update, MAP) for update in sent()]
 
     def released() -> dict[str, np.ndarray]:
         return dict(noisy_change(mechanism, initial_state(mechanism, bytes(32)), 1, updates, MAP)[0])
@@ -157,7 +157,7 @@ def test_nor_does_it_change_the_noise(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_mean_is_that_of_whole_arrays_to_the_bit(seed):
+def test_the_mean_equals_that_of_whole_arrays_exactly(seed):
     random = np.random.default_rng(seed)
     specs = [SubModelSpec(kept={"hidden": tuple(random.permutation(40)[:n].tolist())}) for n in (3, 17, 40)]
     updates = [
@@ -176,35 +176,35 @@ def test_the_mean_is_that_of_whole_arrays_to_the_bit(seed):
         assert (change[name] == expected).all()
 
 
-# --- what is reached ---
+# --- coverage ---
 @pytest.mark.parametrize("spec", SPECS)
-def test_what_a_sub_model_reaches_is_what_expanding_covers(spec):
+def test_the_coverage_of_a_sub_model_equals_that_of_expanding(spec):
     full, covered = expand(extract(arrays(1), spec, MAP), spec, MAP)
-    one = to_global(ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1), MAP)
+    global_update = to_global(ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1), MAP)
     for name, layout in MAP.parameters.items():
-        assert (one.coverage[name] == covered[name]).all()
-        assert (one.delta[name] == full[name]).all()
-        assert one.delta[name].shape == layout.shape
+        assert (global_update.coverage[name] == covered[name]).all()
+        assert (global_update.delta[name] == full[name]).all()
+        assert global_update.delta[name].shape == layout.shape
         assert submodel_index_set(layout, spec).size == covered[name].sum()
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_rows_of_a_moved_update_are_those_of_its_whole_moved_arrays(spec):
+def test_rows_of_a_reordered_update_equal_those_of_its_reordered_arrays(spec):
     order = checked_order({"hidden": np.random.default_rng(3).permutation(40).tolist()}, MAP)
     update = ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1)
-    one = to_global(update, MAP)
-    moved, held = one.delta.moved(order), one.held.moved(order)
-    expected = permute(dict(one.delta), {name: old.tolist() for name, old in order.items()}, MAP)
-    covered = permute(dict(one.held), {name: old.tolist() for name, old in order.items()}, MAP)
+    global_update = to_global(update, MAP)
+    moved, held = global_update.delta.moved(order), global_update.held.moved(order)
+    expected = permute(dict(global_update.delta), {name: old.tolist() for name, old in order.items()}, MAP)
+    covered = permute(dict(global_update.held), {name: old.tolist() for name, old in order.items()}, MAP)
     for name in MAP.parameters:
         assert (held[name] == covered[name]).all()
     for first in range(0, 40, 7):
-        some = moved.rows("hidden.weight", first, min(first + 7, 40))
-        assert (some == expected["hidden.weight"][first : first + 7]).all()
+        rows = moved.rows("hidden.weight", first, min(first + 7, 40))
+        assert (rows == expected["hidden.weight"][first : first + 7]).all()
     assert (moved["out.weight"] == expected["out.weight"]).all()
 
 
-def test_the_mass_of_a_coordinate_is_the_sum_over_those_that_reach_it():
+def test_the_weight_of_a_coordinate_is_the_sum_over_its_holders():
     layout = MAP.parameters["out.weight"]
     reaches, weights = [submodel_index_set(layout, spec) for spec in SPECS], [0.1, 0.2, 0.3, 0.4]
     expected = sum(weight * reach.mask for reach, weight in zip(reaches, weights, strict=True))
@@ -218,10 +218,10 @@ def test_an_order_that_lacks_a_channel_is_refused():
         checked_order({"hidden": range(39)}, MAP)
 
 
-def test_arrays_that_are_not_the_sub_models_are_refused_when_they_are_read():
-    one = to_global(ClientUpdate("a", SPECS[1], {"model": arrays(1)}, 1), MAP)
+def test_arrays_that_do_not_fit_the_sub_model_are_refused_when_read():
+    global_update = to_global(ClientUpdate("a", SPECS[1], {"model": arrays(1)}, 1), MAP)
     with pytest.raises(InvariantError, match=r"expected shape \(13, 300\), got \(40, 300\)"):
-        one.delta["hidden.weight"]
+        global_update.delta["hidden.weight"]
     with pytest.raises(InvariantError, match="not in the channel map"):
         to_global(ClientUpdate("a", SPECS[0], {"model": {"other": np.zeros(1, np.float32)}}, 1), MAP)
 
@@ -231,7 +231,7 @@ def test_every_group_of_parameters_is_among_the_cases():
 
 
 @pytest.mark.parametrize("numbers", [1, 500, 10**6])
-def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch):
+def test_quantized_values_add_up_exactly_like_their_decoded_values(numbers, monkeypatch):
     monkeypatch.setattr(blocks, "NUMBERS", numbers)
     chain, holdings, weights = (
         make_chain([Component(name="int8")]),
@@ -242,18 +242,20 @@ def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch)
     for seed, spec in enumerate(SPECS):
         groups = decoded(chain.encode(extract(arrays(seed), spec, MAP), seed=seed).groups)
         plain = {"model": {name: groups["model"][name] for name in groups["model"]}}
-        pairs.append([to_global(ClientUpdate("a", spec, each, 1), MAP, holdings) for each in (groups, plain)])
-    coded, numbers_sent = ([pair[side] for pair in pairs] for side in (0, 1))
+        pairs.append(
+            [to_global(ClientUpdate("a", spec, group, 1), MAP, holdings) for group in (groups, plain)]
+        )
+    quantized, plain_updates = ([pair[side] for pair in pairs] for side in (0, 1))
     total = np.zeros((40, 300))
-    for one, weight in zip(numbers_sent, weights, strict=True):
-        total += np.float64(weight) * one.delta["hidden.weight"]
-    for sent_as in (coded, numbers_sent):
-        change = mean_over_holders(sent_as, weights)
-        held = sum_weights([one.coverage.index_set("hidden.weight") for one in sent_as], weights)
+    for update, weight in zip(plain_updates, weights, strict=True):
+        total += np.float64(weight) * update.delta["hidden.weight"]
+    for updates in (quantized, plain_updates):
+        change = mean_over_holders(updates, weights)
+        held = sum_weights([update.coverage.index_set("hidden.weight") for update in updates], weights)
         assert (change["hidden.weight"] == (total / held).astype(np.float32)).all()
 
 
-def test_alike_prefixes_share_what_they_hold_and_lists_do_not():
+def test_equal_prefixes_share_their_held_coordinates_and_lists_do_not():
     holdings, names = HeldCoordinates(MAP), set(MAP.parameters)
     prefix, list_of = SPECS[1], SPECS[2]
     assert holdings.held(names, prefix) is holdings.held(names, prefix.model_copy())
@@ -262,9 +264,9 @@ def test_alike_prefixes_share_what_they_hold_and_lists_do_not():
     assert holdings.held(names, list_of) is not holdings.held(names, list_of)
 
 
-def test_rows_that_never_reached_the_file_are_an_error_and_no_numbers(tmp_path):
-    place = FileArrays(tmp_path)
-    place.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
-    assert place.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
+def test_reading_rows_that_were_never_written_is_an_error(tmp_path):
+    store = FileArrays(tmp_path)
+    store.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
+    assert store.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
     with pytest.raises(OSError, match="'w'"):
-        place.rows("w", 0, 4)
+        store.rows("w", 0, 4)

@@ -1,4 +1,4 @@
-"""FedNova: tau_eff, what it does to unlike updates, and where it is FedAvg; numbers worked by hand."""
+"""FedNova: tau_eff, unequal numbers of steps, and when it equals FedAvg; numbers calculated by hand."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def model_after(*sent: ClientUpdate, spec: StrategySpec = NOVA) -> dict[str, np.
 
 
 def change(*sent: ClientUpdate) -> float:
-    """What every parameter of a model of zeros becomes."""
+    """The value of every parameter after a round that starts from zeros."""
     before = replace(state(), params=ZERO)
     values = np.concatenate(
         [array.ravel() for array in close(make_strategy(NOVA, RATIOS), before, sent, MAP).params.values()]
@@ -42,7 +42,7 @@ def change(*sent: ClientUpdate) -> float:
 
 
 # --- tau_eff ---
-def test_tau_eff_is_the_mean_number_of_steps_by_examples():
+def test_tau_eff_is_the_mean_number_of_steps_weighted_by_examples():
     # p = 10/40, 30/40; tau = 2, 6: 0.25 * 2 + 0.75 * 6 = 5.
     sent = [stepped("a", ZERO, 2, examples=10), stepped("b", ZERO, 6, examples=30)]
     assert NormaliseSteps().effective_steps(sent) == 5
@@ -53,11 +53,11 @@ def test_with_momentum_a_gradient_counts_in_later_steps_too():
     # = 2.5: the first gradient counts 1 + 0.5, the second 1. Equal shares: tau_eff = 1.75.
     nova = NormaliseSteps(momentum=0.5)
     sent = [stepped("a", ZERO, 1), stepped("b", ZERO, 2)]
-    assert [nova.mass(one) for one in sent] == pytest.approx([1, 2.5])
+    assert [nova.mass(client_update) for client_update in sent] == pytest.approx([1, 2.5])
     assert nova.effective_steps(sent) == pytest.approx(1.75)
 
 
-def test_without_any_example_clients_count_alike():
+def test_clients_count_equally_when_none_has_examples():
     sent = [stepped("a", ZERO, 2, examples=0), stepped("b", ZERO, 6, examples=0)]
     assert NormaliseSteps().effective_steps(sent) == 4
 
@@ -70,15 +70,15 @@ def test_the_model_moves_by_tau_eff_times_the_mean_of_steps():
     ) == pytest.approx(8.75)
 
 
-def test_equal_steps_are_fedavg_to_the_bit():
+def test_equal_numbers_of_steps_give_exactly_fedavg():
     sent = [stepped(f"c{k}", arrays(k + 1), 7, examples=3 * k + 1) for k in range(5)]
     nova, plain = model_after(*sent), model_after(*sent, spec=StrategySpec())
     assert all((nova[name] == plain[name]).all() for name in plain)
 
 
-def test_unlike_sub_models_are_normalised_over_their_holders():
+def test_different_sub_models_are_normalised_over_their_holders():
     # d = 2 (whole, 2 steps) and 1 (a prefix of 2 channels, 4 steps), equal shares: tau_eff = 3. Where both
-    # hold: 3 * (2 + 1) / 2 = 4.5; where the first alone does: 3 * 2 = 6.
+    # hold: 3 * (2 + 1) / 2 = 4.5; where only the first does: 3 * 2 = 6.
     small = SubModelSpec(kept={"hidden": 2})
     before = replace(state(), params=ZERO)
     sent = [stepped("a", constant(4), 2), stepped("b", constant(4), 4, spec=small)]
@@ -86,21 +86,21 @@ def test_unlike_sub_models_are_normalised_over_their_holders():
     np.testing.assert_allclose(after, [4.5, 4.5, 6, 6, 6])
 
 
-def test_who_took_no_step_passes_as_it_is_and_is_no_part_of_tau_eff():
-    # tau_eff = 4 of the other alone, whose update stays 6: (6 + 2) / 2.
+def test_an_update_without_steps_is_unchanged_and_not_part_of_tau_eff():
+    # tau_eff = 4 from the other client only, whose update stays 6: (6 + 2) / 2.
     idle = stepped("b", constant(2), 0)
     assert NormaliseSteps().effective_steps([stepped("a", ZERO, 4), idle]) == 4
     assert change(stepped("a", constant(6), 4), idle) == pytest.approx(4)
 
 
-def test_running_statistics_are_means_and_stay():
+def test_running_statistics_are_not_scaled():
     sent = [stepped("a", ZERO, 1), stepped("b", ZERO, 3)]
-    one = to_global(sent[0], MAP)
+    global_update = to_global(sent[0], MAP)
     ones = {"norm.weight": np.ones(2, np.float32), "norm.running_var": np.ones(2, np.float32)}
     # tau_eff = 2, over 1 step.
     layouts = {name: ParameterLayout(shape=(2,)) for name in ones}
-    around = TransformContext(ZERO, ChannelMap(groups={}, parameters=layouts), sent)
-    scaled = NormaliseSteps()(replace(one, delta=ones), around).delta
+    context = TransformContext(ZERO, ChannelMap(groups={}, parameters=layouts), sent)
+    scaled = NormaliseSteps()(replace(global_update, delta=ones), context).delta
     assert scaled["norm.weight"].tolist() == [2, 2]
     assert scaled["norm.running_var"].tolist() == [1, 1]
 

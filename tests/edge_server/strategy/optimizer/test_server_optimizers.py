@@ -1,4 +1,4 @@
-"""How the global model follows the combined change, step by step; numbers worked by hand."""
+"""How the global model follows the combined change, step by step; numbers calculated by hand."""
 
 import numpy as np
 import pytest
@@ -26,26 +26,26 @@ def followed(optimizer, params, *changes):
     return trail
 
 
-def test_momentum_carries_earlier_changes_on():
+def test_momentum_keeps_applying_earlier_changes():
     # v = 1, then 0.9 * 1 + 1 = 1.9, then 0.9 * 1.9 + 0 = 1.71; w = 10 + 1, + 1.9, + 1.71.
     # The other coordinate: v = -2, 0.9 * -2 + 2 = 0.2, 0.9 * 0.2 + 0 = 0.18; w = -2, -1.8, -1.62.
     trail = followed(Momentum(), model(10, 0), model(1, -2), model(1, 2), model(0, 0))
     assert np.allclose(trail, [[11, -2], [12.9, -1.8], [14.61, -1.62]])
 
 
-def test_the_learning_rate_scales_the_velocity_that_is_applied_not_the_one_that_is_kept():
+def test_the_learning_rate_scales_the_applied_velocity_not_the_stored_one():
     # beta = 0.5: v = 4, then 0.5 * 4 + 2 = 4; with learning rate 0.25 each step is 1.
     assert followed(Momentum(0.25, 0.5), model(0), model(4), model(2)) == [[1], [2]]
 
 
 def test_momentum_without_beta_is_sgd_exactly():
     params, changes = arrays(0), [arrays(seed) for seed in (1, 2, 3)]
-    one, other, memory = params, params, {}
+    by_sgd, by_momentum, memory = params, params, {}
     for change in changes:
         gradient = {name: -array for name, array in change.items()}
-        one, _ = Sgd(0.5).step({}, one, gradient)
-        other, memory = Momentum(0.5, 0.0).step(memory, other, gradient)
-    assert all((one[name] == other[name]).all() for name in params)
+        by_sgd, _ = Sgd(0.5).step({}, by_sgd, gradient)
+        by_momentum, memory = Momentum(0.5, 0.0).step(memory, by_momentum, gradient)
+    assert all((by_sgd[name] == by_momentum[name]).all() for name in params)
 
 
 def test_adam_steps_by_the_mean_change_over_its_root_mean_square():
@@ -62,7 +62,7 @@ def test_adam_takes_the_first_step_without_bias_correction():
     assert followed(Adam(), model(0), model(1))[0] == pytest.approx([0.00990051], rel=1e-5)
 
 
-def test_adam_moves_large_and_small_coordinates_alike():
+def test_adam_moves_large_and_small_coordinates_equally():
     # A change of 1000 and one of 1: 0.1 c / (0.1 c + 0.001), so nearly the same step.
     ((large, small),) = followed(Adam(), model(0, 0), model(1000, 1))
     assert small == pytest.approx(large, rel=0.02)
@@ -80,7 +80,7 @@ def test_the_state_survives_the_codec(name):
 
 
 @pytest.mark.parametrize("name", SERVER_OPTIMIZERS)
-def test_a_step_leaves_its_arguments_alone(name):
+def test_a_step_does_not_modify_its_arguments(name):
     optimizer = make_component("server optimizer", SERVER_OPTIMIZERS, Component(name=name))
     _, memory = optimizer.step({}, arrays(0), arrays(1))
     before = {group: {n: a.copy() for n, a in inner.items()} for group, inner in memory.items()}
@@ -88,7 +88,7 @@ def test_a_step_leaves_its_arguments_alone(name):
     assert all((memory[g][n] == before[g][n]).all() for g in memory for n in memory[g])
 
 
-def test_the_velocity_goes_from_round_to_round():
+def test_the_velocity_is_carried_over_between_rounds():
     # Two rounds of the same change d: d, then 0.9 d + d: together 2.9 d.
     strategy = make_strategy(StrategySpec(server_optimizer=Component(name="momentum")), RATIOS)
     before, delta = state(), arrays(1)
@@ -98,7 +98,7 @@ def test_the_velocity_goes_from_round_to_round():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "complaint"),
+    ("name", "options", "message"),
     [
         ("momentum", {"beta": 1.0}, "beta must be at least 0 and below 1"),
         ("momentum", {"learning_rate": 0.0}, "learning-rate must be positive"),
@@ -107,6 +107,6 @@ def test_the_velocity_goes_from_round_to_round():
         ("adam", {"adaptivity": 0.0}, "adaptivity must be positive"),
     ],
 )
-def test_an_option_out_of_range_is_refused(name, options, complaint):
-    with pytest.raises(ConfigError, match=complaint):
+def test_an_option_out_of_range_is_refused(name, options, message):
+    with pytest.raises(ConfigError, match=message):
         make_component("server optimizer", SERVER_OPTIMIZERS, Component(name=name, options=options))

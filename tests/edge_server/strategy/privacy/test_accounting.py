@@ -1,4 +1,4 @@
-"""Epsilon, against formulas, published figures and the library asked directly."""
+"""Epsilon compared with formulas, published figures and direct calls of the library."""
 
 import math
 
@@ -10,7 +10,7 @@ from edge_server.strategy.privacy.accounting import Release, add_release, epsilo
 
 @pytest.fixture(scope="module")
 def dp():
-    """The library, which takes seconds to import: only where it is used."""
+    """The library, imported only where it is used because the import takes seconds."""
     import dp_accounting
 
     return dp_accounting
@@ -29,7 +29,7 @@ def test_nothing_released_spends_nothing():
 
 
 @pytest.mark.parametrize(("noise_multiplier", "rounds"), [(1.0, 1), (2.0, 3), (4.0, 100), (0.7, 10)])
-def test_known_cohorts_spend_what_the_formula_of_balle_and_wang_says(noise_multiplier, rounds):
+def test_known_cohorts_match_the_formula_of_balle_and_wang(noise_multiplier, rounds):
     """Theorem 8: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), with mu = sqrt(T) / z."""
     spent, mu = epsilon(known(noise_multiplier, rounds), 1e-5), math.sqrt(rounds) / noise_multiplier
     delta = normal_below(mu / 2 - spent / mu) - math.exp(spent) * normal_below(-mu / 2 - spent / mu)
@@ -43,7 +43,7 @@ def test_the_published_delta_of_the_gaussian_mechanism():
 
 
 @pytest.mark.parametrize("rounds", [1, 40])
-def test_known_cohorts_are_what_the_librarys_accountants_say(dp, rounds):
+def test_known_cohorts_match_the_librarys_accountants(dp, rounds):
     tight = dp.pld.PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL)
     loose = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     for accountant in (tight, loose):
@@ -54,14 +54,14 @@ def test_known_cohorts_are_what_the_librarys_accountants_say(dp, rounds):
 
 
 def test_the_library_gives_the_published_figure_of_the_moments_accountant(dp):
-    """Abadi et al. 2016, section 3.2: q = 0.01, sigma = 4, T = 10000, delta = 1e-5 give 1.26 at most."""
+    """Abadi et al. 2016, section 3.2: q = 0.01, sigma = 4, T = 10000, delta = 1e-5 give at most 1.26."""
     accountant = dp.rdp.RdpAccountant()
     accountant.compose(dp.PoissonSampledDpEvent(0.01, dp.GaussianDpEvent(4.0)), 10_000)
     assert 1.0 < accountant.get_epsilon(1e-5) < 1.26
 
 
 def test_a_draw_is_accounted_by_the_library_with_half_the_multiplier(dp):
-    """Exchanging one client moves the sum by twice the clip."""
+    """Replacing one client moves the sum by up to twice the clip."""
     accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
     event = dp.SampledWithoutReplacementDpEvent(1000, 100, dp.GaussianDpEvent(4.0 / 2))
     accountant.compose(dp.SelfComposedDpEvent(event, 10))
@@ -70,20 +70,20 @@ def test_a_draw_is_accounted_by_the_library_with_half_the_multiplier(dp):
     assert drawn < epsilon(known(4.0, 10), 1e-5, replaced=True) / 3
 
 
-def test_a_draw_of_everyone_hides_nobody():
+def test_a_draw_of_all_clients_hides_nobody():
     drawn = epsilon((Release(4.0, 10, 10, 5),), 1e-5, replaced=True)
     assert drawn == pytest.approx(epsilon(known(2.0, 5), 1e-5))
 
 
-def test_a_draw_never_costs_more_than_none():
-    # Of half the clients the bound by divergences is above the exact value.
+def test_a_draw_never_costs_more_than_no_draw():
+    # For a draw of half the clients, the bound by divergences is above the exact value.
     drawn = epsilon((Release(2.0, 500, 1000, 100),), 1e-5, replaced=True)
     assert drawn == epsilon(known(2.0, 100), 1e-5, replaced=True)
 
 
-def test_alike_releases_are_counted_and_their_order_is_irrelevant():
-    one, two = Release(1.0, 3, 10), Release(2.0, 3, 10)
-    assert add_release(add_release(add_release((), two), one), two) == (
+def test_equal_releases_are_counted_and_their_order_is_irrelevant():
+    first, second = Release(1.0, 3, 10), Release(2.0, 3, 10)
+    assert add_release(add_release(add_release((), second), first), second) == (
         Release(1.0, 3, 10),
         Release(2.0, 3, 10, 2),
     )

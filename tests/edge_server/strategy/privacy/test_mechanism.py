@@ -1,4 +1,4 @@
-"""Differential privacy of clients: what one client can change, the noise over it, the clip that adapts."""
+"""Client-level differential privacy: the influence of one client, the noise, and the adaptive clip."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ SECRET = bytes(range(32))
 WHOLE, SMALL = SubModelSpec(), SubModelSpec(kept={"hidden": 2})
 SPECS = (WHOLE, SubModelSpec(kept={"hidden": 4}), SMALL, SubModelSpec(kept={"hidden": (1, 3)}))
 QUIET = Gaussian(noise_multiplier=1e-9, clip=3.0)
-"""So little noise that figures can be worked by hand."""
+"""So little noise that results can be calculated by hand."""
 
 
 def constant(value: float) -> dict[str, np.ndarray]:
@@ -37,7 +37,7 @@ def constant(value: float) -> dict[str, np.ndarray]:
 
 
 def made(*updates):
-    return [to_global(one, MAP) for one in updates]
+    return [to_global(client_update, MAP) for client_update in updates]
 
 
 def planned(mechanism: Gaussian, *specs: SubModelSpec, number: int = 1, **more):
@@ -53,18 +53,18 @@ def length(sums) -> float:
     return math.sqrt(sum(float(np.square(array).sum()) for array in sums.values()))
 
 
-# --- what one client can change ---
-def test_unlike_sub_models_are_clipped_over_what_each_holds_and_divided_by_who_was_asked():
-    # Of ones, the small model holds 4 + 2 + 4 + 2 = 12, the whole one 10 + 5 + 10 + 2 = 27. Clipped to 3 each
-    # number is 3 / sqrt(12) = 0.8660 and 3 / sqrt(27) = 0.5774: their sum where both hold is 1.4434, its half
-    # 0.7217; where only the whole one reaches it is 0.5774, divided by one.
+# --- the influence of one client ---
+def test_sub_models_are_clipped_over_their_own_channels_and_divided_by_the_selected_holders():
+    # All values are 1. The small model has 4 + 2 + 4 + 2 = 12 of them, the full model 10 + 5 + 10 + 2 = 27.
+    # Clipped to length 3 they are 3 / sqrt(12) = 0.8660 and 3 / sqrt(27) = 0.5774. Where both hold a channel
+    # the sum is 1.4434 and its half 0.7217; where only the full model does, it is 0.5774, divided by 1.
     sent = [update("a", constant(1), spec=SMALL), update("b", constant(1))]
     change = change_of(QUIET, planned(QUIET, SMALL, WHOLE), sent)
     assert change["hidden.bias"] == pytest.approx([0.7217, 0.7217, 0.5774, 0.5774, 0.5774], abs=1e-4)
     assert change["out.bias"] == pytest.approx([0.7217, 0.7217], abs=1e-4)
 
 
-def test_what_is_shorter_than_the_clip_stays_as_it_is():
+def test_an_update_shorter_than_the_clip_is_not_changed():
     change = change_of(QUIET, planned(QUIET, WHOLE), [update("a", constant(0.5))])
     assert change["hidden.bias"] == pytest.approx(np.full(CHANNELS, 0.5), abs=1e-6)
 
@@ -84,7 +84,7 @@ def test_no_client_changes_the_sum_by_more_than_the_clip(seed):
         assert abs(bits - fewer) == 0.5
 
 
-def test_the_length_of_a_hostile_update_changes_nothing():
+def test_the_length_of_a_hostile_update_has_no_effect():
     one = change_of(QUIET, planned(QUIET, WHOLE), [update("a", constant(1e3))])
     other = change_of(QUIET, planned(QUIET, WHOLE), [update("a", constant(1e6))])
     assert all(np.allclose(one[name], other[name]) for name in one)
@@ -96,19 +96,19 @@ def test_an_update_that_is_not_finite_adds_nothing():
     assert change["out.bias"] == pytest.approx([0.25, 0.25], abs=1e-6)
 
 
-def test_who_drops_out_shortens_the_step_and_changes_no_denominator():
+def test_clients_that_drop_out_shorten_the_step_and_do_not_change_the_denominator():
     change = change_of(QUIET, planned(QUIET, *[WHOLE] * 4), [update("a", constant(0.4))])
     assert change["out.bias"] == pytest.approx([0.1, 0.1], abs=1e-6)
 
 
-def test_of_those_asked_the_needed_share_is_counted():
-    # Four are asked, two needed: 4 * 2 / 4 = 2 holders.
+def test_only_the_needed_share_of_the_selected_clients_is_counted():
+    # Four are selected, two needed: 4 * 2 / 4 = 2 holders.
     privacy = planned(QUIET, *[WHOLE] * 4, needed=2)
     change = change_of(QUIET, privacy, [update("a", constant(0.4)), update("b", constant(0.4))])
     assert change["out.bias"] == pytest.approx([0.4, 0.4], abs=1e-6)
 
 
-def test_layers_that_nobody_was_asked_for_stay_as_they_are():
+def test_layers_requested_from_nobody_do_not_change():
     loud = Gaussian(noise_multiplier=5.0)
     privacy = with_plan(
         initial_state(loud, SECRET), 1, [Cut(WHOLE, returned=("out",))] * 2, needed=2, population=2
@@ -119,10 +119,10 @@ def test_layers_that_nobody_was_asked_for_stay_as_they_are():
 
 
 # --- the noise ---
-def test_the_noise_is_normal_and_apart_for_every_label():
+def test_the_noise_is_normal_and_independent_for_every_label():
     numbers = standard_normal(SECRET, "a", (200_001,))
     # Of n normal numbers the mean is within 5 / sqrt(n) = 0.011, the variance within 5 * sqrt(2 / n) = 0.016,
-    # and 4.55 % lie beyond 2 (give or take 0.23 %).
+    # and 4.55 % are beyond 2 (plus or minus 0.23 %).
     assert abs(numbers.mean()) < 0.011
     assert abs(numbers.var() - 1) < 0.016
     assert abs((np.abs(numbers) > 2).mean() - 0.0455) < 0.0023
@@ -131,30 +131,31 @@ def test_the_noise_is_normal_and_apart_for_every_label():
     assert (standard_normal(SECRET, "a", (200_001,)) == numbers).all()
 
 
-@pytest.mark.parametrize("came", [("a", "b"), ("b",), ()], ids=len)
-def test_noise_of_z_times_the_clip_lies_on_the_sum_however_many_came(came):
+@pytest.mark.parametrize("answered", [("a", "b"), ("b",), ()], ids=len)
+def test_the_sum_has_noise_of_z_times_the_clip_however_many_clients_answer(answered):
     mechanism = Gaussian(noise_multiplier=2.0, clip=3.0)
     sent = {"a": update("a", constant(0), spec=SMALL), "b": update("b", constant(0))}
     both, alone = [], []
     for number in range(1, 201):
         privacy = planned(mechanism, SMALL, WHOLE, number=number)
-        change = noisy_change(mechanism, privacy, number, made(*(sent[name] for name in ("b", *came))), MAP)[
-            0
-        ]
+        change = noisy_change(
+            mechanism, privacy, number, made(*(sent[name] for name in ("b", *answered))), MAP
+        )[0]
         both += change["hidden.bias"][:2].tolist()
         alone += change["hidden.bias"][2:].tolist()
-    # z S = 6 on the sum: 3 where two were asked, 6 where one was; of 400 and 600 numbers, five deviations.
+    # z S = 6 on the sum: 3 where two were selected, 6 where one was. The tolerance is five deviations of 400
+    # and 600 numbers.
     assert np.std(both) == pytest.approx(3, rel=5 / math.sqrt(2 * 400))
     assert np.std(alone) == pytest.approx(6, rel=5 / math.sqrt(2 * 600))
 
 
-def test_a_round_computed_again_is_the_same_and_unlike_updates_get_unlike_noise():
+def test_a_repeated_round_is_the_same_and_different_updates_get_different_noise():
     mechanism = Gaussian()
     privacy = planned(mechanism, WHOLE)
     one, again = (change_of(mechanism, privacy, [update("a", constant(0.01))]) for _ in range(2))
     assert all((one[name] == again[name]).all() for name in one)
     other = change_of(mechanism, privacy, [update("a", constant(0.02))])
-    # Were the noise the same, the two would differ by 0.01 everywhere.
+    # With the same noise the two would differ by 0.01 everywhere.
     gaps = np.concatenate([(other[name] - one[name]).ravel() for name in one])
     assert np.std(gaps) > 0.5
 
@@ -168,7 +169,7 @@ def test_the_secret_decides_the_noise():
 # --- the adaptive clip ---
 @pytest.mark.parametrize(("quantile", "low", "high"), [(0.5, 17, 24), (0.8, 28, 37)])
 def test_the_clip_finds_the_quantile_of_the_norms(quantile, low, high):
-    """Forty clients whose norms are 1 to 40: the median is 20.5, the eighth decile 32.5."""
+    """Forty clients with norms 1 to 40: the median is 20.5, the eighth decile 32.5."""
     mechanism = Gaussian(1.0, None, initial_clip=5.0, target_quantile=quantile)
     unit = 1 / math.sqrt(sum(array.size for array in arrays(0).values()))
     sent = made(*(update(f"c{k:02}", constant(k * unit)) for k in range(1, 41)))
@@ -185,7 +186,7 @@ def test_counting_the_unclipped_costs_more_noise_on_the_updates():
     mechanism = Gaussian(1.0, None)
     assert mechanism.noises(200) == (pytest.approx(1.00125, abs=1e-5), 10.0)
     assert mechanism.noises(10) == (pytest.approx(1.1547, abs=1e-4), 1.0)
-    # Together they cost z: 1 / z'^2 + 1 / (2 s_b)^2 = 1.
+    # Both together cost z: 1 / z'^2 + 1 / (2 s_b)^2 = 1.
     for cohort in (3, 30, 300):
         updates, bits = mechanism.noises(cohort)
         assert updates**-2 + (2 * bits) ** -2 == pytest.approx(1)
@@ -197,7 +198,7 @@ def private_strategy(**options):
     return replace(make_strategy(spec, RATIOS), privacy=Gaussian(**options))
 
 
-def test_closing_counts_the_release_and_says_what_is_spent():
+def test_closing_counts_the_release_and_reports_the_spent_epsilon():
     strategy = private_strategy(noise_multiplier=2.0)
     now = state(privacy=planned(strategy.privacy, WHOLE, WHOLE))
     for number in (1, 2, 3):
@@ -208,7 +209,7 @@ def test_closing_counts_the_release_and_says_what_is_spent():
     assert now.observed["weights"] == {"a": 0.5, "b": 0.5}
 
 
-def test_weights_do_not_tell_who_has_no_examples():
+def test_weights_do_not_reveal_which_clients_have_no_examples():
     strategy = private_strategy()
     now = close(
         strategy,
@@ -219,13 +220,13 @@ def test_weights_do_not_tell_who_has_no_examples():
     assert now.observed["weights"] == {"a": 0.5, "b": 0.5}
 
 
-def test_a_plan_of_another_round_is_not_gone_by():
+def test_the_plan_of_another_round_is_ignored():
     privacy = planned(QUIET, *[WHOLE] * 4, number=1)
     change = change_of(QUIET, privacy, [update("a", constant(0.4))], number=2)
     assert change["out.bias"] == pytest.approx([0.4, 0.4], abs=1e-6)
 
 
-def test_the_state_survives_the_disk(tmp_path):
+def test_the_state_survives_a_checkpoint(tmp_path):
     strategy = private_strategy(clip=None, drawn=True)
     before = state(privacy=planned(strategy.privacy, SMALL, WHOLE, population=5))
     save_checkpoint(tmp_path / "state", before)
@@ -245,7 +246,7 @@ def test_noise_leaves_no_negative_variance():
 
 
 def test_the_budget_ends_the_run_before_it_is_exceeded():
-    # At z = 2 and delta 1e-5 one round spends 1.993, three 3.709 (test_accounting has these figures).
+    # At z = 2 and delta 1e-5 one round spends 1.993, three spend 3.709 (see test_accounting).
     mechanism = Gaussian(noise_multiplier=2.0, budget=3.0)
     privacy = planned(mechanism, WHOLE)
     begun = 0

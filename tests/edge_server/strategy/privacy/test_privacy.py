@@ -1,4 +1,4 @@
-"""What [privacy] may stand with, and what is refused because nobody could account for it."""
+"""Which settings [privacy] can be combined with, and which are refused as they cannot be accounted for."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def refused(recipe: str, *words: str) -> str:
     return str(caught.value)
 
 
-def test_whoever_is_said_to_have_a_trait_exists():
+def test_every_component_listed_with_a_trait_exists():
     assert {*SELECTIONS, *RATIOS} >= BLIND
     assert COMBINERS.keys() >= SUMS
     assert WEIGHTINGS.keys() >= ALIKE
@@ -32,14 +32,14 @@ def test_privacy_is_off_unless_a_mechanism_is_named():
 
 
 @pytest.mark.parametrize("pruner", ["index", "magnitude", "random", "layers"])
-def test_every_sub_model_of_fixed_ratios_can_be_accounted(pruner):
+def test_all_pruners_with_fixed_ratios_can_be_accounted_for(pruner):
     config = load_config("dp-heterofl", [f"strategy.pruner={pruner}"])
     mechanism = config.make_strategy().privacy
     assert mechanism is not None
     assert (mechanism.noise_multiplier, mechanism.clip, mechanism.budget) == (2.0, 0.2, 8.0)
 
 
-def test_local_objectives_that_send_nothing_are_accounted():
+def test_local_objectives_that_send_nothing_can_be_accounted_for():
     words = ['strategy.objectives=[{name = "prox", mu = 0.1}]', "strategy.server-optimizer=adam"]
     load_config("dp-fedavg", words)
 
@@ -55,7 +55,7 @@ def test_local_objectives_that_send_nothing_are_accounted():
         ("attending", (), "pruner: 'attention' lets devices send scores", 'pruner = "index"'),
     ],
 )
-def test_a_piece_that_cannot_be_accounted_is_refused_with_its_remedy(recipe, words, reason, remedy):
+def test_a_component_that_cannot_be_accounted_for_is_refused_with_a_remedy(recipe, words, reason, remedy):
     (line,) = [line for line in refused(recipe, *words).splitlines() if reason in line]
     assert line.endswith(f'set {remedy}, or [privacy] mechanism = "none"')
 
@@ -74,7 +74,7 @@ def test_a_piece_that_cannot_be_accounted_is_refused_with_its_remedy(recipe, wor
         ("fedgh", "objectives: 'prototypes' sends prototypes with the model"),
     ],
 )
-def test_groups_sent_with_the_model_is_refused(recipe, line):
+def test_groups_sent_with_the_model_are_refused(recipe, line):
     assert f"[strategy] {line}" in refused(recipe)
 
 
@@ -87,7 +87,7 @@ def test_groups_sent_with_the_model_is_refused(recipe, line):
         ("dp-fedavg", ("amplification=true", "strategy.pruner=layers"), "pruner 'layers' gives each its own"),
     ],
 )
-def test_figures_that_promise_what_does_not_hold_are_refused(recipe, words, line):
+def test_settings_that_would_give_a_false_guarantee_are_refused(recipe, words, line):
     assert line in refused(recipe, *words)
 
 
@@ -102,9 +102,9 @@ def test_figures_that_promise_what_does_not_hold_are_refused(recipe, words, line
         ("privacy.epsilon=3", "unknown key 'epsilon'"),
     ],
 )
-def test_figures_that_make_no_sense_are_named(word, reason):
+def test_invalid_settings_are_named_in_the_error(word, reason):
     assert reason in refused("dp-fedavg", word)
 
 
-def test_the_private_recipes_ship():
+def test_the_privacy_recipes_exist():
     assert {"dp-fedavg", "dp-fedavg-adaptive", "dp-heterofl"} <= set(recipe_names())

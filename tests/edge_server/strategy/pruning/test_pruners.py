@@ -1,4 +1,4 @@
-"""Pruners: which channels stay, by number, by weight or by chance."""
+"""Pruners: which channels they keep, by index, by magnitude or at random."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment,
 from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update
 
 # Rows of the target layer: |1| + |-1| = 2, |3| + |0| = 3, |0.5| + |0.5| = 1, |-4| + |2| = 6, |2| + |-3| = 5.
-# Ranked: 3 4 1 0 2. The biases rank otherwise and do not count.
+# Ranked: 3 4 1 0 2. The biases would rank differently; they are ignored.
 ROWS = np.array([[1, -1], [3, 0], [0.5, 0.5], [-4, 2], [2, -3]], np.float32)
 PARAMS = {**arrays(0), "hidden.weight": ROWS, "hidden.bias": np.array([9, 0, 9, 0, 0], np.float32)}
 CLIENTS = [Client("a", 1), Client("b", 2), Client("c", 3), Client("d", 1)]
@@ -31,30 +31,30 @@ def planned(pruner: str, params=PARAMS, *, seed: int = 0) -> dict[str, SubModelS
 
 
 # --- magnitude ---
-def test_a_channel_weighs_the_sum_of_its_absolute_weights():
+def test_the_norm_of_a_channel_is_the_sum_of_its_absolute_weights():
     norms = l1_norms({"hidden": 0.5}, MAP, PARAMS)
     assert {name: values.tolist() for name, values in norms.items()} == {"hidden": [2, 3, 1, 6, 5]}
 
 
 @pytest.mark.parametrize(
     ("ratio", "kept"),
-    # ceil(5 p) channels go, the lightest first; the others stay in the order of their numbers.
+    # ceil(5 p) channels are removed, smallest norm first; the others stay in the order of their indices.
     [(0.2, (0, 1, 3, 4)), (0.4, (1, 3, 4)), (0.6, (3, 4)), (0.8, (3,)), (0.99, (3,))],
 )
-def test_the_heaviest_channels_stay(ratio, kept):
+def test_channels_with_the_largest_norms_are_kept(ratio, kept):
     for ordered in (False, True):
         cut = Magnitude().cut({"hidden": ratio}, MAP, Evidence(ordered=ordered, params=PARAMS))
         assert cut.spec.kept == {"hidden": kept}
         assert cut.personal is None
 
 
-def test_equal_channels_go_from_the_last():
+def test_equal_channels_are_removed_from_the_end():
     same = {**PARAMS, "hidden.weight": np.ones((5, 2), np.float32)}
     cut = Magnitude().cut({"hidden": 0.6}, MAP, Evidence(ordered=True, params=same))
     assert cut.spec.indices("hidden", 5) == (0, 1)
 
 
-def test_every_tier_gets_the_heaviest_channels_of_the_model_as_it_stands():
+def test_every_tier_gets_the_largest_channels_of_the_current_model():
     assert {name: spec.kept for name, spec in planned("magnitude").items()} == {
         "a": {"hidden": (3, 4)},
         "b": {"hidden": (0, 1, 3, 4)},
@@ -84,7 +84,7 @@ def test_coupled_layers_rank_by_the_mean_of_their_norms():
 
 
 @pytest.mark.parametrize("pruner", [Magnitude(), Random()])
-def test_blocks_that_must_stay_whole_do(pruner):
+def test_blocks_are_kept_or_removed_as_a_whole(pruner):
     segment = (Segment(channels=6, group="g"),)
     blocks = ChannelMap(
         groups={"g": ChannelGroup(channels=6, layers=("g",), multiple=2)},
@@ -101,17 +101,17 @@ def test_blocks_that_must_stay_whole_do(pruner):
 
 
 # --- random ---
-def test_devices_of_one_tier_have_the_same_random_sub_model_and_tiers_include_each_other():
+def test_devices_of_one_tier_have_the_same_random_sub_model_and_tiers_are_nested():
     for seed in range(20):
         specs = planned("random", seed=seed)
-        one, more = (set(specs[name].indices("hidden", 5)) for name in ("a", "b"))
-        assert (len(one), len(more)) == (2, 4)
-        assert one < more
+        fewer, more = (set(specs[name].indices("hidden", 5)) for name in ("a", "b"))
+        assert (len(fewer), len(more)) == (2, 4)
+        assert fewer < more
         assert specs["d"] == specs["a"]
         assert specs["c"] == SubModelSpec()
 
 
-def test_other_rounds_have_other_channels_and_each_has_its_turn():
+def test_every_round_draws_new_channels_and_all_channels_equally_often():
     kept = [planned("random", seed=seed)["a"].indices("hidden", 5) for seed in range(500)]
     # 2 of 5 channels: each has a share of 0.4, and there are 10 pairs.
     counts = np.bincount(np.ravel(kept), minlength=5) / 500
@@ -134,20 +134,20 @@ def test_groups_are_drawn_independently():
     assert Random().cut({"g": 0.5, "h": 0.5}, two, Evidence(ordered=True, seed=1)).spec.kept == kept
 
 
-# --- what a tier stands for ---
+# --- sub-model of a tier ---
 @pytest.mark.parametrize("name", PRUNERS)
 def test_a_tier_without_pruning_is_the_full_model(name):
     assert tier_spec(strategy(name), State(params=PARAMS), NETWORK, 0.0) == SubModelSpec()
 
 
 @pytest.mark.parametrize("name", PRUNERS)
-def test_a_tier_gets_the_leading_channels_unless_they_are_ranked_by_weight(name):
+def test_a_tier_gets_the_leading_channels_unless_they_are_ranked_by_norm(name):
     expected = (3, 4) if name == "magnitude" else 2
     assert tier_spec(strategy(name), State(params=PARAMS), NETWORK, 0.6).kept == {"hidden": expected}
 
 
 # --- recipes ---
-def test_heterofl_is_the_mean_over_those_who_hold_a_leading_channel():
+def test_heterofl_averages_each_channel_over_its_holders():
     config = load_config("heterofl")
     assert isinstance(config.make_strategy().pruner, Index)
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
@@ -159,11 +159,11 @@ def test_heterofl_is_the_mean_over_those_who_hold_a_leading_channel():
     before = state()
     after = close(config.make_strategy(), before, sent, MAP)
     moved = after.params["hidden.bias"] - before.params["hidden.bias"]
-    # Both hold channels 0 and 1: (10 * 1 + 30 * 3) / 40 = 2.5; b alone 2 and 3; nobody 4.
+    # Both hold channels 0 and 1: (10 * 1 + 30 * 3) / 40 = 2.5; only b holds 2 and 3; nobody holds 4.
     assert moved == pytest.approx([2.5, 2.5, 3, 3, 0], abs=1e-5)
 
 
-def test_attending_without_attention_counts_what_is_missing_as_unchanged():
+def test_attending_without_attention_counts_missing_channels_as_unchanged():
     config = load_config("attending-l1")
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
     sent = [
@@ -172,7 +172,7 @@ def test_attending_without_attention_counts_what_is_missing_as_unchanged():
     ]
     before = State(params=PARAMS)
     after = close(config.make_strategy(), before, sent, MAP)
-    # Channels 0 and 1 are moved by b only, at its weight of 30 / 40; 3 and 4 by both; 2 by nobody.
+    # Only b moves channels 0 and 1, with its weight of 30 / 40; both move 3 and 4; nobody moves 2.
     moved = after.params["hidden.bias"] - PARAMS["hidden.bias"]
     assert moved == pytest.approx([0.75, 0.75, 0, 1, 1], abs=1e-5)
     assert not after.ordered
@@ -181,7 +181,7 @@ def test_attending_without_attention_counts_what_is_missing_as_unchanged():
 @pytest.mark.parametrize(
     ("recipe", "pruner"), [("heterofl", "index"), ("feddrop", "random"), ("attending-l1", "magnitude")]
 )
-def test_the_recipes_name_their_pruner_and_have_attendings_tiers(recipe, pruner):
+def test_the_recipes_name_their_pruner_and_have_the_tiers_of_attending(recipe, pruner):
     config = load_config(recipe)
     assert config.strategy.pruner == Component(name=pruner)
     assert config.tiers == load_config("attending").tiers

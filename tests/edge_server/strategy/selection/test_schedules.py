@@ -1,4 +1,4 @@
-"""Schedules: what each round gets, and where the steps lie."""
+"""Schedules: the value of each round and where steps begin."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_a_step_ends_with_its_last_round(last, fraction, following):
     assert (schedule(last), schedule(last + 1)) == (fraction, following)
 
 
-def test_steps_differ_by_one_round_where_they_do_not_divide():
+def test_steps_differ_by_one_round_when_the_rounds_do_not_divide_evenly():
     # Step of round t: floor((t - 1) * 5 / 7) = 0 0 1 2 2 3 4.
     assert values(step_up(rounds=7), 7) == [0.1, 0.1, 0.2, 0.3, 0.3, 0.4, 0.5]
 
@@ -49,8 +49,8 @@ def test_rounds_beyond_the_last_stay_at_the_end():
     assert step_up(rounds=10)(11) == step_up(rounds=10)(1000) == 0.5
 
 
-def test_other_steps_may_be_asked_for_downwards_too():
-    # F = 3 from 1 to 0.5 takes 0.25 away twice; 6 rounds are 2 for each.
+def test_steps_are_configurable_and_may_go_down():
+    # F = 3 from 1 to 0.5 subtracts 0.25 twice; 6 rounds are 2 per step.
     schedule = step_up(start=1.0, end=0.5, steps=3, rounds=6)
     assert values(schedule, 6) == [1.0, 1.0, 0.75, 0.75, 0.5, 0.5]
     assert values(step_up(start=0.3, steps=1, rounds=4), 4) == [0.3] * 4
@@ -62,7 +62,7 @@ def test_impossible_steps_are_refused(options):
         make_component("schedule", SCHEDULES, Component(name="step-up", options=options))
 
 
-def test_the_run_says_how_many_rounds_there_are():
+def test_the_run_provides_the_number_of_rounds():
     spec = StrategySpec(fraction=Component(name="step-up"))
     assert values(make_strategy(spec, RATIOS, rounds=5).fraction, 5) == [0.1, 0.2, 0.3, 0.4, 0.5]
     with pytest.raises(ConfigError, match="'step-up' has no option 'rounds'"):
@@ -71,7 +71,7 @@ def test_the_run_says_how_many_rounds_there_are():
 
 # --- random-intervals (FedRAD) ---
 class Dice:
-    """A generator that rolls what the test says, between `low` and `high` exclusive."""
+    """A generator that returns the given rolls, which must be at least `low` and below `high`."""
 
     def __init__(self, *rolls: int) -> None:
         self.rolls = list(rolls)
@@ -83,7 +83,7 @@ class Dice:
 
 
 def test_the_first_half_is_fixed_and_then_one_epoch_of_each_window_is_drawn():
-    # E = 20, f = 5: floor(20 / 10) = 2 fixed intervals take epochs 1-10; the windows 11-15 and 16-20 follow.
+    # E = 20, f = 5: floor(20 / 10) = 2 fixed intervals cover epochs 1-10; the windows 11-15 and 16-20 follow.
     # Their 3rd and 1st epochs are 13 and 16: 13 - 10 = 3 and 16 - 13 = 3.
     assert intervals(5, 20, Dice(3, 1)) == (5, 5, 3, 3)
 
@@ -96,13 +96,13 @@ def test_the_longest_interval_is_2f_minus_1_and_the_shortest_1():
 
 
 def test_epochs_after_the_last_whole_window_are_not_used():
-    # E = 24: floor(24 / 10) = 2 fixed, windows 11-15 and 16-20; 21-24 are no window. 11 then 20: 1 and 9.
+    # E = 24: floor(24 / 10) = 2 fixed, windows 11-15 and 16-20; 21-24 is no window. 11 then 20: 1 and 9.
     assert intervals(5, 24, Dice(1, 5)) == (5, 5, 1, 9)
-    # E = 26: the window 21-25 comes too; from 20 to its 2nd epoch 22 are 2.
+    # E = 26 adds the window 21-25; from 20 to its 2nd epoch, 22, is 2.
     assert intervals(5, 26, Dice(1, 5, 2)) == (5, 5, 1, 9, 2)
 
 
-def test_where_the_half_lies_within_a_window_that_window_is_random():
+def test_a_window_that_contains_the_midpoint_is_random():
     # E = 15, f = 5: floor(1.5) = 1 fixed, windows 6-10 and 11-15: 8 - 5 = 3 and 12 - 8 = 4.
     assert intervals(5, 15, Dice(3, 2)) == (5, 3, 4)
 
@@ -114,7 +114,7 @@ def test_intervals_keep_their_bounds_whatever_is_drawn(f, epochs):
         assert len(listed) == epochs // f
         assert listed[: epochs // (2 * f)] == (f,) * (epochs // (2 * f))
         assert 1 <= min(listed) <= max(listed) <= max(f, 2 * f - 1)
-        # The last epoch drawn lies in the last whole window.
+        # The last drawn epoch is in the last whole window.
         assert epochs // f * f - f < sum(listed) <= epochs
 
 
@@ -130,7 +130,7 @@ def test_by_default_there_are_as_many_intervals_as_rounds():
     assert sum(listed) <= 200
 
 
-def test_a_run_that_goes_on_afterwards_has_the_fixed_interval():
+def test_rounds_after_the_last_window_have_the_fixed_interval():
     schedule = random_intervals(interval=4, epochs=16, rounds=100)
     assert values(schedule, 10)[4:] == [4] * 6
 
@@ -163,7 +163,7 @@ def test_the_recipe_of_random_intervals_decides_local_epochs_by_the_seed_of_the_
     assert values(one.local_epochs, 20) != values(other.local_epochs, 20)
 
 
-def test_the_intervals_are_what_devices_are_told():
+def test_devices_receive_the_intervals_as_local_epochs():
     strategy = strategy_of("fedrad-interval", "rounds=8")
     for closed in range(8):
         assignments = plan(

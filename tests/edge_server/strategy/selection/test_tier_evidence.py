@@ -1,4 +1,4 @@
-"""Which tier a device gets when it does not state one: by its memory, by its time, by what it has shown."""
+"""The tier of a device that does not state one: by memory, by training time and by measured rounds."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from edge_server.strategy.selection.tier_evidence import (
 )
 
 MB = 1_000_000
-# Tiers of 10, 20 and 40 MB and of 100 bytes per example; of 3, 6 and 12 M MACs, and of 2, 4 and 8 MB moved.
+# Tiers need 10, 20 and 40 MB plus 100 bytes per example; 3, 6 and 12 M MACs; and 2, 4 and 8 MB moved.
 POLICY = ByEvidence(
     needs=(
         TrainingNeeds(10 * MB, 100, 3 * MB, 2 * MB),
@@ -30,8 +30,8 @@ def tier(candidate: Candidate, state: object = None, number: int = 1) -> int:
     return POLICY.act(state, [candidate], number)["a"]
 
 
-def board(**words: object) -> Candidate:
-    return Candidate("a", **{"examples": 1000, "guess": 2, "free": 1000 * MB, **words})  # type: ignore[arg-type]
+def board(**given: object) -> Candidate:
+    return Candidate("a", **{"examples": 1000, "guess": 2, "free": 1000 * MB, **given})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_the_largest_sub_model_that_trains_in_time_is_chosen(speed: float, expec
     # 4, 8 and 16 GB are moved in those 10 s.
     [(0.1e9, 1), (0.79e9, 1), (0.81e9, 2), (1.59e9, 2), (1.61e9, 3)],
 )
-def test_what_is_moved_takes_its_time_too(speed: float, expected: int) -> None:
+def test_copying_memory_also_counts_towards_the_time(speed: float, expected: int) -> None:
     assert tier(board(speed=Speed(NEVER, speed))) == expected
 
 
-def test_where_nothing_is_known_of_speed_memory_alone_decides() -> None:
+def test_with_unknown_speed_memory_alone_decides() -> None:
     assert tier(board(speed=None)) == 3
 
 
-def test_a_round_with_more_epochs_asks_for_less() -> None:
+def test_a_round_with_more_epochs_gives_a_smaller_sub_model() -> None:
     assert tier(board(speed=Speed(2.41e9, NEVER)), number=1) == 3
     assert tier(board(speed=Speed(2.41e9, NEVER)), number=2) == 2
 
@@ -81,43 +81,43 @@ def test_the_tighter_of_memory_and_time_decides() -> None:
     assert tier(board(free=1000 * MB, speed=Speed(0.6e9, NEVER))) == 1
 
 
-def test_what_a_device_states_wins_over_all_evidence() -> None:
+def test_a_stated_tier_overrides_all_evidence() -> None:
     assert tier(board(stated=3, free=0, speed=Speed(1.0, 1.0), refusals=9)) == 3
     assert tier(board(stated=7)) == 3
 
 
 @pytest.mark.parametrize(("guess", "expected"), [(1, 1), (3, 3), (9, 3)])
-def test_where_free_memory_is_not_known_a_guess_takes_its_place(guess: int, expected: int) -> None:
+def test_with_unknown_free_memory_the_guess_is_used(guess: int, expected: int) -> None:
     assert tier(board(free=None, guess=guess)) == expected
 
 
-def test_every_task_that_found_no_memory_costs_a_tier_of_what_the_memory_speaks_for() -> None:
+def test_every_refusal_for_lack_of_memory_lowers_the_tier_by_memory_by_one() -> None:
     assert [tier(board(refusals=times)) for times in range(4)] == [3, 2, 1, 1]
-    # The time allows two tiers as it is: a refusal by memory changes nothing there.
+    # The time already limits the tier to 2, so a refusal for lack of memory changes nothing.
     assert tier(board(speed=Speed(1.21e9, NEVER), refusals=1)) == 2
 
 
-def test_measured_rounds_correct_what_was_believed() -> None:
+def test_measured_rounds_correct_the_assumed_speed() -> None:
     believed = board(speed=Speed(NEVER, NEVER))
     assert tier(believed) == 3
     assert Speed(10e9, 20e9) == REFERENCE
     # The reference board needs 24 G / 10 G + 16 GB / 20 GB = 3.2 s for the largest; this one took 16 s.
     slow = POLICY.observe(None, [Trained("a", 1000, 2, 16.0, ratio=0.0)])
     assert slow == {"a": pytest.approx(5.0)}
-    # 5 times 3.2, 1.6 and 0.8 s are 16, 8 and 4 s, and 10 s are there.
+    # 5 times 3.2, 1.6 and 0.8 s are 16, 8 and 4 s, and 10 s are available.
     assert tier(believed, slow) == 2
-    # The middle in 24 s is a pace of 15: halfway from 5 it is 10, which is 8 s for the smallest.
+    # The middle tier in 24 s means a pace of 15: halfway from 5 is 10, which gives 8 s for the smallest.
     slower = POLICY.observe(slow, [Trained("a", 1000, 2, 24.0, ratio=0.3)])
     assert slower == {"a": pytest.approx(10.0)}
     assert tier(believed, slower) == 1
 
 
-def test_a_ratio_between_two_tiers_counts_as_between_them() -> None:
+def test_a_ratio_between_two_tiers_is_interpolated() -> None:
     # 0.15 is halfway between 6 M and 12 M MACs, 4 MB and 8 MB: 9 G / 10 G + 6 GB / 20 GB = 1.2 s.
     assert POLICY.observe({}, [Trained("a", 1000, 1, 2.4, ratio=0.15)]) == {"a": pytest.approx(2.0)}
 
 
-def test_a_training_of_nothing_teaches_nothing_and_the_order_of_devices_is_irrelevant() -> None:
+def test_an_empty_training_is_ignored_and_the_order_of_devices_is_irrelevant() -> None:
     assert POLICY.observe({"b": 1.0}, [Trained("a", 0, 2, 1.0, 0.0), Trained("a", 5, 2, 0.0, 0.0)]) == {
         "b": 1.0
     }

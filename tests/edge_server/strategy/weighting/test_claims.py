@@ -1,4 +1,4 @@
-"""What devices say of themselves counts as far as is usual among the others."""
+"""Figures that devices report count only up to what is usual among the other devices."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ CLAIMS = Claims(most_examples=10_000, factor=10)
 
 
 def sent(*examples: int, **metrics: tuple[float, ...]):
-    """Updates of these examples, and of each figure one per update."""
+    """Updates with these numbers of examples; each metric has one value per update."""
     rows = [
         {name: values[k] for name, values in metrics.items() if values[k] is not None}
         for k in range(len(examples))
@@ -28,46 +28,46 @@ def sent(*examples: int, **metrics: tuple[float, ...]):
 
 
 def believed(updates, births=None, claims: Claims = CLAIMS):
-    known = {one.client: one.examples for one in updates} if births is None else births
+    known = {source.client: source.examples for source in updates} if births is None else births
     return claims.believed(updates, known)
 
 
 @pytest.mark.parametrize("claimed", [10**12, 3 * 10**9, 301])
 def test_examples_count_as_ten_times_the_median_at_most(claimed):
     made, cut = believed(sent(20, 30, 40, claimed))
-    # Of four the lower middle one, 30, is the median: one of them, that no liar has made up.
-    assert [one.examples for one in made] == [20, 30, 40, 300]
+    # The median of four is the lower middle value, 30: a reported number, not an average with a false one.
+    assert [source.examples for source in made] == [20, 30, 40, 300]
     assert cut == {"c3": f"examples {claimed:.6g} counts as 300"}
 
 
-def test_honest_figures_are_left_alone_to_the_object():
+def test_updates_with_honest_figures_are_returned_unchanged():
     honest = sent(20, 30, 200, accuracy=(0.1, 0.2, 0.4), received_loss=(1.0, 2.0, 4.0))
     made, cut = believed(honest)
-    assert all(one is other for one, other in zip(made, honest, strict=True))
+    assert all(bounded is original for bounded, original in zip(made, honest, strict=True))
     assert cut == {}
 
 
-def test_no_device_counts_more_than_max_examples_whatever_the_others_say():
-    assert [one.examples for one in believed(sent(50_000, 50_000))[0]] == [10_000, 10_000]
+def test_no_device_counts_more_than_max_examples_whatever_the_others_report():
+    assert [source.examples for source in believed(sent(50_000, 50_000))[0]] == [10_000, 10_000]
 
 
-def test_of_two_devices_the_smaller_claim_is_the_measure():
-    assert [one.examples for one in believed(sent(30, 10**12))[0]] == [30, 300]
+def test_with_two_devices_the_smaller_claim_sets_the_limit():
+    assert [source.examples for source in believed(sent(30, 10**12))[0]] == [30, 300]
 
 
-def test_a_small_round_is_held_against_all_that_are_known():
+def test_a_small_round_is_compared_with_all_known_devices():
     births = {"c0": 400, "c1": 400, "c2": 400, "c3": 100}
-    assert [one.examples for one in believed(sent(30, 700), births)[0]] == [30, 700]
+    assert [source.examples for source in believed(sent(30, 700), births)[0]] == [30, 700]
 
 
-def test_an_update_is_of_twice_the_examples_of_its_birth_at_most_or_of_as_many_as_is_usual():
+def test_examples_count_up_to_twice_those_at_birth_or_up_to_the_usual_number():
     births = {"c0": 100, "c1": 100, "c2": 100, "c3": 10}
     made, _ = believed(sent(100, 150, 900, 90), births)
-    # The median is 100: c2 may have grown to 200, and c3 to what is usual.
-    assert [one.examples for one in made] == [100, 150, 200, 90]
+    # The median is 100: c2 may have grown to 200, c3 to the usual number.
+    assert [source.examples for source in made] == [100, 150, 200, 90]
 
 
-def test_steps_are_as_many_as_the_examples_that_count():
+def test_steps_are_limited_in_proportion_to_the_examples():
     made, _ = believed(sent(20, 30, 40, 3000, steps=(2, 3, 4, 300)))
     assert made[3].metrics["steps"] == 30
 
@@ -76,35 +76,35 @@ def test_steps_are_as_many_as_the_examples_that_count():
     ("name", "worst", "most"),
     [("received_loss", 1e9, 2.0), ("train_loss", 1e9, 2.0), ("accuracy", 1.0, 0.4)],
 )
-def test_a_figure_far_from_the_others_counts_as_some_medians(name, worst, most):
+def test_a_figure_far_from_the_others_is_limited_to_a_multiple_of_the_median(name, worst, most):
     made, cut = believed(sent(10, 10, 10, 10, **{name: (0.2, 0.2, 0.2, worst)}))
     assert made[3].metrics[name] == pytest.approx(most)
     assert set(cut) == {"c3"}
 
 
-def test_a_loss_is_left_alone_where_all_others_are_next_to_nothing():
-    """A run has learned its data by heart: a device of few examples has a larger loss than most."""
+def test_a_small_loss_is_not_limited_when_all_others_are_almost_zero():
+    """Once a run has memorised its data, a device with few examples has a larger loss than most."""
     losses = (0.002, 0.001, 0.003, 0.0229)
     made, cut = believed(sent(300, 310, 200, 82, train_loss=losses))
     assert (made[3].metrics["train_loss"], cut) == (0.0229, {})
     assert believed(sent(300, 310, 200, 82, train_loss=(*losses[:3], 5.0)))[0][3].metrics["train_loss"] < 1.1
 
 
-def test_a_loss_below_all_others_does_not_count_below_zero():
+def test_a_negative_loss_counts_as_zero():
     made, _ = believed(sent(10, 10, 10, 10, received_loss=(1.0, 2.0, 2.0, -1e9)))
     assert made[3].metrics["received_loss"] == 0
 
 
-def test_among_two_nobody_can_say_which_loss_is_the_odd_one():
+def test_with_two_devices_no_loss_counts_as_an_outlier():
     assert believed(sent(10, 10, received_loss=(1.0, 1e9)))[1] == {}
 
 
-def test_cutting_again_changes_nothing():
+def test_limiting_again_changes_nothing():
     once, _ = believed(sent(20, 30, 40, 10**12, accuracy=(0.1, 0.1, 0.15, 1.0)))
     assert believed(once, {"c0": 20, "c1": 30, "c2": 40, "c3": 300})[1] == {}
 
 
-def test_a_claim_of_a_million_million_examples_weighs_ten_medians_in_the_model():
+def test_an_excessive_claim_of_examples_weighs_ten_medians_in_the_model():
     strategy = make_strategy(StrategySpec(), RATIOS)
     assert close(strategy, state(), sent(30, 30, 10**12), MAP).observed["weights"]["c2"] == pytest.approx(1)
     bounded = load_config("fedavg", ["max-examples-factor=10"]).make_strategy()
@@ -113,9 +113,9 @@ def test_a_claim_of_a_million_million_examples_weighs_ten_medians_in_the_model()
     assert weights == pytest.approx({"c0": 1 / 12, "c1": 1 / 12, "c2": 10 / 12})
 
 
-def test_weights_by_what_devices_measured_are_some_medians_at_most():
+def test_weights_from_reported_figures_are_limited_to_a_multiple_of_the_median():
     weights = np.array([0.0, 0.01, 0.01, 0.98])
-    # Of those above 0 the lower middle one is 0.01: 0.01, 0.01 and 0.1, over their sum.
+    # The lower median of the weights above 0 is 0.01: 0.01, 0.01 and 0.1, divided by their sum.
     assert CLAIMS.limited(weights) == pytest.approx(np.array([0, 1, 1, 10]) / 12)
     fair = np.array([0.1, 0.4, 0.5])
     assert CLAIMS.limited(fair) is fair

@@ -1,4 +1,4 @@
-"""FedRAD's dynamic aggregation: equation 2, one step of NeuNet, and where it is FedAvg; worked by hand."""
+"""FedRAD's dynamic aggregation: equation 2, one step of NeuNet, and when it is FedAvg; calculated by hand."""
 
 import math
 from dataclasses import replace
@@ -51,51 +51,51 @@ UNLIKE = (
 
 
 # --- equations 1 and 2 ---
-def test_weights_go_by_squared_accuracy_and_sum_to_one_over_the_examples():
+def test_weights_follow_squared_accuracy_and_average_to_one_over_the_examples():
     # acc^2 = 0.64, 0.16; N_k / N = 3/4, 1/4: 0.75 * 0.64 + 0.25 * 0.16 = 0.52. W = 0.64 / 0.52 = 16/13 and
     # 0.16 / 0.52 = 4/13, and W[k] N_k / N = 12/13 and 1/13.
     assert first_weights(UNLIKE) == pytest.approx([16 / 13, 4 / 13])
     assert STATIC.weigh(None, sent(*UNLIKE)) == pytest.approx([12 / 13, 1 / 13])
 
 
-def test_who_tells_nothing_counts_as_the_mean_of_the_others():
-    # Accuracies 0.8, 0.4 and their mean 0.6: squares 0.64, 0.16, 0.36, of equal shares.
+def test_a_client_without_accuracy_counts_as_the_mean_of_the_others():
+    # Accuracies 0.8, 0.4 and their mean 0.6: squares 0.64, 0.16, 0.36, with equal shares.
     three = [reported("a", 5, accuracy=0.8), reported("b", 5, accuracy=0.4), reported("c", 5)]
     assert metric_per_client(three, "accuracy") == pytest.approx([0.8, 0.4, 0.6])
     assert STATIC.weigh(None, sent(*three)) == pytest.approx([0.64 / 1.16, 0.16 / 1.16, 0.36 / 1.16])
 
 
-@pytest.mark.parametrize("metrics", [{}, {"accuracy": 0.0}], ids=["nothing told", "nothing right"])
+@pytest.mark.parametrize("metrics", [{}, {"accuracy": 0.0}], ids=["no accuracy reported", "accuracy zero"])
 @pytest.mark.parametrize("weighting", [FedRad(), STATIC], ids=["dynamic", "static"])
-def test_without_any_accuracy_examples_count(weighting, metrics):
+def test_without_any_accuracy_the_examples_decide(weighting, metrics):
     both = sent(reported("a", 30, **metrics), reported("b", 10, **metrics))
     assert weighting.weigh(None, both) == pytest.approx([0.75, 0.25])
 
 
 @pytest.mark.parametrize("weighting", [FedRad(), STATIC], ids=["dynamic", "static"])
-def test_where_all_measure_alike_it_is_fedavg(weighting):
-    alike = [
+def test_equal_measurements_give_fedavg(weighting):
+    equal = [
         reported(name, n, accuracy=0.7, received_loss=2.0) for name, n in (("a", 10), ("b", 20), ("c", 70))
     ]
     net = {name: array + 1.5 for name, array in new_net(8, 0).items()}
-    assert weighting.weigh(net, sent(*alike)) == pytest.approx([0.1, 0.2, 0.7])
+    assert weighting.weigh(net, sent(*equal)) == pytest.approx([0.1, 0.2, 0.7])
 
 
 # --- NeuNet ---
-def test_before_it_has_learned_the_network_changes_nothing():
+def test_an_untrained_network_changes_nothing():
     share, first = np.array([0.75, 0.25]), np.array([16 / 13, 4 / 13])
     assert apply_net(new_net(8, seed=3), share, first) == pytest.approx([12 / 13, 1 / 13])
 
 
-def test_the_output_multiplies_each_weight_and_all_are_scaled():
-    # W = 1.6 and 0.4 of equal shares, one unit: z = 0.5 tanh(1.6) and 0.5 tanh(0.4).
+def test_the_output_multiplies_each_weight_before_normalisation():
+    # W = 1.6 and 0.4 with equal shares, one unit: z = 0.5 tanh(1.6) and 0.5 tanh(0.4).
     one, other = 0.8 * math.exp(0.5 * math.tanh(1.6)), 0.2 * math.exp(0.5 * math.tanh(0.4))
     assert apply_net(ONE_UNIT, np.array([0.5, 0.5]), np.array([1.6, 0.4])) == pytest.approx(
         [one / (one + other), other / (one + other)]
     )
 
 
-def test_one_step_of_back_propagation_by_hand():
+def test_one_step_of_backpropagation_matches_the_calculation():
     # out = 0, so W' = W: weights v = 0.8 and 0.2, L = 0.8 * 1 + 0.2 * 3 = 1.4. dL/dz = 0.8 (1 - 1.4) = -0.32
     # and 0.2 (3 - 1.4) = 0.32. dL/dout = -0.32 tanh(1.6) + 0.32 tanh(0.4); times out = 0, the hidden layer's
     # gradients are 0.
@@ -105,7 +105,7 @@ def test_one_step_of_back_propagation_by_hand():
     assert (step["slope"].tolist(), step["bias"].tolist()) == ([0], [0])
 
 
-def test_the_gradient_is_that_of_autograd():
+def test_the_gradient_equals_that_of_autograd():
     random = np.random.default_rng(5)
     net = {name: random.normal(size=4) for name in ("slope", "bias", "out")}
     share, first = np.array([0.5, 0.3, 0.2]), np.array([1.1, 0.9, 0.9])
@@ -118,7 +118,7 @@ def test_the_gradient_is_that_of_autograd():
         np.testing.assert_allclose(step, leaf[name].grad.numpy(), rtol=1e-9)
 
 
-def test_learning_moves_weight_to_clients_whose_loss_is_low():
+def test_learning_moves_weight_to_clients_with_low_loss():
     weighting, first = FedRad(), STATIC.weigh(None, sent(*UNLIKE))
     once = weighting.weigh(None, sent(*UNLIKE))
     net = learned(weighting, None, *UNLIKE)
@@ -127,7 +127,7 @@ def test_learning_moves_weight_to_clients_whose_loss_is_low():
     assert first[0] < once[0] < twice[0] < 1
 
 
-def test_clients_may_come_later():
+def test_clients_may_join_later():
     weighting = FedRad()
     net = learned(weighting, None, *UNLIKE)
     more = sent(*UNLIKE, reported("c", 20, accuracy=0.9, received_loss=0.5), reported("d", 20))
@@ -136,8 +136,8 @@ def test_clients_may_come_later():
     assert weights.sum() == pytest.approx(1)
 
 
-def test_one_clients_loss_does_not_throw_the_network():
-    # 3 and 4 as one vector are 5 long: shortened to 0.6 and 0.8. What is not longer than 1 stays.
+def test_one_clients_loss_does_not_destabilise_the_network():
+    # The vector (3, 4) has length 5 and is shortened to (0.6, 0.8). A length of at most 1 is not changed.
     assert clip_gradient({"slope": np.array([3.0]), "out": np.array([4.0])}) == {
         "slope": pytest.approx([0.6]),
         "out": pytest.approx([0.8]),
@@ -174,7 +174,7 @@ def test_impossible_options_are_refused(options):
         make_strategy(StrategySpec(weighting=Component(name="fedrad", options=options)), RATIOS)
 
 
-def test_the_recipes_are_its_parts_and_both_together():
+def test_the_recipes_use_each_part_and_both_together():
     both, intervals, weights = (load_config(n) for n in ("fedrad", "fedrad-interval", "fedrad-aggregation"))
     assert both.strategy.local_epochs == intervals.strategy.local_epochs
     assert both.strategy.weighting == weights.strategy.weighting

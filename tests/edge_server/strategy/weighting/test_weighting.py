@@ -1,4 +1,4 @@
-"""How much each client's update counts; numbers worked by hand."""
+"""How much each client's update counts; numbers calculated by hand."""
 
 import math
 
@@ -31,10 +31,10 @@ IGFL = ["igfl-self", "igfl-global", "igfl-time"]
 LN2 = math.log(2)
 
 
-def bias(one: float, other: float) -> dict[str, np.ndarray]:
-    """An update that changes nothing but out.bias [2]."""
-    nothing = {name: np.zeros_like(array) for name, array in arrays(0).items()}
-    return {**nothing, "out.bias": np.array([one, other], dtype=np.float32)}
+def bias(first: float, second: float) -> dict[str, np.ndarray]:
+    """An update that changes only out.bias [2]."""
+    zeros = {name: np.zeros_like(array) for name, array in arrays(0).items()}
+    return {**zeros, "out.bias": np.array([first, second], dtype=np.float32)}
 
 
 def sent(*pairs: tuple[float, float], names: str = "abcdef"):
@@ -45,14 +45,17 @@ def sent(*pairs: tuple[float, float], names: str = "abcdef"):
 
 
 def result(updates, number: int = 1) -> RoundResult:
-    weights = {one.source.client: 1 / len(updates) for one in updates}
+    weights = {global_update.source.client: 1 / len(updates) for global_update in updates}
     return RoundResult(number, updates, weights, before=arrays(0), after=arrays(0))
 
 
-# --- the parts ---
+# --- psi and softmax ---
 def test_psi_is_the_dot_product_of_whole_updates():
     updates = [to_global(update(f"c{k}", arrays(k)), MAP) for k in range(3)]
-    whole = [np.concatenate([one.delta[n].ravel() for n in one.delta]) for one in updates]
+    whole = [
+        np.concatenate([global_update.delta[n].ravel() for n in global_update.delta])
+        for global_update in updates
+    ]
     for i in range(3):
         for j in range(3):
             assert dot_products(updates)[i, j] == pytest.approx(float(whole[i] @ whole[j]), rel=1e-5)
@@ -61,7 +64,7 @@ def test_psi_is_the_dot_product_of_whole_updates():
             )
 
 
-def test_what_either_side_lacks_adds_nothing_to_psi():
+def test_coordinates_that_either_update_lacks_add_nothing_to_psi():
     # All ones: a prefix of 2 channels has 4 + 2 + 4 + 2 = 12 of the 27 coordinates; (0, 1) and (1, 2)
     # share channel 1: 2 + 1 + 2 + 2 = 7.
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
@@ -70,7 +73,7 @@ def test_what_either_side_lacks_adds_nothing_to_psi():
     assert dot_products(updates).tolist() == [[27, 12, 12], [12, 12, 7], [12, 7, 12]]
 
 
-def test_the_softmax_is_safe_at_any_size():
+def test_the_softmax_does_not_overflow():
     assert softmax(np.array([1e9, 1e9])).tolist() == [0.5, 0.5]
     assert softmax(np.array([-1e9, 0.0])).tolist() == [0, 1]
     assert softmax(np.array([[LN2, 0.0], [0.0, 0.0]])) == pytest.approx(
@@ -80,7 +83,7 @@ def test_the_softmax_is_safe_at_any_size():
 
 # --- the three options of Algorithm 3 ---
 def test_self_attention_is_the_mean_over_the_queries():
-    # s = sqrt(ln 2). dw = (s, 0), (s, 0), (0, s): psi(i, j) is ln 2 for alike ones, else 0; exp 2 or 1.
+    # s = sqrt(ln 2). dw = (s, 0), (s, 0), (0, s): psi(i, j) is ln 2 for equal updates, else 0; exp 2 or 1.
     # Queries a and b: (2, 2, 1) / 5. Query c: (1, 1, 2) / 4.
     # a and b: (0.4 + 0.4 + 0.25) / 3 = 0.35; c: (0.2 + 0.2 + 0.5) / 3 = 0.3.
     s = LN2**0.5
@@ -88,7 +91,7 @@ def test_self_attention_is_the_mean_over_the_queries():
     assert weights == pytest.approx(np.array([0.35, 0.35, 0.3]))
 
 
-def test_global_attention_asks_with_the_plain_mean():
+def test_global_attention_uses_the_plain_mean_as_query():
     # s^2 = 3 ln 2. Mean of (s, 0), (s, 0), (0, s) is (2 s / 3, s / 3): psi is 2 ln 2, 2 ln 2, ln 2.
     # exp: 4, 4, 2; weights 0.4, 0.4, 0.2.
     s = (3 * LN2) ** 0.5
@@ -96,9 +99,9 @@ def test_global_attention_asks_with_the_plain_mean():
     assert weights == pytest.approx(np.array([0.4, 0.4, 0.2]))
 
 
-def test_what_was_computed_for_the_weights_tells_how_alike_the_updates_are():
+def test_the_products_computed_for_the_weights_give_the_similarity_of_updates():
     # (3, 0), (4, 4), (0, -2), (0, 0): the first two are 45 degrees apart, the next 135 and 90; the last is
-    # like none, itself included.
+    # similar to none, not even to itself.
     pairs, names = ((3, 0), (4, 4), (0, -2), (0, 0)), "abcd"
     strategy = make_strategy(StrategySpec(weighting=Component(name="igfl-self")), RATIOS)
     after = close(strategy, state(), [update(n, bias(*p)) for n, p in zip(names, pairs, strict=True)], MAP)
@@ -109,28 +112,28 @@ def test_what_was_computed_for_the_weights_tells_how_alike_the_updates_are():
     }
 
 
-def test_updates_are_gone_through_once_for_weights_and_likeness(monkeypatch):
-    asked = []
-    monkeypatch.setattr(igfl, "dot_products", lambda updates: asked.append(1) or np.eye(2))
+def test_dot_products_are_computed_once_for_weights_and_similarity(monkeypatch):
+    calls = []
+    monkeypatch.setattr(igfl, "dot_products", lambda updates: calls.append(1) or np.eye(2))
     for name in ("igfl-self", "igfl-global"):
         strategy = make_strategy(StrategySpec(weighting=Component(name=name)), RATIOS)
         close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(0, 1))], MAP)
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
-def test_of_very_many_clients_the_first_are_in_the_table():
+def test_the_similarity_table_contains_at_most_64_clients():
     reported = similarity(np.eye(70), [f"d{number:02}" for number in range(70)])
     assert (len(reported["clients"]), reported["clients"][-1], len(reported["values"])) == (64, "d63", 64)
     assert {len(row) for row in reported["values"]} == {64}
 
 
-def test_a_weighting_that_compares_no_updates_tells_of_none():
+def test_a_weighting_that_compares_no_updates_reports_no_similarity():
     after = close(make_strategy(StrategySpec(), RATIOS), state(), [update("a", bias(1, 0))], MAP)
     assert "similarity" not in after.observed
 
 
-def test_time_attention_compares_each_client_with_itself_a_round_ago():
-    # Last round (1, 0) each. Now (ln 4, 5), (0, 7), (-ln 2, 0): psi is ln 4, 0, -ln 2; exp 4, 1, 1/2.
+def test_time_attention_compares_each_update_with_the_clients_previous_one():
+    # All sent (1, 0) last round. Now (ln 4, 5), (0, 7), (-ln 2, 0): psi is ln 4, 0, -ln 2; exp 4, 1, 1/2.
     # Weights 4 / 5.5, 1 / 5.5, 0.5 / 5.5.
     rule = IgflTime()
     memory = rule.observe(None, result(sent((1, 0), (1, 0), (1, 0))))
@@ -167,7 +170,7 @@ def test_the_memory_of_time_attention_survives_the_codec():
     assert (rule.weigh(again, updates) == rule.weigh(memory, updates)).all()
 
 
-# --- what they have in common ---
+# --- common to all rules ---
 def test_the_scale_multiplies_psi():
     # As for self-attention above, with updates 100 times as long and a scale of 1 / 10,000.
     s = 100 * LN2**0.5
@@ -176,14 +179,14 @@ def test_the_scale_multiplies_psi():
 
 
 @pytest.mark.parametrize("name", IGFL)
-def test_a_scale_of_nought_gives_equal_weights(name):
+def test_a_scale_of_zero_gives_equal_weights(name):
     rule = make_component("weighting", WEIGHTINGS, Component(name=name, options={"scale": 0.0}))
     memory = rule.observe(None, result(sent((1, 0), (2, 0))))
     assert rule.weigh(memory, sent((3, 1), (-2, 5))).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("name", IGFL)
-def test_updates_far_too_long_for_exp_still_give_weights(name):
+def test_updates_far_too_large_for_exp_still_give_weights(name):
     rule = make_component("weighting", WEIGHTINGS, Component(name=name))
     updates = sent((1e10, 0), (1e10, 1), (-1e10, 0))
     weights = rule.weigh(rule.observe(None, result(updates)), updates)
@@ -192,7 +195,7 @@ def test_updates_far_too_long_for_exp_still_give_weights(name):
 
 
 @pytest.mark.parametrize("name", IGFL)
-def test_equal_updates_are_fedavg_with_equal_weights(name):
+def test_equal_updates_give_fedavg_with_equal_weights(name):
     strategy = make_strategy(StrategySpec(weighting=Component(name=name)), RATIOS)
     now = state()
     for seed in (1, 2):  # time-attention has its memory in the second round
@@ -203,7 +206,7 @@ def test_equal_updates_are_fedavg_with_equal_weights(name):
             assert np.allclose(now.params[n], before.params[n] + delta, atol=1e-5)
 
 
-def test_the_memory_of_time_attention_goes_from_round_to_round():
+def test_the_memory_of_time_attention_is_carried_over_between_rounds():
     strategy = make_strategy(StrategySpec(weighting=Component(name="igfl-time")), RATIOS)
     first = close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(1, 0))], MAP)
     second = close(strategy, first, [update("a", bias(LN2, 0)), update("b", bias(0, 0))], MAP)
@@ -212,6 +215,6 @@ def test_the_memory_of_time_attention_goes_from_round_to_round():
 
 
 @pytest.mark.parametrize("name", IGFL)
-def test_a_scale_below_nought_is_refused(name):
+def test_a_negative_scale_is_refused(name):
     with pytest.raises(ConfigError, match="scale must be at least 0"):
         make_component("weighting", WEIGHTINGS, Component(name=name, options={"scale": -1.0}))
