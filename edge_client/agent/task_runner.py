@@ -51,6 +51,7 @@ def do_training(
             data,
             received=received,
             kept=in_sub_model(_previous(task, context), task.spec, channel_map),
+            channel_map=channel_map,
             board=context.board,
             on_epoch=on_epoch,
             should_stop=should_stop,
@@ -70,7 +71,7 @@ def do_training(
         write = sending.chain.write
         blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
         if context.private is not None:
-            keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
+            keeping = in_global(result.kept, previous, task.spec, channel_map)
             context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
         after = work.evaluate(job)
     losses = {"received_loss": bounded(before.loss), "accuracy": after.accuracy}

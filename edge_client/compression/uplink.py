@@ -38,5 +38,5 @@ def encode_answer(
     return Sending(
         {**encoded.groups, **{name: arrays for name, arrays in groups.items() if name != MODEL}},
         chain,
-        in_global(left, unsent, answer.spec, channel_map, answer.order),
+        in_global(left, unsent, answer.spec, channel_map),
     )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import InvariantError
-from schemas.submodel import ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 
 Arrays = Mapping[str, NDArray[Any]]
 Positions = NDArray[np.intp]
@@ -67,6 +67,35 @@ def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tu
     """The shape of every parameter of the sub-model."""
     check(spec, channel_map)
     return {name: _cut_shape(layout, spec) for name, layout in channel_map.parameters.items()}
+
+
+def submodel_map(channel_map: ChannelMap, spec: SubModelSpec) -> ChannelMap:
+    """The channel map of a sub-model."""
+    if not spec.kept:
+        return channel_map
+    counts = {name: spec.count(name, group.channels) for name, group in channel_map.groups.items()}
+    groups = {
+        name: ChannelGroup(channels=counts[name], layers=group.layers, multiple=group.multiple)
+        for name, group in channel_map.groups.items()
+    }
+    parameters = {
+        name: ParameterLayout(
+            shape=_cut_shape(layout, spec),
+            axes={
+                axis: tuple(
+                    Segment(
+                        channels=counts[segment.group] if segment.group else segment.channels,
+                        group=segment.group,
+                        repeat=segment.repeat,
+                    )
+                    for segment in segments
+                )
+                for axis, segments in layout.axes.items()
+            },
+        )
+        for name, layout in channel_map.parameters.items()
+    }
+    return ChannelMap(groups=groups, parameters=parameters)
 
 
 def cut_axes(layout: ParameterLayout, spec: SubModelSpec) -> dict[int, Positions]:

@@ -4,35 +4,28 @@ An array with the name of a parameter has its axes, in any group; any other arra
 prototypes) stays unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec, ranking
+from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec
 from edge_client.pruning.lazy_slicing import LazySlice
-from edge_client.pruning.slicing import expand, permute
+from edge_client.pruning.slicing import expand
 from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
-Order = Mapping[str, Sequence[int]]
-
 
 class Answer:
-    """The groups of an update, reduced to those that the task requests; `spec` is their sub-model.
-
-    `order` is the order into which the server will bring this device's channels (ATTENDING's attention
-    matching); empty if it will not.
-    """
+    """The groups of an update, reduced to those that the task requests; `spec` is their sub-model."""
 
     def __init__(self, task: TrainTask, channel_map: ChannelMap, groups: Groups) -> None:
         self._task, self._channel_map, self._groups = task, channel_map, groups
         scores = groups.get("attention") if task.personal is not None else None
         self._scores = group_scores(scores, channel_map) if scores else {}
         self.spec = self._personal_spec()
-        self.order = attention_order(self._scores, channel_map)
 
     def groups(self, delta: Arrays) -> Groups:
         """All groups to send, with `delta` as `model`."""
@@ -52,20 +45,13 @@ class Answer:
         return prefix_spec(ratios, self._channel_map)
 
 
-def attention_order(scores: Arrays, channel_map: ChannelMap) -> Order:
-    """All channels of each group by descending score [C], for attention matching."""
-    return {name: ranking(values, channel_map.groups[name].multiple) for name, values in scores.items()}
-
-
 def in_sub_model(groups: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
     """Slice the parameters' arrays to `spec` when read; raises `InvariantError` for a wrong shape."""
     return {group: LazySlice(arrays, spec, channel_map) for group, arrays in groups.items()}
 
 
-def in_global(
-    groups: Groups, before: Groups, spec: SubModelSpec, channel_map: ChannelMap, order: Order
-) -> Groups:
-    """A sub-model's groups in global coordinates, reordered; other values are from `before`, or 0."""
+def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
+    """A sub-model's groups in global coordinates; other values are from `before`, or 0."""
     after: dict[str, Arrays] = {}
     for group, arrays in groups.items():
         known = before.get(group, {})
@@ -74,7 +60,7 @@ def in_global(
             name: np.where(coverage[name], array, known[name]) if name in known else array
             for name, array in full.items()
         }
-        after[group] = {**arrays, **permute(laid, order, channel_map)}
+        after[group] = {**arrays, **laid}
     return after
 
 

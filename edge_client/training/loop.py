@@ -16,12 +16,13 @@ from edge_client.models.modes import device_of, evaluating, normalises_batches
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives, merge_groups
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
 from edge_client.training.step_capture import Examples, Recorder, Step
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 from schemas.values import TrainingMetrics
 
@@ -66,6 +67,8 @@ def train(
     checkpoint: EpochCheckpoint | None = None,
     recorder: Recorder | None = None,
     micro_batch: int | None = None,
+    spec: SubModelSpec | None = None,
+    channel_map: ChannelMap | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
@@ -74,6 +77,8 @@ def train(
     cross-entropy per example, None if not finite; seconds are wall time. A `checkpoint` resumes after its
     last epoch, and a `recorder` makes plain steps faster, both with the same bits. `micro_batch` is the
     number of examples per forward pass; the result is the same up to rounding (see `micro_batches`).
+    `spec` is the sub-model that the module is, and `channel_map` the full network's, for objectives that
+    train parts of it.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
@@ -82,14 +87,9 @@ def train(
     objectives = build_objectives(plan.objectives)
     with channels_innermost(module), _clean_up(module, objectives, seed=plan.seed):
         examples = _examples(module, data)
-        context = TrainingContext(
-            plan=plan,
-            received=received or {},
-            kept=kept or {},
-            steps=_steps(module, len(data), plan),
-            inputs=examples.inputs,
-            labels=examples.labels,
-        )
+        given = (received or {}, kept or {}, _steps(module, len(data), plan))
+        own = (spec or SubModelSpec(), channel_map)
+        context = TrainingContext(plan, *given, examples.inputs, examples.labels, *own)
         optimizer = _set_up(module, objectives, context)
         losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
         start -= before
@@ -278,7 +278,10 @@ def _forward(
     inputs = examples.inputs
     for objective in objectives:
         inputs = objective.prepare(inputs)
-    batch = Batch(module, inputs, examples.labels, module(inputs))
+    run: Run = module
+    for objective in objectives:
+        run = objective.network(module, run)
+    batch = Batch(module, inputs, examples.labels, run(inputs))
     plain = functional.cross_entropy(batch.outputs, batch.labels)
     loss = plain
     for objective in objectives:

@@ -23,6 +23,7 @@ from edge_client.training.step_capture import Recorder
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
+from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups
 
 EVALUATION_BATCH = 64
@@ -33,7 +34,8 @@ EVALUATION_BATCH = 64
 class TrainingJob:
     """A training task with its inputs: the module with the received weights, data, and kept groups.
 
-    `board` is the directory above `/proc` and `/sys`, which give the free memory.
+    `channel_map` is the full network's. `board` is the directory above `/proc` and `/sys`, which give the
+    free memory.
     """
 
     task: TrainTask
@@ -42,6 +44,7 @@ class TrainingJob:
     data: LocalData
     received: Groups
     kept: Groups
+    channel_map: ChannelMap
     board: Path
     on_epoch: Callable[[EpochReport], None]
     should_stop: Callable[[], bool]
@@ -93,6 +96,8 @@ class OwnTraining:
             checkpoint=job.checkpoint,
             recorder=job.recorder,
             micro_batch=job.micro_batch,
+            spec=job.task.spec,
+            channel_map=job.channel_map,
         )
 
     def evaluate(self, job: TrainingJob) -> Evaluation:

@@ -19,6 +19,7 @@ from edge_server.config.sections import (
     FirewallSettings,
     ModelSettings,
     RecipeInfo,
+    RunTrainingSettings,
     SimulationSettings,
     TierSettings,
 )
@@ -26,7 +27,7 @@ from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
-from schemas.strategy import Component, StrategySpec, TrainingSettings
+from schemas.strategy import Component, StrategySpec
 
 DEFAULT_UPLINK = (Component(name="int8", options={"levels": 7}), Component(name="zstd"))
 DEFAULT_DOWNLINK = (Component(name="fp16"),)
@@ -41,7 +42,7 @@ class Config(Settings):
     clients: ClientSettings = ClientSettings()
     model: ModelSettings = ModelSettings()
     data: DataSettings = DataSettings()
-    training: TrainingSettings = TrainingSettings()
+    training: RunTrainingSettings = RunTrainingSettings()
     tiers: TierSettings = TierSettings()
     simulation: SimulationSettings = SimulationSettings()
     privacy: PrivacySettings = PrivacySettings()

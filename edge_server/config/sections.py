@@ -16,6 +16,7 @@ from edge_server.strategy.weighting.claims import Claims
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.names import Name
+from schemas.strategy import TrainingSettings
 from schemas.values import ClassName
 
 ENGINE_NAMES = ("local", "ray")
@@ -187,6 +188,21 @@ _Ratio = Annotated[
 ]
 
 
+class RunTrainingSettings(TrainingSettings):
+    """How devices train locally."""
+
+    learning_rate_decay: float = Field(default=1.0, gt=0, le=1)
+    """Factor of the learning rate from each round to the next: round r trains at
+    `learning-rate * learning-rate-decay ** (r - 1)`.
+    """
+
+    def of_round(self, number: int) -> TrainingSettings:
+        """The settings of a device in round `number`, counted from 1."""
+        settings = self.model_dump(exclude={"learning_rate_decay"})
+        rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
+        return TrainingSettings(**{**settings, "learning_rate": rate})
+
+
 class TierSettings(Settings):
     """Capability tiers, the weakest first."""
 
@@ -200,6 +216,8 @@ class TierSettings(Settings):
     """Pruning ratio of each tier. A ratio may be a table per layer, `{"layer1.*" = 0.2}` (ATTENDING,
     appendix H): the first glob that matches counts, other layers stay whole.
     """
+    epochs_per_tier: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = ()
+    """Epochs per round of each tier; `[training] local-epochs` for all if empty."""
     keep_multiple: int = Field(default=1, ge=1, le=256)
     """Round the number of kept channels up to a multiple of this. On many processors onnxruntime is fast
     at multiples of 8.

@@ -1,5 +1,6 @@
 """Closing a round: from the accepted updates to the next model, its tests, its record and the journal."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,10 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.explanations import Observation
 from edge_server.strategy.strategy import close, known_examples
 from schemas.messages import Update
+
+log = logging.getLogger(__name__)
+SHRUNK = 0.7
+"""A layer whose norm is below this share of the clients' mean norm was averaged from unlike channels."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Aggregator:
         The journal comes after everything that it names: a round is closed once the journal says so. Before
         that the round can be aggregated again, to the same bytes, so only one step waits for the disk.
         """
-        before, was_ordered = self._model.state.round, self._model.state.ordered
+        before, was_ranked = self._model.state.round, self._is_ranked()
         reviewed = self._review(command)
         self._aggregate(reviewed)
         self._model.save(command.round, durable=False)
@@ -61,7 +66,7 @@ class Aggregator:
         self._archive(command.round, before, reviewed)
         if self._context.durable:
             wait_for_disk(self._storage.folder.written(command.round))
-        ranked = self._model.state.ordered and not was_ordered
+        ranked = self._is_ranked() and not was_ranked
         self._journal(command, reviewed, record, figures, self._observation(reviewed.updates, ranked=ranked))
         self._storage.add_to_history(record)
         self._model.undone = None
@@ -113,7 +118,18 @@ class Aggregator:
                 clients=clients,
                 keep=self._storage.keep,
             )
+        self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
         model.state = replace(model.state, paces=self._tiering.observe(model.state.paces, trained))
+
+    def _warn_of_shrunk_layers(self, ratios: Mapping[str, float]) -> None:
+        shrunk = {name: ratio for name, ratio in ratios.items() if ratio < SHRUNK}
+        if shrunk:
+            log.warning(
+                "round %d: moving each client's channels by its own order shrank %s, compared with the "
+                "clients' mean norm: their channels do not correspond. The recipe 'attending' has one order.",
+                self._model.state.round,
+                ", ".join(f"{name} to {ratio:.2f}" for name, ratio in shrunk.items()),
+            )
 
     def _test(self, number: int) -> dict[int, Evaluation]:
         """Test the new model and every tier's, in rounds in which a test is due."""
@@ -172,6 +188,11 @@ class Aggregator:
         )
         if reviewed.refused:
             self._checker.history.reset(self._storage.examined())
+
+    def _is_ranked(self) -> bool:
+        """Whether devices have ranked the channels of the global model."""
+        state = self._model.state
+        return state.ordered or bool(state.pruning.keys() & self._context.channel_map.groups.keys())
 
     def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
         """The observation of the round; None for rounds that are not observed."""

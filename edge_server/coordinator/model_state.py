@@ -56,6 +56,7 @@ class ModelState:
             "run": context.run,
             "model": context.spec.model_dump(mode="json"),
             "preprocessing": context.testing.preprocessing.model_dump(mode="json"),
+            "tiers": {tier: spec.model_dump(mode="json") for tier, spec in self.tier_specs().items()},
         }
         self.sha256 = self._folder.save_model(
             number, self.state.params, context.channel_map, manifest, durable=durable

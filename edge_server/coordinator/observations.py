@@ -44,7 +44,8 @@ def observation(
 
     With `ranked` channels it has the devices' attention scores, else the magnitude of the weights.
     """
-    scores = _attention(updates, channel_map) if ranked else _magnitude(state.params, groups, channel_map)
+    attention = (_own_orders(updates, channel_map) if state.ordered else state.pruning) if ranked else {}
+    scores = attention or _magnitude(state.params, groups, channel_map)
     alike = state.observed.get("similarity")
     return Observation(
         round=state.round,
@@ -52,7 +53,7 @@ def observation(
             {
                 name: ChannelScores(
                     layers=channel_map.groups[name].layers,
-                    measure="attention" if ranked else "magnitude",
+                    measure="attention" if attention else "magnitude",
                     scores=tuple(float(f"{score:.5g}") for score in scores[name]),
                     kept={
                         tier: spec.kept.get(name, channel_map.groups[name].channels)
@@ -67,7 +68,7 @@ def observation(
     )
 
 
-def _attention(updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Scores:
+def _own_orders(updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Scores:
     """By channel of the new model: the mean over devices of the score of their own channel of that rank."""
     found: dict[str, list[NDArray[np.float32]]] = {}
     for update in updates:

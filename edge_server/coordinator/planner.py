@@ -130,7 +130,7 @@ class Planner:
         tiers = {client.name: client.tier for client in clients}
         # Devices that join an open round do not change how many updates it needs.
         needed = planned.needed if command.wanted is None else None
-        jobs = plan_training_tasks(planned, tiers, self._context.config.training.local_epochs)
+        jobs = plan_training_tasks(planned, tiers, self._context.config)
         return jobs, needed, self._choices(command, clients, planned)
 
     def _kept_private(self, jobs: dict[str, TaskPlan], command: PlanRound) -> dict[str, TaskPlan]:

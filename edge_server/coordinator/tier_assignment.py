@@ -124,10 +124,11 @@ def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
     """The tiers of a run, with the refusals and undecided devices of a resumed one."""
     context = model.context
     config = context.config
+    most_epochs = max(config.tiers.epochs_per_tier, default=config.training.local_epochs)
     return TierAssigner(
         config,
         model.sub_model,
-        context.strategy.local_epochs or (lambda _: config.training.local_epochs),
+        context.strategy.local_epochs or (lambda _: most_epochs),
         input_shape=context.spec.input_shape,
         learns=not context.privacy.on,
         refusals=resume.short_of_memory,

@@ -32,6 +32,7 @@ class Observed(TypedDict, total=False):
     weights: Mapping[str, float]
     similarity: SimilarityTable
     attention: Mapping[str, float]
+    norm_ratios: Mapping[str, float]
     epsilon: float
     delta: float
     clip: float
@@ -64,10 +65,10 @@ class ChannelScores(Frozen):
     """The channels of one group: their scores [C], and which of them each tier keeps.
 
     `magnitude` is the L1 norm of the global model's weights, the mean over the group's layers.
-    `attention` is recorded only for the round in which devices rank channels (ATTENDING, equation 7).
-    Channels are numbered as in the global model after that round, which has a new order: channel i combines
-    the channels that each device ranked i-th by its own attention, and its score is the mean of their scores.
-    Later rounds keep these numbers, so the scores remain valid; earlier rounds number channels differently.
+    `attention` is recorded only for the round in which devices rank channels (ATTENDING, equation 7): the
+    mean of the devices' scores, weighted by examples. With the transform `attention-matching` the global
+    model has a new order after that round: channel i combines the channels that each device ranked i-th by
+    its own attention, its score is the mean of theirs, and earlier rounds number channels differently.
     """
 
     layers: tuple[str, ...]

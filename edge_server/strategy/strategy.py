@@ -15,14 +15,14 @@ from edge_client.models.registry import ModelEntry
 from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.combiners import Combiner
-from edge_server.strategy.aggregation.transforms import Transform, transform_updates
+from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, sources_of
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups.rule import GroupRule, cut_groups, fold_groups
 from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
-from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner
+from edge_server.strategy.pruning.interface import SCORES, Cut, Evidence, Known, Pruner
 from edge_server.strategy.selection.interface import (
     Client,
     LearnedRatios,
@@ -41,7 +41,10 @@ from schemas.tensors.blobs import Arrays, Groups
 
 @dataclass(frozen=True)
 class Strategy:
-    """One component per concept (DESIGN.md section 4)."""
+    """One component per concept (DESIGN.md section 4).
+
+    `own_order`: a transform moves each client's channels by the client's own ranking.
+    """
 
     fraction: Schedule
     local_epochs: Schedule | None
@@ -55,6 +58,7 @@ class Strategy:
     combiner: Combiner
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
+    own_order: bool = False
     claims: Claims = field(default_factory=Claims)
     uplink: tuple[Component, ...] = ()
     downlink: DownlinkCodecs = field(default_factory=DownlinkCodecs)
@@ -68,7 +72,8 @@ class Strategy:
 class State:
     """Everything that a run carries from round to round; `round` counts the closed rounds.
 
-    `ordered`: the channels of the global model are ranked (ATTENDING, after round one). `groups` are the
+    `ordered`: clients' channels were moved by their own rankings, so that the global model's channels are in
+    order. `pruning`: what the pruner has learned, arrays by name. `groups` are the
     server's parameter groups next to the model. `clients` lists every device ever seen, as
     {name: (tier, examples)}. `paces` are the training speeds of devices that state no tier
     (`selection.tier_evidence`). `observed` is what the last round adds to the run's history.
@@ -79,6 +84,7 @@ class State:
     params: Arrays
     round: int = 0
     ordered: bool = False
+    pruning: Known = field(default_factory=dict)
     groups: Groups = field(default_factory=dict)
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     selection: Scores | None = None
@@ -161,7 +167,7 @@ def cut(
 ) -> Cut:
     """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
-    evidence = Evidence(state.ordered, state.params, seed, client)
+    evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
     return replace(made, objectives=strategy.objectives + made.objectives)
 
@@ -169,12 +175,23 @@ def cut(
 def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:
     """The sub-model of the current global model for a tier of this ratio."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
-    return strategy.pruner.tier(by_group, network.channel_map, params=state.params)
+    evidence = Evidence(state.ordered, state.pruning, state.params)
+    return strategy.pruner.tier(by_group, network.channel_map, evidence)
 
 
-def downlink_groups(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
-    """What a device with this sub-model receives: its part of the model and of every downlink group."""
-    return cut_groups(strategy.groups, state.params, state.groups, spec, channel_map)
+def downlink_groups(
+    strategy: Strategy,
+    state: State,
+    spec: SubModelSpec,
+    channel_map: ChannelMap,
+    tiers: Sequence[SubModelSpec] = (),
+) -> Groups:
+    """What a device with this sub-model receives: its part of the model and of every downlink group.
+
+    `tiers` are the sub-models of all tiers.
+    """
+    ranked = strategy.pruner.is_ranked(Evidence(state.ordered, state.pruning, state.params))
+    return cut_groups(strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else ())
 
 
 def close(
@@ -196,7 +213,7 @@ def close(
     )
     weighed, change, privacy = _combine(strategy, state, matched, channel_map)
     sources = sources_of(matched)
-    ranks = not state.ordered and any(source.groups.get("attention") for source in sources)
+    ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
     params, optimizer = _apply_change(strategy, state, change, ranks=ranks, keep=keep)
     names = [source.client for source in sources]
     by_client = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
@@ -219,6 +236,9 @@ def close(
         params=result.after,
         round=state.round + 1,
         ordered=state.ordered or ranks,
+        pruning=state.pruning
+        if strategy.own_order
+        else strategy.pruner.observe(state.pruning, sources, channel_map),
         groups=groups,
         selection=selection,
         ratio=ratio,
@@ -228,11 +248,16 @@ def close(
         observed={
             "weights": by_client,
             **_similarity(weighed, names),
+            **({"norm_ratios": norm_ratios(matched, weighed.weights, state.params, params)} if ranks else {}),
             **_spent(strategy, state, privacy),
             **strategy.selection.observed(selection),
             **strategy.ratio.observed(ratio),
         },
     )
+
+
+def _has_scores(update: ClientUpdate) -> bool:
+    return bool(update.groups.get(SCORES))
 
 
 def known_examples(state: State) -> dict[str, int]:

@@ -13,13 +13,14 @@ from schemas.tensors.blobs import Groups
 class Attentive(LocalObjective):
     """Train with attention modules behind the target layers (ATTENDING, Algorithm 1, lines 1-6 and 13).
 
-    The group `attention` sends the last epoch's scores, {layer: [C]} (eq. 6).
+    The group `attention` sends the last epoch's scores, {layer: [C]} (eq. 6); with `lowest` one minus each
+    score, so that the least attended channels rank first.
     """
 
     sends = frozenset({"attention"})
 
-    def __init__(self, *, layers: tuple[str, ...]) -> None:
-        self._layers = layers
+    def __init__(self, *, layers: tuple[str, ...], lowest: bool = False) -> None:
+        self._layers, self._lowest = layers, lowest
         self._attached: Attached | None = None
         self._observed = False
 
@@ -41,7 +42,8 @@ class Attentive(LocalObjective):
         # Without a forward pass there are no scores, only zeros.
         if self._attached is None or not self._observed:
             return {}
-        return {"attention": self._attached.scores()}
+        scores = self._attached.scores()
+        return {"attention": {name: 1 - array for name, array in scores.items()} if self._lowest else scores}
 
     def state(self) -> Mapping[str, Any]:
         assert self._attached is not None

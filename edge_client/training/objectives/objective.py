@@ -3,7 +3,7 @@
 Each objective is one class in its own file and one entry in the registry; plain SGD has none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -11,7 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from schemas.strategy import TrainingPlan
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
+
+Run = Callable[[Tensor], Tensor]
+"""From inputs [B, C, H, W] to outputs [B, classes]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,8 @@ class TrainingContext:
 
     `received` are the groups of the task, `kept` those kept after this device's last counted round; arrays
     under a parameter's name have its shape in the sub-model. `steps` is the plan's number of optimizer steps;
-    `inputs` [N, C, H, W] and `labels` [N] are the local examples on the module's device.
+    `inputs` [N, C, H, W] and `labels` [N] are the local examples on the module's device. `spec` is
+    the sub-model, `channel_map` the full network's, if it is known.
     """
 
     plan: TrainingPlan
@@ -39,14 +44,16 @@ class TrainingContext:
     steps: int = 0
     inputs: Tensor = field(default_factory=lambda: torch.zeros(0))
     labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    spec: SubModelSpec = field(default_factory=SubModelSpec)
+    channel_map: ChannelMap | None = None
 
 
 class LocalObjective(Protocol):
     """One algorithm's part in local training. By default every method does nothing.
 
-    The order of calls is `setup`; `start_epoch` per epoch; `prepare`, `loss`, `correct` per batch; `finish`
-    and `keep`; and always `close`, also after errors. `state` may be read between two epochs, and `resume`
-    restores it after a `setup` in another process.
+    The order of calls is `setup`; `start_epoch` per epoch; `prepare`, `network`, `loss`, `correct` per batch;
+    `finish` and `keep`; and always `close`, also after errors. `state` may be read between two epochs, and
+    `resume` restores it after a `setup` in another process.
 
     `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers that it
     works with (empty: any).
@@ -66,6 +73,10 @@ class LocalObjective(Protocol):
     def prepare(self, inputs: Tensor) -> Tensor:
         """Change the inputs; called before each forward pass."""
         return inputs
+
+    def network(self, module: nn.Module, run: Run) -> Run:
+        """The network to run in this step, `run` if not another; the step's optimizer trains `module`."""
+        return run
 
     def loss(self, batch: Batch, base: Tensor) -> Tensor:
         """Extend the scalar loss so far; called after each forward pass."""

@@ -9,10 +9,14 @@ from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.fedmix import Mix
 from edge_client.training.objectives.fedprox import Prox
 from edge_client.training.objectives.igfl import Igfl
+from edge_client.training.objectives.magnitude_scores import MagnitudeScores
+from edge_client.training.objectives.masked_loss import MaskedLoss
 from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.ordered_dropout import OrderedDropout
 from edge_client.training.objectives.personal import Personal
 from edge_client.training.objectives.prototypes import Prototypes
 from edge_client.training.objectives.scaffold import Scaffold
+from edge_client.training.objectives.scaler import Scaler
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
 from schemas.tensors.blobs import Arrays, Groups
@@ -22,11 +26,15 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
     {
         "attentive": Attentive,
         "igfl": Igfl,
+        "magnitude-scores": MagnitudeScores,
+        "masked-loss": MaskedLoss,
+        "ordered-dropout": OrderedDropout,
         "personal": Personal,
         "mix": Mix,
         "prototypes": Prototypes,
         "prox": Prox,
         "scaffold": Scaffold,
+        "scaler": Scaler,
     },
 )
 

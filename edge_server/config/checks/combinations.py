@@ -7,6 +7,7 @@ in synchronous rounds, filling if all devices train the full model.
 from collections import Counter
 from collections.abc import Iterator
 
+from edge_client.compression.chain import make_chain
 from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.privacy import privacy_problems
@@ -14,7 +15,7 @@ from edge_server.config.checks.secure_aggregation import masking_problems
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
 from edge_server.strategy.aggregation.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
-from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND, RANKS_CHANNELS
+from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND
 from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting.registry import NEEDS_HELD_OUT, PLAIN
@@ -38,7 +39,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _weights_left_aside,
         _held_out_data,
         _class_names,
-        _unmatched_channels,
+        _moved_channels,
         _schedules,
         _buffers,
         _deliveries,
@@ -124,18 +125,20 @@ def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
         )
 
 
-def _unmatched_channels(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Channels ranked on devices but not moved on the server: later rounds would prune the wrong ones."""
-    pruner, transforms = (
-        config.strategy.pruner.name,
-        {component.name for component in config.strategy.transforms},
-    )
-    if pruner in RANKS_CHANNELS and not transforms & MOVES_CHANNELS:
-        yield (
-            f"[strategy] pruner: '{pruner}' lets devices rank channels and then cuts the last ones, but no "
-            f'transform puts channels in that order: add "{min(MOVES_CHANNELS)}" to transforms, or set '
-            'pruner = "index"'
-        )
+def _moved_channels(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Channels moved by each client's own order, where devices do not rank them, or keep or send more."""
+    spec = config.strategy
+    moving = sorted(MOVES_CHANNELS & {component.name for component in spec.transforms})
+    if not moving:
+        return
+    key, remedy = f"[strategy] transforms: '{moving[0]}'", "leave it out: channels then have one common order"
+    if spec.pruner.name != "attention":
+        yield f"{key} needs the scores that pruner 'attention' asks for, not '{spec.pruner.name}': {remedy}"
+    others = [f"the group '{component.name}'" for component in spec.groups]
+    if make_chain(spec.uplink or ()).sparsifier is not None:
+        others.append("what a device has not sent yet (uplink)")
+    for other in others:
+        yield f"{key} moves the model's channels, not those of {other}: {remedy}"
 
 
 def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:
@@ -158,6 +161,8 @@ def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
             f"[strategy] fraction: '{share.name}' gives {strategy.fraction(wrong)} in round {wrong}: "
             "a share of the devices is above 0 and at most 1"
         )
+    if epochs is not None and config.tiers.epochs_per_tier:
+        yield ("[tiers] epochs-per-tier: [strategy] local-epochs sets the epochs of all tiers: leave one out")
     wanted = strategy.local_epochs
     none = next((number for number in rounds if wanted and round(wanted(number)) < 1), None)
     if epochs is not None and none is not None:

@@ -46,17 +46,23 @@ class TaskTemplate:
     uplink: tuple[Component, ...] = ()
 
 
-def plan_training_tasks(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, TaskPlan]:
-    """The plan of every selected device; `default_epochs` apply unless a schedule sets the epochs."""
+def plan_training_tasks(planned: Plan, tiers: Mapping[str, int], config: Config) -> dict[str, TaskPlan]:
+    """The plan of every selected device; the file's epochs apply unless a schedule sets the epochs."""
     return {
         name: TaskPlan(
             tiers[name],
             chosen.cut,
             chosen.ratio,
-            default_epochs if chosen.local_epochs is None else chosen.local_epochs,
+            _epochs(config, tiers[name]) if chosen.local_epochs is None else chosen.local_epochs,
         )
         for name, chosen in planned.assignments.items()
     }
+
+
+def _epochs(config: Config, tier: int) -> int:
+    """The epochs of the tier; a tier beyond the list counts as the last one."""
+    by_tier = config.tiers.epochs_per_tier
+    return by_tier[min(tier, len(by_tier)) - 1] if by_tier else config.training.local_epochs
 
 
 def make_task(
@@ -103,7 +109,7 @@ def _training(
     config: Config, round_number: int, device: str, plan: TaskPlan, participants: int
 ) -> TrainingPlan:
     """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
-    settings = config.training.model_dump()
+    settings = config.training.of_round(round_number).model_dump()
     return TrainingPlan(
         **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0},
         seed=_seed(config.federation.seed, round_number, device),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import MODEL, decoded
 from edge_client.compression.zstd import is_compressed
 from edge_server.coordinator.validation.consistency import check_training
 from edge_server.coordinator.validation.contents import examine, max_answer_bytes
@@ -60,7 +60,7 @@ def examine_update(
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         sizes = examine(update, groups, task, channel_map, rules)
         # Opened again: the examined groups may be in memory that the next examination reuses.
-        return Examination(groups=decoded(unpacked.groups(path)), sizes=sizes)
+        return Examination(groups=_with_model(decoded(unpacked.groups(path))), sizes=sizes)
     except PeerError as error:
         return Examination(Reason(error.reason), str(error))
 
@@ -73,7 +73,12 @@ def _decoded(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -
     encoded = unpacked.transient_groups(path, limit=limit)
     len(encoded)  # reads the header: a file that is not a blob of groups is refused first
     check_encoding(encoded, chain)
-    return decoded(encoded)
+    return _with_model(decoded(encoded))
+
+
+def _with_model(groups: Groups) -> Groups:
+    """A device that only scores channels sends no parameters, hence no group `model`: add an empty one."""
+    return groups if MODEL in groups else {MODEL: {}, **groups}
 
 
 def known_clients(state: State) -> list[Client]:
@@ -91,5 +96,5 @@ def client_update(
     measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
     if ratio is not None:
         measured["ratio"] = ratio
-    groups = decoded(unpacked.groups(path))
+    groups = _with_model(decoded(unpacked.groups(path)))
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)

@@ -30,9 +30,10 @@ from edge_server.config.test_data import as_the_federation, load_test_data, mode
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.grad_cam import grad_cam
 from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.pruning.pruners import Evidence
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.blobs import Arrays, FileGroups
 from schemas.values import Preprocessing
 
 MOST_OPAQUE = 200
@@ -95,6 +96,18 @@ def one_of_each_class(data: LabelledData, count: int) -> NDArray[np.intp]:
     return np.lexsort((data.labels, turns))[:count]
 
 
+def _tier_spec(
+    config: Config, version: Path, tier: int, channels: ChannelMap, params: Arrays
+) -> SubModelSpec:
+    """The sub-model that the version names for a tier; computed for versions that name none."""
+    tiers = json.loads((version / "manifest.json").read_bytes()).get("tiers", {})
+    if str(tier) in tiers:
+        return SubModelSpec.model_validate(tiers[str(tier)])
+    network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
+    ratios = group_ratios(network, config.tiers.ratios[tier - 1], channels)
+    return config.make_strategy().pruner.tier(ratios, channels, Evidence(ordered=True, params=params))
+
+
 def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> nn.Module:
     """The sub-model of a tier (0: the global model) of a version in the run folder."""
     channels = ChannelMap.model_validate_json((version / "channel-map.json").read_bytes())
@@ -103,9 +116,7 @@ def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> 
     if tier != WHOLE:
         if not 1 <= tier <= len(config.tiers.ratios):
             raise ConfigError(f"there is no tier {tier}: there are 1 to {len(config.tiers.ratios)}")
-        network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
-        ratios = group_ratios(network, config.tiers.ratios[tier - 1], channels)
-        spec = config.make_strategy().pruner.tier(ratios, channels, params=params)
+        spec = _tier_spec(config, version, tier, channels, params)
     module = cut_down(build_blank(model_spec(config, data)), spec, channels)
     load_arrays(module, extract(params, spec, channels))
     return module

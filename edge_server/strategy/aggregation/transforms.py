@@ -1,12 +1,16 @@
 """Transforms: change each update, in global coordinates, before the updates are combined."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from edge_client.pruning.channel_selection import group_scores
-from edge_client.pruning.update_coordinates import attention_order
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.pruning.channel_selection import group_scores, ranking
 from edge_client.system.plugins import Registry
+from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
 from edge_server.strategy.aggregation.coverage import checked_order, full_coverage
 from edge_server.strategy.aggregation.deltas import (
     ReorderedModelDeltas,
@@ -24,7 +28,8 @@ from edge_server.strategy.aggregation.updates import (
     to_global,
 )
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.arrays import rows_of
+from schemas.tensors.blobs import Array, Arrays
 
 Transform = Callable[[GlobalUpdate, TransformContext], GlobalUpdate]
 """`(update, context of the round) -> update`."""
@@ -53,7 +58,11 @@ def transform_updates(
 
 
 def attention_matching(*, rest: str = "moved") -> Transform:
-    """Reorder a client's channels by its own attention, most attended first (ATTENDING, eq. 8).
+    """Reorder a client's channels by its own attention, most attended first (ATTENDING, Algorithm 2).
+
+    Without this transform all channels have one common order (see the pruner `attention`), which is better:
+    clients start from one model, so channel i is the same channel on all of them, and moving it by each
+    client's own order averages channels that do not correspond.
 
     For the direction see DESIGN.md section 6, decision 1. The client's model w + delta moves as a whole, so
     the result is again a difference to w. Updates without attention scores (from round two on) do not change.
@@ -79,13 +88,44 @@ def match_attention(
     scores = update.source.groups.get("attention")
     if not scores:
         return update
-    order = checked_order(attention_order(group_scores(scores, channel_map), channel_map), channel_map)
+    ranked = group_scores(scores, channel_map)
+    order = checked_order(
+        {name: ranking(values, channel_map.groups[name].multiple) for name, values in ranked.items()},
+        channel_map,
+    )
     delta = as_deltas(update.delta, channel_map).moved(order)
     coverage, held = update.coverage.moved(order), update.held.moved(order)
     if not around.ordered:
         delta = ReorderedModelDeltas(around.params, RestrictedDeltas(delta, coverage), order, channel_map)
         delta = RestrictedDeltas(delta, coverage) if in_place else delta
-    return replace(update, delta=delta, coverage=coverage, held=held, order=order)
+    return replace(update, delta=delta, coverage=coverage, held=held)
+
+
+def norm_ratios(
+    updates: Sequence[GlobalUpdate], weights: NDArray[np.float64], before: Arrays, after: Arrays
+) -> dict[str, float]:
+    """The norm of each weight matrix or kernel of `after`, over the weighted mean of the clients' norms.
+
+    It is 1 if all clients agree. It is far lower if they average channels that do not correspond.
+    """
+    ratios = {}
+    for name, start in before.items():
+        if start.ndim < 2:
+            continue
+        norms = [_norm(start, update, name) for update in updates]
+        expected = float(np.dot(weights, norms))
+        if expected > 0:
+            ratios[name] = float(np.linalg.norm(after[name])) / expected
+    return ratios
+
+
+def _norm(start: Array, update: GlobalUpdate, name: str) -> float:
+    """The Frobenius norm of one parameter of a client's model in global coordinates."""
+    squares = 0.0
+    for first, last in row_blocks(start.shape):
+        rows = as_rows(start)[first:last].astype(np.float64)
+        squares += float(np.square(rows + as_rows(rows_of(update.delta, name, first, last))).sum())
+    return math.sqrt(squares)
 
 
 def fill_with_global() -> Transform:
@@ -97,7 +137,9 @@ def fill_with_global() -> Transform:
 
 
 def cover_all(update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
-    """Cover every coordinate."""
+    """Cover every coordinate, unless the client trained nothing and sent only scores."""
+    if not update.source.groups["model"]:
+        return update
     return replace(update, coverage=full_coverage(around.channel_map))
 
 

@@ -7,8 +7,8 @@ from typing import Any, overload
 
 from edge_client.pruning.index_sets import IndexSet, empty_index_set, submodel_index_set
 from edge_client.pruning.slicing import check
-from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage
-from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, SubModelDeltas, delta_rows
+from edge_server.strategy.aggregation.coverage import UpdateCoverage
+from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, delta_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
@@ -35,15 +35,13 @@ class GlobalUpdate:
     """An update in global coordinates, of the full shapes P, computed from the sent arrays on demand.
 
     `held` are the coordinates that the client trained, `coverage` those that count in the mean (a transform
-    may widen it); elsewhere `delta` is zero, or a transform's value. `order` is the new order of the client's
-    channels, if they were moved: position i has channel `order[g][i]`.
+    may widen it); elsewhere `delta` is zero, or a transform's value.
     """
 
     source: ClientUpdate
     delta: Arrays
     coverage: UpdateCoverage
     held: UpdateCoverage
-    order: Order = field(default_factory=dict)
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta."""
@@ -152,7 +150,7 @@ def to_global(
 def group_to_global(
     update: GlobalUpdate, group: str, channel_map: ChannelMap
 ) -> tuple[Arrays, UpdateCoverage]:
-    """A group sent with the model, in global coordinates and in the update's order of channels.
+    """A group sent with the model, in global coordinates.
 
     Only arrays named after a parameter; none if the client sent none.
     """
@@ -160,13 +158,8 @@ def group_to_global(
     named = {name: layout for name, layout in channel_map.parameters.items() if name in sent}
     if len(named) < len(channel_map.parameters):
         channel_map = ChannelMap.model_construct(groups=channel_map.groups, parameters=named)
-    delta, held = _placed(sent, update.source.spec, channel_map)
-    return (delta.moved(update.order), held.moved(update.order)) if update.order else (delta, held)
-
-
-def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tuple[Deltas, UpdateCoverage]:
-    held = _held(set(arrays), spec, channel_map)
-    return SubModelDeltas(arrays, held, channel_map), held
+    held = _held(set(sent), update.source.spec, channel_map)
+    return SubModelDeltas(sent, held, channel_map), held
 
 
 def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> UpdateCoverage:

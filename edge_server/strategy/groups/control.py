@@ -1,5 +1,7 @@
 """SCAFFOLD's server side of the controls (Karimireddy et al. 2020, Algorithm 1, line 17)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from edge_server.strategy.aggregation.array_stores import store_arrays
@@ -30,7 +32,9 @@ class Control(GroupRule):
         """Zeros."""
         return zeros(params)
 
-    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+    def down(
+        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
+    ) -> Arrays:
         """c without its count, cut to the sub-model."""
         return super().down(_control(held), spec, channel_map)
 

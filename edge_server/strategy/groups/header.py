@@ -40,8 +40,7 @@ class Header(GroupRule):
 
     As published, extractors differ between clients and are never aggregated. Here there is one elastic
     model, so extractors are averaged over their holders as in any other strategy; sub-models of reduced width
-    are how ATTENDING compares with FedGH (appendix F). If attention matching moved channels in this round,
-    the earlier header has other coordinates, and training starts from the averaged one.
+    are how ATTENDING compares with FedGH (appendix F).
     """
 
     learning_rate: float = 0.01
@@ -72,14 +71,12 @@ class Header(GroupRule):
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Replace the averaged header by the trained one."""
         senders = [update for update in result.updates if _counts(update) is not None]
-        moved = any(update.order for update in result.updates)
         if not senders:
             return FoldedGroup(held, result.after)
         clients = _Prototypes(senders, result.channel_map)
         (weight,) = group_to_global(senders[0], Header.name, result.channel_map)[0]
         bias = f"{weight.removesuffix('.weight')}.bias"
-        start = result.after if moved else result.before
-        header = {name: start[name] for name in (weight, bias) if name in start}
+        header = {name: result.before[name] for name in (weight, bias) if name in result.before}
         return FoldedGroup(held, {**result.after, **self.train(header, weight, clients)})
 
     def train(self, header: Arrays, weight: str, clients: Iterable[Labelled]) -> Arrays:

@@ -1,6 +1,6 @@
 """FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,7 +32,9 @@ class MeanData(GroupRule):
         if self.pool < 1:
             raise ValueError("pool must be at least 1")
 
-    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+    def down(
+        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
+    ) -> Arrays:
         """The pool, sorted by client; the same for every sub-model."""
         clients = sorted(name.removeprefix("images/") for name in held if name.startswith("images/"))
         if not clients:

@@ -9,6 +9,7 @@ from edge_server.strategy.groups.last_step import LastStep
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.overlap import Overlap
 from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.groups.widths import Widths
 
 GROUPS: Registry[Callable[..., GroupRule]] = Registry(
     "group",
@@ -18,6 +19,7 @@ GROUPS: Registry[Callable[..., GroupRule]] = Registry(
         "last-step": LastStep,
         "overlap": Overlap,
         "mean-data": MeanData,
+        "widths": Widths,
     },
 )
 TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}

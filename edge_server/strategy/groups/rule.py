@@ -57,8 +57,13 @@ class GroupRule(Protocol):
         """The server's arrays before round one."""
         return {}
 
-    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
-        """What a device with this sub-model receives: arrays named after a parameter are cut like it."""
+    def down(
+        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
+    ) -> Arrays:
+        """What a device with this sub-model receives: arrays named after a parameter are cut like it.
+
+        `tiers` are the sub-models of all tiers.
+        """
         return LazySlice(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
@@ -78,11 +83,18 @@ class GroupRule(Protocol):
 
 
 def cut_groups(
-    rules: Sequence[GroupRule], params: Arrays, groups: Groups, spec: SubModelSpec, channel_map: ChannelMap
+    rules: Sequence[GroupRule],
+    params: Arrays,
+    groups: Groups,
+    spec: SubModelSpec,
+    channel_map: ChannelMap,
+    tiers: Sequence[SubModelSpec] = (),
 ) -> Groups:
     """The model and every downlink group that is not empty, cut for a sub-model."""
     down = {
-        rule.name: rule.down(groups.get(rule.name, {}), spec, channel_map) for rule in rules if rule.downlink
+        rule.name: rule.down(groups.get(rule.name, {}), spec, channel_map, tiers)
+        for rule in rules
+        if rule.downlink
     }
     model = LazySlice(params, spec, channel_map)
     return {"model": model, **{name: arrays for name, arrays in down.items() if arrays}}

@@ -4,17 +4,22 @@ A pruner is called once per device and round. It returns the sub-model to send a
 chooses channels (ATTENDING's first round), what it needs for that.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from edge_client.pruning.channel_selection import Scores, kept_count, prefix_spec, ranking
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.arrays import AnyArray
 from schemas.tensors.blobs import Arrays
 from schemas.values import PersonalPruning
+
+SCORES = "attention"
+"""The group in which a device sends the scores of its channels, {layer: [C]}."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,24 @@ class Cut:
 
 
 Ratios = Mapping[str, float]
+Known = Mapping[str, AnyArray]
+"""What a pruner has learned, as arrays by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """What a pruner may use besides the ratios.
 
-    `ordered`: channels are ranked. `params`: the global model. `seed` is the round's, `client` the device
-    that gets the sub-model.
+    `ordered`: the global model's channels were put in the order of their ranks (`attention-matching`).
+    `known`: what the pruner has learned, see `Pruner.observe`. `params`: the global model. `seed` is the
+    round's, `round` its number from 1 (0: no round), `client` the device that gets the sub-model.
     """
 
     ordered: bool = False
+    known: Known = field(default_factory=dict)
     params: Arrays = field(default_factory=dict)
     seed: int = 0
+    round: int = 0
     client: str = ""
 
 
@@ -56,9 +66,17 @@ class Pruner(Protocol):
         """Cut by `ratios` per channel group."""
         ...
 
-    def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
         """The sub-model with which a tier is tested and that it gets at the end; by default the prefix."""
         return prefix_spec(ratios, channel_map)
+
+    def is_ranked(self, evidence: Evidence) -> bool:
+        """Whether the channels that tiers keep are decided; a device trains smaller tiers only then."""
+        return True
+
+    def observe(self, known: Known, updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Known:
+        """What the pruner knows after a round, as arrays by name; {} at first, and by default always."""
+        return known
 
 
 def best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubModelSpec:

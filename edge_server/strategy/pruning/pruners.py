@@ -1,15 +1,25 @@
 """The pruners by name: by index, by magnitude, at random, by attention, and layer by layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.channel_selection import group_scores, prefix_spec
+from edge_client.pruning.channel_selection import group_scores, kept_count, prefix_spec
 from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.blocks import row_blocks
-from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
+from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.pruning.interface import (
+    SCORES,
+    Cut,
+    Evidence,
+    Known,
+    Pruner,
+    Ratios,
+    best_spec,
+    random_spec,
+)
 from edge_server.strategy.pruning.layers import Layers
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -36,13 +46,12 @@ class Magnitude(Pruner):
     """
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The channels of largest norm; the leading ones if norms are equal or unknown."""
-        return Cut(self.tier(ratios, channel_map, params=evidence.params))
+        """The channels of largest norm."""
+        return Cut(self.tier(ratios, channel_map, evidence))
 
-    def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
         """What `cut` keeps of these params."""
-        norms = group_scores(l1_norms(ratios, channel_map, params), channel_map)
-        return best_spec(norms, ratios, channel_map)
+        return largest_norms(ratios, channel_map, evidence.params)
 
 
 @dataclass(frozen=True)
@@ -59,29 +68,143 @@ class Random(Pruner):
 
 
 @dataclass(frozen=True)
+class Rolling(Pruner):
+    """Keep a window of channels that moves on by one channel per round (FedRolex, Alam et al. 2022).
+
+    Every channel is trained as often as any other. Windows of one round begin at one channel, so that smaller
+    sub-models are contained in larger ones. A tier is tested with its leading channels.
+    """
+
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
+        """The window of the round; blocks that must stay whole move as one."""
+        kept: dict[str, tuple[int, ...]] = {}
+        for name, ratio in ratios.items():
+            group = channel_map.groups[name]
+            count = kept_count(group.channels, ratio, group.multiple)
+            if count < group.channels:
+                first = (evidence.round - 1) * group.multiple
+                kept[name] = tuple(sorted((first + offset) % group.channels for offset in range(count)))
+        return Cut(SubModelSpec(kept=kept))
+
+
+@dataclass(frozen=True)
 class Attention(Pruner):
     """Keep the most attended channels (ATTENDING, Algorithm 1 and section 3.3).
 
-    Until channels are ranked, every device gets the whole network, trains it with attention modules and
-    keeps its own best channels; from then on the server cuts the last p of the ranked channels.
-    `first_round = "score-only"` skips the training of that first round and only measures attention. A network
-    without channels to rank stays whole.
+    In the first round every device gets the whole network with attention modules, keeps its own best
+    channels, and sends its scores. From then on all channels have one common order, by the mean of the
+    clients' scores weighted by examples, and the server cuts the last p of that order. With the transform
+    `attention-matching`, each client's channels are moved by its own order instead.
+
+    `first_round`: with `train` every device trains the whole network in that round, as in the paper; with
+    `score-only` none does, and devices only measure attention in forward passes; with `by-tier` only the
+    devices of pruning ratio 0 train it. `keep = "lowest"` prunes the most attended channels: equation 8 and
+    Algorithm 2 to the letter. A network without channels to rank stays whole.
     """
 
-    first_round: str = "train"
+    first_round: str = "by-tier"
+    keep: str = "highest"
 
     def __post_init__(self) -> None:
-        if self.first_round not in ("train", "score-only"):
-            raise ValueError(f"first-round is 'train' or 'score-only', not '{self.first_round}'")
+        _expect_one_of("first-round", self.first_round, ("by-tier", "train", "score-only"))
+        _expect_one_of("keep", self.keep, ("highest", "lowest"))
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The whole network and the ratios to prune it by, or a prefix once channels are ranked."""
-        if evidence.ordered or not ratios:
-            return Cut(prefix_spec(ratios, channel_map))
-        layers = tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
-        attentive = Component(name="attentive", options={"layers": layers})
-        personal = PersonalPruning(ratios=dict(ratios))
-        return Cut(SubModelSpec(), personal, (attentive,), train=self.first_round == "train")
+        """The whole network and the ratios to prune it by, or the tier's part once channels are ranked."""
+        if self.is_ranked(evidence) or not ratios:
+            return Cut(self.tier(ratios, channel_map, evidence))
+        train = self.first_round == "train" or (self.first_round == "by-tier" and not any(ratios.values()))
+        return ranking_cut(
+            Component(
+                name="attentive",
+                options={"layers": target_layers(ratios, channel_map), "lowest": self.keep == "lowest"},
+            ),
+            ratios,
+            train=train,
+        )
+
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
+        """The best channels in the common order; a prefix if the model itself is in order, or unranked."""
+        if evidence.ordered or not evidence.known:
+            return prefix_spec(ratios, channel_map)
+        return best_spec(evidence.known, ratios, channel_map)
+
+    def is_ranked(self, evidence: Evidence) -> bool:
+        """From the round after the one in which devices sent scores."""
+        return evidence.ordered or bool(evidence.known)
+
+    def observe(self, known: Known, updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Known:
+        """The mean score of each channel, {group: [C]}, from the first round in which devices send scores."""
+        return known or mean_scores(updates, channel_map)
+
+
+@dataclass(frozen=True)
+class OwnMagnitude(Pruner):
+    """Each client keeps the channels with the largest L1 norms in its own model (ATTENDING, section 4.3).
+
+    The paper's version without attention: in its first round a client trains the whole network and ranks its
+    own channels; it trains those that it kept in all later rounds. Tiers are tested with the channels of
+    largest norm in the global model.
+    """
+
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
+        """The channels that the client kept in its first round, or the whole network in that round."""
+        names = {group: f"{evidence.client}/{group}" for group in ratios}
+        own = {
+            group: tuple(map(int, evidence.known[name]))
+            for group, name in names.items()
+            if name in evidence.known
+        }
+        if own or not ratios:
+            return Cut(SubModelSpec(kept=own))
+        measured = Component(name="magnitude-scores", options={"layers": target_layers(ratios, channel_map)})
+        return ranking_cut(measured, ratios)
+
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
+        """The channels of largest norm in the global model."""
+        return largest_norms(ratios, channel_map, evidence.params)
+
+    def observe(self, known: Known, updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Known:
+        """The channels that each client kept, {client/group: ascending indices}, from its first update."""
+        first = {
+            f"{update.client}/{group}": np.sort(np.array(update.spec.indices(group, count), np.int32))
+            for update in updates
+            if update.groups.get(SCORES)
+            for group, count in _channels(update.groups[SCORES], channel_map)
+        }
+        return {**first, **known}
+
+
+def ranking_cut(objective: Component, ratios: Ratios, *, train: bool = True) -> Cut:
+    """The whole network, which the device prunes itself by the scores of `objective`.
+
+    A device that does not train sends its scores alone.
+    """
+    personal = PersonalPruning(ratios=dict(ratios))
+    return Cut(SubModelSpec(), personal, (objective,), train=train, returned=None if train else ())
+
+
+def target_layers(ratios: Ratios, channel_map: ChannelMap) -> tuple[str, ...]:
+    """The layers of all groups in `ratios`."""
+    return tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
+
+
+def mean_scores(updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> dict[str, NDArray[np.float64]]:
+    """The mean of the clients' scores {group: [C]}, weighted by examples (ATTENDING, equation 8)."""
+    sums: dict[str, NDArray[np.float64]] = {}
+    weights: dict[str, int] = {}
+    for update in sorted(updates, key=lambda update: update.client):
+        examples = max(1, update.examples)
+        for group, scores in group_scores(update.groups.get(SCORES, {}), channel_map).items():
+            sums[group] = sums.get(group, np.float64(0)) + examples * scores.astype(np.float64)
+            weights[group] = weights.get(group, 0) + examples
+    return {group: total / weights[group] for group, total in sums.items()}
+
+
+def largest_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> SubModelSpec:
+    """The channels with the largest L1 norms in `params`; the leading ones if norms are equal or unknown."""
+    norms = group_scores(l1_norms(ratios, channel_map, params), channel_map)
+    return best_spec(norms, ratios, channel_map)
 
 
 def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[str, NDArray[np.float64]]:
@@ -89,6 +212,17 @@ def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[st
     layers = {layer for group in ratios for layer in channel_map.groups[group].layers}
     known = {layer: params[f"{layer}.weight"] for layer in sorted(layers) if f"{layer}.weight" in params}
     return {layer: _absolute_sums(weight) for layer, weight in known.items()}
+
+
+def _channels(scores: Arrays, channel_map: ChannelMap) -> list[tuple[str, int]]:
+    """The groups that have scores, with their numbers of channels."""
+    return [(group, channel_map.groups[group].channels) for group in group_scores(scores, channel_map)]
+
+
+def _expect_one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        *others, last = (f"'{name}'" for name in allowed)
+        raise ValueError(f"{option} is {', '.join(others)} or {last}, not '{value}'")
 
 
 def _absolute_sums(weight: Array) -> NDArray[np.float64]:
@@ -106,12 +240,14 @@ PRUNERS: Registry[Callable[..., Pruner]] = Registry(
         "index": Index,
         "layers": Layers,
         "magnitude": Magnitude,
+        "own-magnitude": OwnMagnitude,
         "random": Random,
+        "rolling": Rolling,
     },
 )
-RANKS_CHANNELS = frozenset({"attention"})
-"""Pruners in which devices rank channels once; later rounds cut the last channels of the global model."""
-NEW_EACH_ROUND = frozenset({"magnitude", "random"})
+RANKS_CHANNELS = frozenset({"attention", "own-magnitude"})
+"""Pruners in which devices rank channels in their first round and send the scores."""
+NEW_EACH_ROUND = frozenset({"magnitude", "random", "rolling"})
 """Pruners that give a device different channels in every round."""
-PER_CLIENT = frozenset({"layers"})
+PER_CLIENT = frozenset({"layers", "own-magnitude"})
 """Pruners that give devices of one ratio different parts of the network."""

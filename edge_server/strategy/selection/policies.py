@@ -50,6 +50,34 @@ class Uniform(SelectionPolicy):
 
 
 @dataclass(frozen=True)
+class LargestTier(Uniform):
+    """Selection: only devices of the strongest tier that is present, each as likely as any other.
+
+    The control of every method for unlike devices: what the strongest devices reach without the others.
+    """
+
+    def act(
+        self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
+    ) -> tuple[str, ...]:
+        """Names of `number` of these devices, sorted; all of them if there are fewer."""
+        return super().act(state, _strongest(clients), number, rng)
+
+    def explain(
+        self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
+    ) -> Callable[[str], Explanation]:
+        """Devices of other tiers never take part."""
+        strongest = _strongest(clients)
+        names, drawn = {client.name for client in strongest}, super().explain(state, strongest, chosen)
+        return lambda name: drawn(name) if name in names else Explanation("its tier does not take part", 0.0)
+
+
+def _strongest(clients: Sequence[Client]) -> Sequence[Client]:
+    """The clients of the highest tier among them."""
+    highest = max((client.tier for client in clients), default=0)
+    return [client for client in clients if client.tier == highest]
+
+
+@dataclass(frozen=True)
 class Attention(SelectionPolicy):
     """Selection: the further a client's model ends from the new global one, the likelier it is drawn next.
 
@@ -160,6 +188,7 @@ SELECTIONS: Registry[Callable[..., SelectionPolicy]] = Registry(
     "selection",
     {
         "attention": Attention,
+        "largest-tier": LargestTier,
         "uniform": Uniform,
     },
 )

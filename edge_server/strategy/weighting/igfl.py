@@ -69,8 +69,8 @@ class IgflTime(Weighting[LastUpdates | None]):
     """Option III, time-attention: alpha_j = softmax over j of psi(dw_j of its last round, dw_j).
 
     Our reading: in the denominator, too, each term has its own client's query; with client j's in all terms,
-    as section 4.3 prints it, the weights would not sum to one. Our choice: a client without an earlier update
-    gets the mean score of those that have one; if none has, as in round one, all weights are equal. The state
+    as section 4.3 prints it, the weights would not sum to one. A client without an earlier update has dw = 0,
+    so psi = 0 (the paper's initial value); in round one all weights are equal. The state
     holds a model per client; no other component needs that much memory.
     """
 
@@ -87,8 +87,7 @@ class IgflTime(Weighting[LastUpdates | None]):
             for update in updates
             if update.source.client in last
         }
-        average = sum(scores.values()) / max(len(scores), 1)
-        psi = np.array([scores.get(update.source.client, average) for update in updates])
+        psi = np.array([scores.get(update.source.client, 0.0) for update in updates])
         return softmax(self.scale * psi)
 
     def observe(self, state: LastUpdates | None, result: RoundResult) -> LastUpdates:

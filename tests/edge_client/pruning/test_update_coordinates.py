@@ -30,7 +30,6 @@ SCORES = {"hidden": np.array([0.1, 0.9, 0.3, 0.8, 0.2], np.float32)}
 def test_a_plain_answer_is_the_delta_and_the_groups_unchanged():
     answer = Answer(task(), MAP, {"control": full()})
     assert answer.spec == SubModelSpec()
-    assert not answer.order
     assert answer.groups(full(1)).keys() == {"control", "model"}
 
 
@@ -46,7 +45,6 @@ def test_a_personal_answer_holds_the_best_channels_of_every_group_of_arrays():
     assert sent["control"]["hidden.bias"].tolist() == [1, 3]
     assert sent["attention"]["hidden"].shape == (5,)
     assert sent["counts"]["counts"].shape == (7,)
-    assert answer.order == {"hidden": (1, 3, 2, 4, 0)}
 
 
 def test_only_requested_layers_are_sent():
@@ -58,20 +56,10 @@ def test_kept_values_replace_those_kept_before():
     # The sub-model holds channels 0 and 2; 1, 3 and 4 keep their earlier values.
     spec = SubModelSpec(kept={"hidden": (0, 2)})
     kept = {"control": {"hidden.bias": np.array([7.0, 8.0], np.float32)}}
-    after = in_global(kept, {"control": full()}, spec, MAP, {})
+    after = in_global(kept, {"control": full()}, spec, MAP)
     assert after["control"]["hidden.bias"].tolist() == [7, 1, 8, 3, 4]
     # Without earlier values the other channels are 0.
-    assert in_global(kept, {}, spec, MAP, {})["control"]["hidden.bias"].tolist() == [7, 0, 8, 0, 0]
+    assert in_global(kept, {}, spec, MAP)["control"]["hidden.bias"].tolist() == [7, 0, 8, 0, 0]
     # The result can be sliced to any sub-model of the next round.
     cut = in_sub_model(after, SubModelSpec(kept={"hidden": 2}), MAP)
     assert cut["control"]["hidden.bias"].tolist() == [7, 1]
-
-
-def test_kept_values_follow_their_channels_to_the_new_order():
-    order = Answer(task(personal=PersonalPruning(ratios={"hidden": 0.6})), MAP, {"attention": SCORES}).order
-    kept = {"control": full(), "flag": {"sent": np.ones(1, np.float32)}}
-    after = in_global(kept, {}, SubModelSpec(), MAP, order)
-    # Channel 0 becomes channel 1, channel 1 channel 3, then 2, 4 and 0.
-    assert after["control"]["hidden.bias"].tolist() == [1, 3, 2, 4, 0]
-    assert after["control"]["out.weight"].tolist() == [[1, 3, 2, 4, 0], [6, 8, 7, 9, 5]]
-    assert after["flag"]["sent"].tolist() == [1]

@@ -26,10 +26,12 @@ from edge_client.training.step_capture import Recorder
 from edge_client.training.trainer import TrainingJob
 from schemas.errors import PeerError
 from schemas.strategy import Component, TrainingPlan
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import Reason
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 SHAPE = (1, 8, 8)
+UNMAPPED = ChannelMap(groups={}, parameters={})
 
 
 def network(*, normalised: bool = False) -> nn.Module:
@@ -136,10 +138,12 @@ def test_the_limit_of_a_control_group_applies(tmp_path: Path) -> None:
 
 def job(module: nn.Module) -> TrainingJob:
     """A training job with 40 examples."""
-    task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE))
+    task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE), spec=SubModelSpec())
     data = LocalData(examples(40), examples(0))
     board, nothing = Path("/"), lambda *_: False
-    return TrainingJob(task, plan(), module, data, {}, {}, board, on_epoch=nothing, should_stop=nothing)
+    return TrainingJob(
+        task, plan(), module, data, {}, {}, UNMAPPED, board, on_epoch=nothing, should_stop=nothing
+    )
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -67,14 +67,14 @@ def test_a_recipe_contains_only_sections_that_the_algorithm_fixes(name):
 
 
 def test_a_file_overrides_its_recipe_key_by_key_and_replaces_whole_components(write):
-    text = 'recipe = "attending"\n[tiers]\nratios = [0.5, 0.0]\n[strategy]\npruner = "attention"\n'
+    text = 'recipe = "attending-lowest"\n[tiers]\nratios = [0.5, 0.0]\n[strategy]\npruner = "attention"\n'
     config = load_config(write(text))
     assert config.tiers.ratios == (0.5, 0.0)
     assert config.strategy.pruner == Component(name="attention")
-    recipe = load_config("attending").strategy
-    assert recipe.pruner == Component(name="attention", options={"first_round": "train"})
+    recipe = load_config("attending-lowest").strategy
+    assert recipe.pruner == Component(name="attention", options={"first_round": "train", "keep": "lowest"})
     assert config.strategy.transforms == recipe.transforms
-    assert config.recipe.name == "attending"
+    assert config.recipe.name == "attending-lowest"
 
 
 def test_a_file_with_the_name_of_a_recipe_takes_precedence(write):
@@ -258,7 +258,7 @@ IMPOSSIBLE = {
     ),
     "an option out of its range": (
         '[strategy]\npruner = { name = "attention", first-round = "never" }\n',
-        "[strategy] pruner 'attention': first-round is 'train' or 'score-only', not 'never'",
+        "[strategy] pruner 'attention': first-round is 'by-tier', 'train' or 'score-only', not 'never'",
     ),
 }
 
@@ -352,7 +352,7 @@ def test_a_key_with_underscores_is_reported_as_it_was_written(write):
 
 # --- the resolved file ---
 RICH = """
-recipe = "attending"
+recipe = "attending-common"
 [federation]
 name = "home-1"
 seed = 7
@@ -395,11 +395,11 @@ def test_the_resolved_file_has_the_same_meaning(write, text):
 
 
 def test_the_resolved_file_contains_defaults_under_the_users_keys():
-    table = tomllib.loads(load_config("attending").to_toml())
+    table = tomllib.loads(load_config("attending-lowest").to_toml())
     assert table["clients"]["deadline-s"] == 600.0
     assert table["training"]["learning-rate"] == 0.01
     assert table["strategy"]["weighting"] == "examples"
-    assert table["strategy"]["pruner"] == {"name": "attention", "first-round": "train"}
+    assert table["strategy"]["pruner"] == {"name": "attention", "first-round": "train", "keep": "lowest"}
     assert "_" not in "".join(key for section in table.values() for key in section)
 
 

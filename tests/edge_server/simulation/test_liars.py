@@ -20,7 +20,7 @@ from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
-from edge_server.strategy.pruning.pruners import PRUNERS, RANKS_CHANNELS
+from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component
@@ -46,8 +46,9 @@ WORST = 1e6
 """The largest number allowed in any group."""
 CLAIMED = 10**12
 MORE: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("pruner", name): ('strategy.transforms=["attention-matching"]',) for name in RANKS_CHANNELS
-} | {("server-optimizer", "adam"): ('strategy.server-optimizer={name="adam", learning-rate=0.01}',)}
+    ("transforms", "attention-matching"): ('strategy.pruner="attention"',),
+    ("server-optimizer", "adam"): ('strategy.server-optimizer={name="adam", learning-rate=0.01}',),
+}
 """Settings that a component needs to be valid, or to learn anything in a few rounds."""
 
 SINGLE = {

@@ -10,7 +10,13 @@ from edge_server.simulation import virtual_devices
 from tests.edge_server.simulation.small import history, run
 from tests.groups import read_groups
 
-TIERS = ("num-clients=9", "tiers.ratios=[0.5, 0.3, 0.0]", "rounds=2", "learning-rate=0.1")
+TIERS = (
+    "num-clients=9",
+    "tiers.ratios=[0.5, 0.3, 0.0]",
+    "rounds=2",
+    "learning-rate=0.1",
+    "strategy.objectives=[]",
+)
 MASKED = "secure-aggregation=true"
 
 

@@ -28,7 +28,7 @@ W = {
 }
 ATTENDING = make_strategy(
     StrategySpec(
-        pruner=Component(name="attention"),
+        pruner=Component(name="attention", options={"first_round": "train"}),
         transforms=(Component(name="attention-matching"), Component(name="fill-with-global")),
     ),
     RATIOS,
@@ -111,7 +111,7 @@ def test_the_last_positions_may_keep_the_values_of_the_global_model():
 
 def test_a_round_that_reorders_channels_adds_no_momentum():
     momentum = StrategySpec(
-        pruner=Component(name="attention"),
+        pruner=Component(name="attention", options={"first_round": "train"}),
         transforms=(Component(name="attention-matching"), Component(name="fill-with-global")),
         server_optimizer=Component(name="momentum"),
     )
@@ -237,3 +237,97 @@ def test_matching_equal_scores_changes_nothing():
     same = match_attention(global_update, TransformContext(W, MAP))
     assert all(np.allclose(same.delta[n], global_update.delta[n], atol=1e-4) for n in W)
     assert permute(W, {"hidden": range(CHANNELS)}, MAP)["hidden.bias"] is W["hidden.bias"]
+
+
+# --- one common order ---
+COMMON = make_strategy(
+    StrategySpec(pruner=Component(name="attention"), transforms=(Component(name="fill-with-global"),)), RATIOS
+)
+CLIENTS = [Client("a", 1), Client("b", 2), Client("c", 3)]
+
+
+def ranking_update(client: str) -> ClientUpdate:
+    """An update of the common order's first round: c trains, a and b only send their scores."""
+    if client == "c":
+        return sent(client)
+    return ClientUpdate(
+        client,
+        sent(client).spec,
+        {"model": {}, "attention": {"hidden": np.array(SCORES[client], np.float32)}},
+        EXAMPLES[client],
+    )
+
+
+def test_devices_whose_sub_model_is_smaller_only_measure_attention_in_round_one():
+    first = plan(COMMON, State(params=W), CLIENTS, NETWORK, np.random.default_rng(0)).assignments
+    assert {name: assignment.cut.train for name, assignment in first.items()} == {
+        "a": False,
+        "b": False,
+        "c": True,
+    }
+    assert {name: assignment.cut.returned for name, assignment in first.items()} == {
+        "a": (),
+        "b": (),
+        "c": None,
+    }
+    assert all(assignment.cut.personal is not None for assignment in first.values())
+
+
+@pytest.mark.parametrize(("first_round", "trains"), [("train", True), ("score-only", False)])
+def test_all_devices_may_train_or_only_measure_in_round_one(first_round, trains):
+    options = {"first_round": first_round}
+    spec = StrategySpec(pruner=Component(name="attention", options=options))
+    first = plan(make_strategy(spec, RATIOS), State(params=W), CLIENTS, NETWORK, np.random.default_rng(0))
+    assert all(assignment.cut.train is trains for assignment in first.assignments.values())
+
+
+def test_the_common_order_is_the_mean_of_the_scores_by_examples_and_moves_no_channel():
+    after = close(COMMON, State(params=W), [ranking_update(client) for client in "abc"], MAP)
+    # 0.2 * a + 0.3 * b + 0.5 * c, for instance 0.2 * 0.3 + 0.3 * 0.5 + 0.5 * 0.1 = 0.26.
+    assert after.pruning["hidden"] == pytest.approx([0.26, 0.53, 0.2, 0.59, 0.41], rel=1e-6)
+    # Only c trained: the others do not count in the mean, so the model moves by c's 4 in every place.
+    assert after.params["hidden.bias"] == pytest.approx(I + 4)
+    assert not after.ordered
+
+
+def test_later_rounds_cut_nested_sub_models_by_the_common_order():
+    after = close(COMMON, State(params=W), [ranking_update(client) for client in "abc"], MAP)
+    later = plan(COMMON, after, CLIENTS, NETWORK, np.random.default_rng(0)).assignments
+    # Ranked by the mean: 3 1 4 0 2. Tier 1 keeps 3 and 1, tier 2 also 4 and 0.
+    assert {name: assignment.cut.spec.kept for name, assignment in later.items()} == {
+        "a": {"hidden": (1, 3)},
+        "b": {"hidden": (0, 1, 3, 4)},
+        "c": {},
+    }
+    # The order of the first ranking is kept: later scores do not change it.
+    again = close(COMMON, after, [ranking_update("c")], MAP)
+    assert again.pruning["hidden"] is after.pruning["hidden"]
+
+
+def test_the_least_attended_channels_stay_if_the_recipe_says_so():
+    options = {"keep": "lowest"}
+    lowest = make_strategy(StrategySpec(pruner=Component(name="attention", options=options)), RATIOS)
+    (assignment,) = plan(
+        lowest, State(params=W), CLIENTS[:1], NETWORK, np.random.default_rng(0)
+    ).assignments.values()
+    (objective,) = assignment.cut.objectives
+    assert objective.options["lowest"]
+
+
+# --- channels that do not correspond ---
+def test_moving_channels_by_opposite_orders_shrinks_their_average():
+    orders = {"a": [0.5, 0.4, 0.3, 0.2, 0.1], "c": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    kernel = np.diag(np.full(5, 3.0))[:, :2].astype(np.float32)
+    params = {**W, "hidden.weight": kernel, "out.weight": np.zeros((2, 5), np.float32)}
+    updates = [
+        update(
+            client,
+            {name: np.zeros_like(array) for name, array in W.items()},
+            attention={"hidden": np.array(scores, np.float32)},
+        )
+        for client, scores in orders.items()
+    ]
+    after = close(ATTENDING, State(params=params), updates, MAP)
+    # Rows 0 and 1 of a meet zeros of c: every entry halves, and the norm with them.
+    assert after.observed["norm_ratios"] == pytest.approx({"hidden.weight": 0.5**0.5})
+    assert "norm_ratios" not in close(COMMON, State(params=params), updates, MAP).observed

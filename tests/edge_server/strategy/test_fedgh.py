@@ -118,21 +118,6 @@ def test_without_prototypes_the_header_is_averaged() -> None:
         assert after["out.weight"] == pytest.approx(before.params["out.weight"] + arrays(1)["out.weight"])
 
 
-def test_after_attention_matching_training_starts_from_the_averaged_header() -> None:
-    transforms = (Component(name="attention-matching"),)
-    component = Component(name="header", options={"learning_rate": 1e-9})
-    with_header = make_strategy(StrategySpec(groups=(component,), transforms=transforms), RATIOS)
-    plain = make_strategy(StrategySpec(transforms=transforms), RATIOS)
-    # Channel 4 has the most attention, so the channels are reversed: the old header would not fit them.
-    attention = {"hidden": np.float32([0.1, 0.2, 0.3, 0.4, 0.5])}
-    group = prototypes(np.ones((2, 5)), [1, 1])
-    client_update = update("a", arrays(1), attention=attention, prototypes=group)
-    after = close(with_header, State(params=arrays(0)), [client_update], MAP).params
-    averaged = close(plain, State(params=arrays(0)), [client_update], MAP).params
-    assert after["out.weight"] == pytest.approx(averaged["out.weight"], abs=1e-6)
-    assert not np.allclose(averaged["out.weight"], arrays(0)["out.weight"] + arrays(1)["out.weight"])
-
-
 def test_devices_receive_no_prototypes_and_send_them_as_wide_as_the_sub_model() -> None:
     fedgh = strategy()
     assert downlink_groups(fedgh, start(fedgh, arrays(0)), SubModelSpec(), MAP).keys() == {"model"}

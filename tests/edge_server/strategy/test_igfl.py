@@ -45,35 +45,6 @@ def test_the_last_step_is_the_change_of_the_model_in_the_last_round_only():
     assert state.params["hidden.bias"].tolist() == [5.5] * 5
 
 
-def test_the_last_step_does_not_contain_a_reordering_of_channels():
-    # a ranks 3, 1, 0, 2, 4 and sends its best two, which moved by 2 and 3. b ranks 4, 3, 2, 1, 0 and sends
-    # all. In the new order: a moved 2, 3; b moved 9, 8, 7, 6, 5. Means over the holders: 5.5, 5.5, 7, 6, 5.
-    strategy = make_strategy(IGFL_C.model_copy(update={"transforms": MATCHED}), RATIOS)
-    sent = [
-        update(
-            "a",
-            bias(1, 3, 1, 2, 1),
-            spec=SubModelSpec(kept={"hidden": (3, 1)}),
-            attention={"hidden": np.array([0.3, 0.4, 0.2, 0.5, 0.1], np.float32)},
-        ),
-        update(
-            "b",
-            bias(5, 6, 7, 8, 9),
-            spec=SubModelSpec(kept={"hidden": (4, 3, 2, 1, 0)}),
-            attention={"hidden": np.array([0.1, 0.2, 0.3, 0.4, 0.5], np.float32)},
-        ),
-    ]
-    before = start(strategy, arrays(0))
-    after = close(strategy, before, sent, MAP)
-    step = after.groups["last-step"]
-    assert step["hidden.bias"].tolist() == [5.5, 5.5, 7, 6, 5]
-    assert all(not step[name].any() for name in ("hidden.weight", "out.weight", "out.bias"))
-    assert (after.params["hidden.weight"] != before.params["hidden.weight"]).any()
-    # In later rounds the last step is the difference of two models again.
-    last = close(strategy, after, [update("a", bias(1, 1, 1, 1, 1))], MAP)
-    np.testing.assert_allclose(last.groups["last-step"]["hidden.bias"], [1] * 5, rtol=1e-5)
-
-
 def test_two_rounds_of_server_and_devices_match_the_calculation():
     # |S| = 2, T = 5, rate 0.1: without last steps Delta_I + Delta_G = -0.15 g. From 1, steep (gradient 2 w)
     # ends at 0.7^5 = 0.16807, flat (w - 3) at 3 - 2 * 0.85^5 = 2.1125894; the mean is 1.1403297.

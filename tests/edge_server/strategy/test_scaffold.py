@@ -73,33 +73,6 @@ def test_the_control_remains_the_mean_of_all_clients_after_more_clients_join():
     assert downlink_groups(strategy, third, WHOLE, MAP)["control"].keys() == MAP.parameters.keys()
 
 
-def test_controls_follow_their_channels_when_attention_reorders_them():
-    # c0 ranks 3, 1, 0, 2, 4 and sends the best two, with 6 and 12: they move to positions 0 and 1.
-    # c1 ranks 4, 3, 2, 1, 0 and sends all, in that order, with 1 to 5. N = 6.
-    scores = {
-        "c0": np.array([0.3, 0.4, 0.2, 0.5, 0.1], np.float32),
-        "c1": np.array([0.1, 0.2, 0.3, 0.4, 0.5], np.float32),
-    }
-    best = SubModelSpec(kept={"hidden": (3, 1)})
-    whole = SubModelSpec(kept={"hidden": (4, 3, 2, 1, 0)})
-    sent = [
-        update(
-            "c0", nothing(), spec=best, attention={"hidden": scores["c0"]}, control=control([6, 12], best)
-        ),
-        update(
-            "c1",
-            nothing(),
-            spec=whole,
-            attention={"hidden": scores["c1"]},
-            control=control([1, 2, 3, 4, 5], whole),
-        ),
-    ]
-    after = closed(
-        *sent, transforms=(Component(name="attention-matching"), Component(name="fill-with-global"))
-    )
-    np.testing.assert_allclose(after, [7 / 6, 14 / 6, 3 / 6, 4 / 6, 5 / 6], rtol=1e-6)
-
-
 def test_a_client_that_sent_no_control_counts_in_the_number_of_clients():
     sent = [update("c0", nothing(), control=control([6] * 5)), update("c1", nothing())]
     assert closed(*sent).tolist() == [1] * 5

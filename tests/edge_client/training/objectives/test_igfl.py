@@ -19,7 +19,7 @@ DIGITS = load_source("digits").subset(range(40))
 
 
 class OneWeight(nn.Module):
-    """A module with array_of trainable number."""
+    """A module with one trainable number."""
 
     def __init__(self, start: float) -> None:
         super().__init__()

@@ -17,7 +17,11 @@ from schemas.tensors.blobs import Groups, digest_of
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 
-OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}, "mix": {"means": 4}}
+OPTIONS: dict[str, dict[str, object]] = {
+    "attentive": {"layers": ("conv2",)},
+    "magnitude-scores": {"layers": ("linear1",)},
+    "mix": {"means": 4},
+}
 """Options of objectives without a default, or with a default that has little effect."""
 SPEC = ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10)
 
@@ -120,7 +124,7 @@ def test_killed_and_resumed_training_ends_with_the_same_bytes(name, optimizer, e
     weights = {group: {n: a * 0.1 for n, a in first.groups[group].items()} for group in first.groups}
     steps = {n: np.full_like(a, 0.01) for n, a in arrays_of(build_model(SPEC, seed=1)).items()}
     shared = {n: a > 0 for n, a in arrays_of(build_model(SPEC, seed=2)).items()}
-    groups = {**weights, "last-step": steps, "overlap": shared}
+    groups = {**weights, "last-step": steps, "overlap": shared, "widths": {}}
     received = {group: groups[group] for group in OBJECTIVES[name].receives}
     how = {"local_epochs": 3, "optimizer": optimizer}
     if optimizer == "sgd":

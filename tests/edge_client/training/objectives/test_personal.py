@@ -66,7 +66,7 @@ def test_a_channel_new_to_the_sub_model_starts_from_the_received_value() -> None
     first, second = SubModelSpec(kept={"hidden": (0, 2)}), SubModelSpec(kept={"hidden": (1, 2)})
     objective.setup(network, TrainingContext(TrainingPlan()))
     load_arrays(network, {name: np.full_like(a, 7) for name, a in arrays_of(network).items()})
-    kept = in_sub_model(in_global(objective.keep(), {}, first, MAP, {}), second, MAP)
+    kept = in_sub_model(in_global(objective.keep(), {}, first, MAP), second, MAP)
     load_arrays(network, {name: np.full_like(a, 1) for name, a in arrays_of(network).items()})
     shared = {n: np.full(a.shape, n == "out.bias") for n, a in arrays_of(network).items()}
     objective.setup(network, TrainingContext(TrainingPlan(), received={"overlap": shared}, kept=kept))

@@ -21,7 +21,7 @@ from schemas.tensors.blobs import Groups
 
 
 class OneWeight(nn.Module):
-    """A module with array_of trainable number."""
+    """A module with one trainable number."""
 
     def __init__(self, start: float) -> None:
         super().__init__()

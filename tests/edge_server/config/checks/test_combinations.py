@@ -49,6 +49,8 @@ def test_every_component_listed_with_a_trait_exists():
         {"strategy": {"objectives": [{"name": "prox", "mu": 0.1}]}},
         {"strategy": {"combiner": "median", "weighting": "equal"}},
         {"strategy": {"transforms": ["normalise-steps", "attention-matching", "fill-with-global"]}},
+        {"training": {"learning-rate-decay": 0.99}},
+        {"tiers": {"epochs-per-tier": [1, 2, 5]}},
         {"training": {"momentum": 0.9}},
         {"training": {"optimizer": "adam"}},
         {"clients": {"fraction": 0.1}},
@@ -58,7 +60,7 @@ def test_every_component_listed_with_a_trait_exists():
     ids=str,
 )
 def test_unusual_settings_and_settings_without_effect_are_accepted(sections):
-    assert found("attending", **sections) == []
+    assert found("attending-common", **sections) == []
 
 
 # --- groups ---
@@ -85,7 +87,7 @@ def test_a_rule_without_its_objective_is_refused():
 
 
 def test_an_objective_reserved_for_pruners_is_refused():
-    assert strategy("attending", objectives=[{"name": "attentive", "layers": ["conv2"]}]) == [
+    assert strategy("attending-common", objectives=[{"name": "attentive", "layers": ["conv2"]}]) == [
         "[strategy] objectives: 'attentive' sends the group 'attention', which no rule serves: "
         "leave it out (a pruner that needs it adds it)"
     ]
@@ -139,7 +141,7 @@ def test_counting_steps_of_adam_is_refused():
 @pytest.mark.parametrize("scale", sorted(SCALES))
 def test_scaling_after_moving_channels_is_refused(scale):
     transforms = ["attention-matching", scale, "fill-with-global"]
-    assert strategy("attending", transforms=transforms) == [
+    assert strategy("attending-literal", transforms=transforms) == [
         f"[strategy] transforms: '{scale}' after 'attention-matching' would scale the moving of channels "
         "too: name it before 'attention-matching'"
     ]
@@ -160,11 +162,23 @@ def test_weights_by_held_out_data_are_refused_if_no_data_is_held_out():
     ]
 
 
-def test_ranked_channels_that_are_never_moved_are_refused():
-    assert strategy("attending", transforms=["fill-with-global"]) == [
-        "[strategy] pruner: 'attention' lets devices rank channels and then cuts the last ones, but no "
-        'transform puts channels in that order: add "attention-matching" to transforms, or set '
-        'pruner = "index"'
+MOVED = "[strategy] transforms: 'attention-matching' "
+LEFT_OUT = "leave it out: channels then have one common order"
+
+
+def test_moving_channels_by_scores_that_nobody_sends_is_refused():
+    assert strategy("attending-literal", pruner="index") == [
+        f"{MOVED}needs the scores that pruner 'attention' asks for, not 'index': {LEFT_OUT}"
+    ]
+
+
+def test_moving_channels_without_what_devices_keep_is_refused():
+    also = {"objectives": ["scaffold"], "groups": ["control"]}
+    assert strategy("attending-literal", **also) == [
+        f"{MOVED}moves the model's channels, not those of the group 'control': {LEFT_OUT}"
+    ]
+    assert strategy("attending-literal", uplink=["delta", {"name": "top-k", "share": 0.1}]) == [
+        f"{MOVED}moves the model's channels, not those of what a device has not sent yet (uplink): {LEFT_OUT}"
     ]
 
 
@@ -179,6 +193,13 @@ def test_deltas_are_refused_for_sub_models_that_change_every_round():
 
 
 # --- rounds ---
+def test_two_statements_of_the_epochs_are_refused():
+    schedule = {"name": "constant", "value": 3}
+    assert found(strategy={"local-epochs": schedule}, tiers={"epochs-per-tier": [1]}) == [
+        "[tiers] epochs-per-tier: [strategy] local-epochs sets the epochs of all tiers: leave one out"
+    ]
+
+
 def test_epochs_in_place_of_a_share_are_refused():
     assert strategy(fraction={"name": "random-intervals", "interval": 5}) == [
         "[strategy] fraction: 'random-intervals' gives 5 in round 1: "

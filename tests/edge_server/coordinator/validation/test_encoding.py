@@ -242,7 +242,7 @@ def test_a_shorter_update_unpacked_over_a_longer_file_is_complete_and_exact(tmp_
 
 # --- error feedback on a device ---
 def test_unsent_values_count_in_the_next_round_only_if_this_round_counted(tmp_path):
-    bench = Bench(tmp_path, "attending", THIN)
+    bench = Bench(tmp_path, "attending-lowest", THIN)
     private = bench.places["weak"].private
     assert isinstance(private, PrivateState)
     updates = bench.answers(1)

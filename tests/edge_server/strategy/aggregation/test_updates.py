@@ -73,17 +73,11 @@ def test_layers_missing_from_an_update_are_not_covered():
 
 
 def test_a_group_sent_with_the_model_is_mapped_to_its_channels():
-    # The sub-model holds channels 1 and 3; the update's channels were then reordered to 4, 3, 2, 1, 0, so
-    # channel 1 is at position 3 and channel 3 at position 1.
     spec = SubModelSpec(kept={"hidden": (1, 3)})
     control = {"hidden.bias": np.array([5.0, 7.0], np.float32), "counts": np.ones(3, np.float32)}
     sent = update("a", arrays(1), spec=spec, control=control)
     plain = to_global(sent, MAP)
-    values, coverage = group_to_global(plain, "control", MAP)
+    values, _ = group_to_global(plain, "control", MAP)
     assert values.keys() == {"hidden.bias"}
     assert values["hidden.bias"].tolist() == [0, 5, 0, 7, 0]
-    moved = GlobalUpdate(sent, plain.delta, plain.coverage, plain.held, order={"hidden": (4, 3, 2, 1, 0)})
-    values, coverage = group_to_global(moved, "control", MAP)
-    assert values["hidden.bias"].tolist() == [0, 7, 0, 5, 0]
-    assert coverage["hidden.bias"].tolist() == [False, True, False, True, False]
     assert group_to_global(plain, "nothing", MAP) == ({}, {})

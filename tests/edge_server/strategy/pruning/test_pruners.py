@@ -6,7 +6,15 @@ import pytest
 from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.pruning.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
+from edge_server.strategy.pruning.pruners import (
+    PRUNERS,
+    Evidence,
+    Index,
+    Magnitude,
+    Random,
+    Rolling,
+    l1_norms,
+)
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State, close, plan, tier_spec
 from schemas.strategy import Component, StrategySpec
@@ -83,7 +91,7 @@ def test_coupled_layers_rank_by_the_mean_of_their_norms():
     assert cut.spec.kept == {"g": (1,)}
 
 
-@pytest.mark.parametrize("pruner", [Magnitude(), Random()])
+@pytest.mark.parametrize("pruner", [Magnitude(), Random(), Rolling()])
 def test_blocks_are_kept_or_removed_as_a_whole(pruner):
     segment = (Segment(channels=6, group="g"),)
     blocks = ChannelMap(
@@ -93,7 +101,9 @@ def test_blocks_are_kept_or_removed_as_a_whole(pruner):
     # Means by block: (9 + 0) / 2 = 4.5, (1 + 2) / 2 = 1.5 and (5 + 6) / 2 = 5.5.
     params = {"g.weight": np.array([[9], [0], [1], [2], [5], [6]], np.float32)}
     for seed in range(5):
-        kept = pruner.cut({"g": 0.6}, blocks, Evidence(ordered=True, params=params, seed=seed)).spec.kept["g"]
+        kept = pruner.cut(
+            {"g": 0.6}, blocks, Evidence(ordered=True, params=params, seed=seed, round=seed + 1)
+        ).spec.kept["g"]
         assert kept in ((0, 1), (2, 3), (4, 5))
         extract(params, SubModelSpec(kept={"g": kept}), blocks)
     if isinstance(pruner, Magnitude):
@@ -134,6 +144,41 @@ def test_groups_are_drawn_independently():
     assert Random().cut({"g": 0.5, "h": 0.5}, two, Evidence(ordered=True, seed=1)).spec.kept == kept
 
 
+# --- a rolling window ---
+def test_the_window_moves_on_by_one_channel_per_round_and_tiers_include_each_other():
+    def kept(number: int, ratio: float) -> tuple[int, ...]:
+        return Rolling().cut({"hidden": ratio}, MAP, Evidence(round=number)).spec.indices("hidden", 5)
+
+    assert [kept(number, 0.6) for number in (1, 2, 5, 6)] == [(0, 1), (1, 2), (0, 4), (0, 1)]
+    for number in range(1, 11):
+        assert set(kept(number, 0.6)) < set(kept(number, 0.2))
+    counts = np.bincount(np.ravel([kept(number, 0.6) for number in range(1, 6)]))
+    assert counts.tolist() == [2, 2, 2, 2, 2]
+
+
+# --- the client's own magnitude ---
+def ranked_by(client: str, kept: tuple[int, ...]):
+    scores = {"hidden": np.zeros(5, np.float32)}
+    return update(client, arrays(1), spec=SubModelSpec(kept={"hidden": kept}), attention=scores)
+
+
+def test_each_client_ranks_the_whole_network_once_and_trains_its_own_channels_from_then_on():
+    own = strategy("own-magnitude")
+    first = plan(own, State(params=PARAMS), CLIENTS, NETWORK, np.random.default_rng(0)).assignments
+    assert all(assignment.cut.spec == SubModelSpec() for assignment in first.values())
+    assert all(assignment.cut.personal and assignment.cut.train for assignment in first.values())
+    assert [objective.name for objective in first["a"].cut.objectives] == ["magnitude-scores"]
+    after = close(own, State(params=PARAMS), [ranked_by("a", (4, 1)), ranked_by("d", (0, 2))], MAP)
+    later = plan(own, after, CLIENTS, NETWORK, np.random.default_rng(0)).assignments
+    # a and d, of one tier, keep their own channels; b was not chosen in round one and ranks in this one.
+    assert later["a"].cut.spec.kept == {"hidden": (1, 4)}
+    assert later["d"].cut.spec.kept == {"hidden": (0, 2)}
+    assert later["b"].cut.personal is not None
+    assert later["a"].cut.objectives == ()
+    again = close(own, after, [ranked_by("a", (2, 3))], MAP)
+    assert again.pruning["a/hidden"].tolist() == [1, 4]
+
+
 # --- sub-model of a tier ---
 @pytest.mark.parametrize("name", PRUNERS)
 def test_a_tier_without_pruning_is_the_full_model(name):
@@ -142,7 +187,7 @@ def test_a_tier_without_pruning_is_the_full_model(name):
 
 @pytest.mark.parametrize("name", PRUNERS)
 def test_a_tier_gets_the_leading_channels_unless_they_are_ranked_by_norm(name):
-    expected = (3, 4) if name == "magnitude" else 2
+    expected = (3, 4) if "magnitude" in name else 2
     assert tier_spec(strategy(name), State(params=PARAMS), NETWORK, 0.6).kept == {"hidden": expected}
 
 
@@ -163,8 +208,8 @@ def test_heterofl_averages_each_channel_over_its_holders():
     assert moved == pytest.approx([2.5, 2.5, 3, 3, 0], abs=1e-5)
 
 
-def test_attending_without_attention_counts_missing_channels_as_unchanged():
-    config = load_config("attending-l1")
+def test_global_ranking_by_magnitude_counts_missing_channels_as_unchanged():
+    config = load_config("global-l1")
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
     sent = [
         update("a", ones, spec=SubModelSpec(kept={"hidden": (3, 4)}), examples=10),
@@ -179,7 +224,13 @@ def test_attending_without_attention_counts_missing_channels_as_unchanged():
 
 
 @pytest.mark.parametrize(
-    ("recipe", "pruner"), [("heterofl", "index"), ("feddrop", "random"), ("attending-l1", "magnitude")]
+    ("recipe", "pruner"),
+    [
+        ("heterofl", "index"),
+        ("feddrop", "random"),
+        ("global-l1", "magnitude"),
+        ("attending-l1", "own-magnitude"),
+    ],
 )
 def test_the_recipes_name_their_pruner_and_have_the_tiers_of_attending(recipe, pruner):
     config = load_config(recipe)

@@ -141,12 +141,12 @@ def test_time_attention_compares_each_update_with_the_clients_previous_one():
     assert weights == pytest.approx(np.array([8, 2, 1]) / 11)
 
 
-def test_without_an_earlier_update_a_client_gets_the_mean_score():
-    # psi of a is ln 16, of b 0; the newcomers get ln 4: exp 16, 1, 4, 4, of 25.
+def test_psi_of_a_client_without_an_earlier_update_is_zero():
+    # psi of a is ln 16, of b and of the newcomers 0: exp 16, 1, 1, 1, of 19.
     rule = IgflTime()
     memory = rule.observe(None, result(sent((1, 0), (1, 0))))
     weights = rule.weigh(memory, sent((4 * LN2, 0), (0, 1), (9, 9), (-9, 0)))
-    assert weights == pytest.approx(np.array([16, 1, 4, 4]) / 25)
+    assert weights == pytest.approx(np.array([16, 1, 1, 1]) / 19)
 
 
 def test_time_attention_starts_with_equal_weights():

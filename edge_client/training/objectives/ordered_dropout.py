@@ -1,0 +1,137 @@
+"""FjORD's ordered dropout: a device also trains the smaller tiers in its sub-model (Horvath et al. 2021)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from edge_client.pruning.index_sets import IndexSet, submodel_index_set
+from edge_client.pruning.slicing import submodel_map
+from edge_client.pruning.surgery import cut_down, hollow
+from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Width:
+    """A smaller sub-model: its network without numbers, and the place of its arrays in the device's."""
+
+    network: nn.Module
+    index_sets: Mapping[str, IndexSet]
+
+    def run(self, module: nn.Module) -> Run:
+        """The smaller network with the part of the module's weights that it shares; gradients reach them."""
+        # Statistics of the smaller network are not those of the device's own.
+        buffers = {name: tensor.detach().clone() for name, tensor in module.named_buffers()}
+        tensors = {**dict(module.named_parameters()), **buffers}
+
+        def forward(inputs: Tensor) -> Tensor:
+            parts = {name: _taken(tensors[name], index_set) for name, index_set in self.index_sets.items()}
+            outputs: Tensor = functional_call(self.network, parts, (inputs,))
+            return outputs
+
+        return forward
+
+
+class OrderedDropout(LocalObjective):
+    """Train one width per step: the device's own with probability `own`, else one of the smaller, all alike.
+
+    Without `own` all widths are equally probable, as in FjORD. With `distil` > 0 a step of the device's own
+    width also trains one smaller width to match its outputs, with this share of the loss (the paper's
+    self-distillation). The group `widths` has the smaller sub-models; a device without any trains its own.
+    """
+
+    receives = frozenset({"widths"})
+
+    def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
+        if own is not None and not 0 <= own <= 1:
+            raise ConfigError(f"objective 'ordered-dropout': own must be from 0 to 1, got {own!r}")
+        if not 0 <= distil < 1:
+            raise ConfigError(
+                f"objective 'ordered-dropout': distil must be at least 0 and below 1, got {distil!r}"
+            )
+        self._own, self._distil = own, distil
+        self._widths: list[Width] = []
+        self._chosen = self._drawn = 0
+        self._seed = 0
+
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        if context.channel_map is not None:
+            own = submodel_map(context.channel_map, context.spec)
+            self._widths = _smaller(module, context.received.get("widths", {}), own)
+        self._seed = context.plan.seed
+        self._draw()
+        return ()
+
+    def network(self, module: nn.Module, run: Run) -> Run:
+        """The step's width; without training, the device's own."""
+        narrower = module.training and self._chosen < len(self._widths)
+        return self._widths[self._chosen].run(module) if narrower else run
+
+    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+        if not self._distil or not self._widths or self._chosen < len(self._widths):
+            return base
+        smaller = self._widths[self._drawn % len(self._widths)].run(batch.module)(batch.inputs)
+        known = functional.log_softmax(batch.outputs.detach(), dim=1)
+        matched = functional.kl_div(
+            functional.log_softmax(smaller, dim=1), known, reduction="batchmean", log_target=True
+        )
+        return (1 - self._distil) * base + self._distil * matched
+
+    def correct(self) -> None:
+        self._drawn += 1
+        self._draw()
+
+    def state(self) -> Mapping[str, Any]:
+        return {"drawn": self._drawn}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._drawn = state["drawn"]
+        self._draw()
+
+    def close(self) -> None:
+        self._widths = []
+
+    def _draw(self) -> None:
+        """Choose the width of step `drawn`; the last is the device's own."""
+        random = np.random.default_rng((self._seed, self._drawn))
+        smaller = len(self._widths)
+        if self._own is not None and random.random() < self._own:
+            self._chosen = smaller
+            return
+        widths = smaller + 1 if self._own is None else max(1, smaller)
+        self._chosen = int(random.integers(widths))
+
+
+def _smaller(module: nn.Module, arrays: Arrays, channel_map: ChannelMap) -> list[Width]:
+    kept: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name in arrays:
+        number, _, group = name.partition("/")
+        kept.setdefault(number, {})[group] = tuple(arrays[name].tolist())
+    specs = [SubModelSpec(kept=kept[number]) for number in sorted(kept, key=int)]
+    return [
+        Width(
+            cut_down(hollow(module), spec, channel_map),
+            {name: submodel_index_set(layout, spec) for name, layout in channel_map.parameters.items()},
+        )
+        for spec in specs
+    ]
+
+
+def _taken(tensor: Tensor, index_set: IndexSet) -> Tensor:
+    """The part of a tensor; slices are views."""
+    if not tensor.ndim:
+        return tensor
+    for axis, index in enumerate(index_set.axes):
+        if isinstance(index, slice):
+            tensor = tensor.narrow(axis, index.start, index.stop - index.start)
+        else:
+            tensor = tensor.index_select(axis, torch.from_numpy(index).to(tensor.device))
+    return tensor

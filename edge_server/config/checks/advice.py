@@ -1,0 +1,29 @@
+"""Advice for valid files: where another recipe suits the fleet better (deploy/docs/guides/recipes.md)."""
+
+from collections.abc import Iterator
+
+from edge_server.config.config import Config
+
+ORDERED_DROPOUT = "ordered-dropout"
+
+
+def advice(config: Config) -> Iterator[str]:
+    """One line per better choice, with the figures' page; nothing for files without one."""
+    levels = config.tiers.levels
+    named = {component.name for component in config.strategy.objectives}
+    transforms = {component.name for component in config.strategy.transforms}
+    if len(set(levels)) == 1 and ORDERED_DROPOUT in named:
+        yield (
+            "advice: all tiers have one pruning ratio, so there are no smaller tiers to train: "
+            "recipe 'fedavgm' does the same with less"
+        )
+    if len(set(levels)) > 1 and ORDERED_DROPOUT not in named:
+        yield (
+            "advice: a tier's model is trained by its own devices alone. Recipe 'attending' trains it on "
+            "larger devices too, and raised the accuracy of all tiers (guide: recipes)"
+        )
+    if "attention-matching" in transforms:
+        yield (
+            "advice: 'attention-matching' moves each client's channels by the client's own order, as the "
+            "paper prints it; recipe 'attending' keeps one order for all (guide: recipes)"
+        )

@@ -1,0 +1,55 @@
+"""The sub-models of smaller tiers within a device's own (FjORD, Horvath et al. 2021)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edge_server.strategy.groups.rule import GroupRule
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
+
+
+class Widths(GroupRule):
+    """The channels of every smaller tier, for devices that train all of these tiers; sent down only.
+
+    `{number}/{group}` has the kept channels of the `number`-th smaller sub-model, smallest first, as indices
+    into the device's own channels [C]. Groups that it shares with the device's sub-model are left out, and so
+    are tiers that keep a channel that the device lacks.
+    """
+
+    name = "widths"
+    uplink = False
+
+    def down(
+        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
+    ) -> Arrays:
+        """The smaller sub-models' channels."""
+        inner = [_within(tier, spec, channel_map) for tier in tiers]
+        smaller = {tuple(sorted(found.items())): found for found in inner if found}
+        ascending = sorted(smaller.values(), key=lambda found: _count(found, spec, channel_map))
+        return {
+            f"{number}/{group}": np.array(kept, np.int32)
+            for number, found in enumerate(ascending)
+            for group, kept in found.items()
+        }
+
+
+def _within(tier: SubModelSpec, spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:
+    """The tier's channels as positions in the sub-model; {} if they are no smaller part of it."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, group in channel_map.groups.items():
+        own = {channel: place for place, channel in enumerate(spec.indices(name, group.channels))}
+        kept = tier.indices(name, group.channels)
+        if not own.keys() >= set(kept):
+            return {}
+        if len(kept) < len(own):
+            found[name] = tuple(sorted(own[channel] for channel in kept))
+    return found
+
+
+def _count(found: Mapping[str, Sequence[int]], spec: SubModelSpec, channel_map: ChannelMap) -> int:
+    """The number of channels in all groups."""
+    return sum(
+        len(found[name]) if name in found else spec.count(name, group.channels)
+        for name, group in channel_map.groups.items()
+    )

@@ -1,0 +1,26 @@
+"""Advice about recipes, for files that are valid."""
+
+import pytest
+
+from edge_server.config.checks.advice import advice
+from edge_server.config.load import load_config
+
+
+@pytest.mark.parametrize("recipe", ["attending", "attending-adafl", "fjord", "fedavg", "fedavgm"])
+def test_recipes_that_suit_their_fleet_get_no_advice(recipe: str) -> None:
+    assert list(advice(load_config(recipe))) == []
+
+
+@pytest.mark.parametrize("recipe", ["heterofl", "feddrop", "attending-l1"])
+def test_tiers_that_larger_devices_do_not_train_get_advice(recipe: str) -> None:
+    (line,) = advice(load_config(recipe))
+    assert "Recipe 'attending' trains it on larger devices too" in line
+
+
+def test_channels_moved_by_each_clients_own_order_get_advice() -> None:
+    assert any("'attention-matching'" in line for line in advice(load_config("attending-literal")))
+
+
+def test_smaller_tiers_that_do_not_exist_get_advice() -> None:
+    (line,) = advice(load_config("attending", ["tiers.ratios=[0.0]"]))
+    assert "recipe 'fedavgm' does the same with less" in line

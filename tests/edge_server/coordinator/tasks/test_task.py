@@ -1,0 +1,40 @@
+"""The settings of a device's training in one round."""
+
+import pytest
+
+from edge_server.config.load import load_config
+from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
+from edge_server.strategy.pruning.pruners import Cut
+from edge_server.strategy.strategy import Assignment, Plan
+from schemas.submodel import SubModelSpec
+
+CUT = Cut(SubModelSpec())
+
+
+def epochs(*overrides: str, scheduled: int | None = None) -> dict[str, int]:
+    """The epochs of three devices of tiers 1, 2 and 5."""
+    planned = Plan({name: Assignment(CUT, 0.0, scheduled) for name in "abc"}, needed=3)
+    tasks = plan_training_tasks(
+        planned, {"a": 1, "b": 2, "c": 5}, load_config("attending", ["local-epochs=4", *overrides])
+    )
+    assert all(isinstance(task, TaskPlan) for task in tasks.values())
+    return {name: task.local_epochs for name, task in tasks.items()}
+
+
+def test_all_tiers_train_for_the_files_epochs() -> None:
+    assert epochs() == {"a": 4, "b": 4, "c": 4}
+
+
+def test_each_tier_may_have_its_own_epochs_and_a_tier_beyond_the_list_the_last() -> None:
+    assert epochs("tiers.epochs-per-tier=[1, 2, 3]") == {"a": 1, "b": 2, "c": 3}
+
+
+def test_a_schedule_sets_the_epochs_of_all_tiers() -> None:
+    assert epochs(scheduled=7) == {"a": 7, "b": 7, "c": 7}
+
+
+def test_the_learning_rate_decays_from_round_to_round() -> None:
+    training = load_config("fedavg", ["learning-rate=0.1", "training.learning-rate-decay=0.5"]).training
+    rates = [training.of_round(number).learning_rate for number in (1, 2, 4)]
+    assert rates == pytest.approx([0.1, 0.05, 0.0125])
+    assert training.of_round(3).local_epochs == training.local_epochs
