@@ -44,10 +44,15 @@ class Cell:
     targets: tuple[float, ...] = ()
     paper: PaperNumbers | None = None
     notes: tuple[str, ...] = ()
+    tests_tiers: bool = False
 
     def config(self, seed: int = 0) -> Config:
-        """The configuration of one seed; `ConfigError` names the cell. Tiers are tested at the end only."""
-        fixed = {"seed": seed, "deliver": "none", "evaluate-tiers-every": 1_000_000}
+        """The configuration of one seed; `ConfigError` names the cell.
+
+        Tiers are tested at the end only, unless the cell `tests_tiers` as often as the whole model.
+        """
+        every = 1 if self.tests_tiers else 1_000_000
+        fixed = {"seed": seed, "deliver": "none", "evaluate-tiers-every": every}
         seeded = merge_tables(self.table, {"federation": fixed})
         return check_config(seeded, f"row '{self.row}', column '{self.column}'")
 
@@ -136,6 +141,7 @@ def _cell(
         targets,
         row.paper.get(column.label),
         tuple(note for note in notes if note),
+        tests_tiers=experiment.kind == "league",
     )
 
 

@@ -42,6 +42,10 @@ def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Fi
         from edge_server.simulation.experiments.grad_cam import find_grad_cam
 
         return find_grad_cam(plan, out, simulate=simulate, progress=progress)
+    if kind == "league":
+        from edge_server.simulation.experiments.league import find_league
+
+        return find_league(plan, out, simulate=simulate, progress=progress)
     from edge_server.simulation.experiments.runs import find_runs
 
     return find_runs(plan, out, simulate=simulate, progress=progress)

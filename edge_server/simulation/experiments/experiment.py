@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, nearest
 
 EXPERIMENTS = "edge_server.simulation.experiments"
 
-Kind = Literal["runs", "sizes", "similarity", "grad-cam"]
+Kind = Literal["runs", "league", "sizes", "similarity", "grad-cam"]
 Tables = Mapping[str, Mapping[str, Any]]
 Seed = Annotated[int, Field(ge=0)]
 Target = Annotated[float, Field(gt=0, lt=1)]
@@ -78,11 +78,15 @@ class Scale(Settings):
 
 
 class Experiment(Settings):
-    """An experiment file; averages are over the last `average_rounds` rounds, or that `average_share`."""
+    """An experiment file; averages are over the last `average_rounds` rounds, or that `average_share`.
+
+    A league compares every row with the row `reference`.
+    """
 
     title: str
     reproduces: str = ""
     kind: Kind = "runs"
+    reference: str = ""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (1, 2, 3)
     target_accuracies: tuple[Target, ...] = ()
     average_rounds: int = Field(default=10, ge=1)
@@ -101,6 +105,8 @@ class Experiment(Settings):
                 raise ValueError(f"two {kind}s have the same label: each {kind} needs its own")
         for row in self.rows:
             _known("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
+        if self.kind == "league":
+            _known("row", rows, [self.reference])
         for scale in self.scale.values():
             _known("row", rows, [*scale.rows, *scale.drop_rows])
             _known("column", columns, [*scale.columns, *scale.drop_columns])

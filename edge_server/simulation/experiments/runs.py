@@ -10,15 +10,19 @@ from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
 from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw
-from edge_server.simulation.experiments.runner import Progress, Simulate, run_all
+from edge_server.simulation.experiments.runner import EndedRuns, Progress, Simulate, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
 
 def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
-    """Run the missing runs and compare all; the curves are written into `out`."""
-    outcome = run_all(plan, out, simulate=simulate, progress=progress)
+    """Run the missing runs and compare all."""
+    return findings_of(plan, run_all(plan, out, simulate=simulate, progress=progress), out)
+
+
+def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
+    """The comparison of the ended runs; the curves are written into `out`."""
     lines = curves(outcome.done)
     sizes = {finished.run.folder: mean_parameters(finished.run.cell.config()) for finished in outcome.done}
     found = results(plan, outcome.done, sizes)

@@ -129,7 +129,7 @@ def _shares(config: Config, data: LabelledData) -> list[LabelledData]:
 
 def _training(config: Config, number: int, index: int) -> TrainingPlan:
     seed = config.federation.seed * 1_000_003 + number * 1009 + index
-    return TrainingPlan(**config.training.model_dump(), seed=seed)
+    return TrainingPlan(**config.training.of_round(1).model_dump(), seed=seed)
 
 
 def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalUpdate:

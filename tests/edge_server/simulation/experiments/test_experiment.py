@@ -178,4 +178,6 @@ def test_all_tables_of_the_papers_are_shipped():
         "fedrad-table-1-2",
         "igfl-figure-2",
         "igfl-table-1-2-3-5",
+        "igfl-table-4",
+        "league",
     }

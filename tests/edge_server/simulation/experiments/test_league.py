@@ -1,0 +1,143 @@
+"""The league's intervals, tables and verdicts, with numbers computed by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.simulation.experiments.cells import RunSelection
+from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.league import (
+    ABOVE,
+    BELOW,
+    LEVEL,
+    MEASURES,
+    Difference,
+    Score,
+    column_table,
+    difference,
+    interval,
+    matrix,
+    verdicts,
+)
+from schemas.errors import ConfigError
+from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
+
+
+def score(whole: float | None, *tiers: float) -> Score:
+    return Score(whole, tiers, uplink_bytes=1000, downlink_bytes=2000)
+
+
+SCORES = {
+    ("ours", "a"): {1: score(0.80, 0.7, 0.8), 2: score(0.82, 0.7, 0.8)},
+    ("theirs", "a"): {1: score(0.78, 0.6, 0.8), 2: score(0.79, 0.7, 0.8)},
+    ("small", "a"): {1: score(None, 0.75), 2: score(None, 0.75)},
+    ("ours", "b"): {1: score(0.60, 0.6, 0.6)},
+    ("theirs", "b"): {1: score(0.65, 0.6, 0.6)},
+}
+
+
+def test_the_interval_of_equal_differences_is_their_value() -> None:
+    assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
+
+
+def test_the_interval_is_computed_over_all_resamples_of_a_few_seeds() -> None:
+    # The means of the 4 resamples of (0, 4) are 0, 2, 2 and 4.
+    assert interval([0.0, 4.0]) == (0.0, 4.0)
+    # Of the 27 resamples of (0, 3, 6) one is 0, three are 1: the quantile lies in the first.
+    assert interval([0.0, 3.0, 6.0]) == (0.0, 6.0)
+
+
+def test_the_interval_of_many_seeds_is_the_same_in_every_call_and_close_to_the_normal_one() -> None:
+    values = [float(number % 5) for number in range(100)]
+    # Standard error: sqrt(2) / 10; 1.96 of it are 0.277.
+    assert interval(values) == interval(values) == pytest.approx((2 - 0.277, 2 + 0.277), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(0.1, 2, ABOVE), (-1, 1, LEVEL), (-2, -0.1, BELOW), (0.0, 1, LEVEL)]
+)
+def test_a_verdict_needs_an_interval_without_zero(low: float, high: float, verdict: str) -> None:
+    assert Difference((low + high) / 2, low, high).verdict == verdict
+
+
+def test_differences_are_paired_by_seed_in_points() -> None:
+    found = difference(SCORES["ours", "a"], SCORES["theirs", "a"], MEASURES["whole model"])
+    assert found is not None
+    assert found.mean == pytest.approx(2.5)
+    assert (found.low, found.high) == pytest.approx((2.0, 3.0))
+    only_first = difference({1: score(0.5)}, {2: score(0.5)}, MEASURES["whole model"])
+    assert only_first is None
+
+
+def test_a_row_without_the_full_model_has_no_accuracy_of_the_whole_model() -> None:
+    table = column_table(SCORES, "a", "ours", {})
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["ours"]["whole model (%)"] == "81.00 ± 1.41"
+    assert rows["ours"]["whole model over ours"] == ""
+    assert rows["theirs"]["tier 1 (%)"] == "65.00 ± 7.07"
+    assert rows["theirs"]["whole model over ours"] == "-2.5 [-3.0, -2.0]"
+    assert rows["small"]["whole model (%)"] == ""
+    assert rows["small"]["mean tier over ours"] == "+0.0 [+0.0, +0.0]"
+
+
+def test_the_matrix_counts_settings_above_level_and_below() -> None:
+    table = matrix(SCORES, ["a", "b"], "whole model")
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["ours"]["theirs"] == "1 / 0 / 1"
+    assert rows["theirs"]["ours"] == "1 / 0 / 1"
+    assert rows["ours"]["small"] == ""
+
+
+def test_verdicts_say_what_the_intervals_carry() -> None:
+    assert verdicts(SCORES, ["a", "b"], "ours") == [
+        "ours against theirs: whole model: above in 1, below in 1 of 2 settings; "
+        "mean tier: level with in 2 of 2 settings.",
+        "ours against small: mean tier: level with in 1 of 1 settings.",
+    ]
+
+
+# --- a whole league ---
+LEAGUE = """
+title = "two rows"
+kind = "league"
+reference = "ours"
+seeds = [1, 2, 3]
+average-rounds = 2
+[settings.data]
+source = "digits"
+[settings.model]
+name = "mlp"
+input-shape = [1, 8, 8]
+num-classes = 10
+[settings.clients]
+num-clients = 2
+[settings.federation]
+rounds = 3
+[[rows]]
+label = "ours"
+recipe = "fedavg"
+settings.training.learning-rate = 0.2
+[[rows]]
+label = "theirs"
+recipe = "fedavg"
+"""
+
+
+def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
+    (tmp_path / "league.toml").write_text(LEAGUE)
+    plan = checked_plan(named_experiment([str(tmp_path / "league.toml")]), RunSelection())
+    assert all(cell.config().federation.evaluate_tiers_every == 1 for cell in plan.cells)
+    simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
+    findings = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet())
+    assert len(simulated.calls) == 6
+    # The mean of the last two of three rounds: 0.2 + 0.025, and 0.01 + 0.025.
+    rows = {row[0]: row for row in findings.tables[0].rows}
+    assert rows["ours"][1] == "22.50 ± 0.00"
+    assert rows["theirs"][-1] == "-19.0 [-19.0, -19.0]"
+    assert findings.notes[-1] == "ours against theirs: whole model: above in 1 of 1 settings."
+
+
+def test_a_league_without_its_reference_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "league.toml").write_text(LEAGUE.replace('reference = "ours"', 'reference = "hours"'))
+    with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
+        named_experiment([str(tmp_path / "league.toml")])
