@@ -1,6 +1,7 @@
 """A coordinator and two devices in one process, without a network."""
 
 import shutil
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -55,14 +56,14 @@ class Bench:
         self.devices = tuple(
             Device(name, 1, CapabilityProfile(tier=tier), CARD) for tier, name in enumerate(names, start=1)
         )
-        self._waiting: set[str] = set()
+        self._waiting: Counter[str] = Counter()
 
     def tasks(
         self, number: int, attempt: int, *, deliver: bool = False, among: Collection[str] | None = None
     ) -> dict[str, Task]:
         """Plan a round and copy the blobs of each task to its device."""
         devices = tuple(device for device in self.devices if among is None or device.name in among)
-        keep = frozenset(self._waiting)
+        keep = frozenset(+self._waiting)
         planned = self.coordinator.planner.plan(
             PlanRound(number, attempt, devices, deliver=deliver, keep=keep)
         )
@@ -98,7 +99,7 @@ class Bench:
             )
             assert checked.reason is None, checked.detail
             updates[name] = update
-            self._waiting.add(update.blob.digest)
+            self._waiting[update.blob.digest] += 1
         return updates
 
     def sent(self, name: str, update: Update) -> Update:
@@ -114,5 +115,5 @@ class Bench:
             private = self.places[name].private
             assert private is not None
             private.commit(update.run, update.round, update.attempt)
-            self._waiting.discard(update.blob.digest)
+            self._waiting[update.blob.digest] -= 1
         return record

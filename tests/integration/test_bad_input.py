@@ -127,6 +127,7 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
 ) -> None:
     """Mallory is selected like the other devices and sends a single parameter of NaNs."""
     words = {"clients.num-clients": 2, "start-clients": 3, "deliver": "false", "strategy.uplink": []}
+    words["strategy.pruner"] = "index"
     config = demo_config(rounds=1, **words)
     rogue.send(
         encode_message(Birth(federation="test", device="mallory", session=1, data=CARD)),

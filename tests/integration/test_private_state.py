@@ -1,5 +1,6 @@
 """The private state of devices is used, and agrees with the server's state."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.pruning.slicing import cut_axes
 from edge_server.coordinator.coordinator import Coordinator
-from schemas.messages import Task
+from schemas.messages import Task, Update
+from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Groups
 from tests.groups import read_groups
 from tests.integration.bench import NAMES, Bench
 
 EVERYONE = 'strategy.fraction={name = "constant", value = 1.0}'
 FLOATS = "strategy.uplink=[]"
+TRAINS_FIRST = 'strategy.pruner={name="attention", first-round="train"}'
+"""Both devices train in round one; by default devices that lack the whole network only score channels."""
 RECIPES = {
     "scaffold": "own-control",
     "igfl-c": "own-step",
@@ -29,6 +33,11 @@ def trained(task: Task, place: TaskContext) -> Groups:
     """The groups of a device's update."""
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
     return read_groups(place.store.path(update.blob.digest))
+
+
+def bench_of(folder: Path, recipe: str) -> Bench:
+    more = [TRAINS_FIRST] if recipe.startswith("attending") else []
+    return Bench(folder, recipe, EVERYONE, FLOATS, *more)
 
 
 def kept(bench: Bench, name: str, number: int) -> Groups:
@@ -44,7 +53,7 @@ def differ(first: Groups, second: Groups) -> bool:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_device_continues_from_its_private_state(tmp_path: Path, recipe: str) -> None:
-    bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
+    bench = bench_of(tmp_path, recipe)
     bench.round(1)
     task = bench.tasks(2, 2)["weak"]
     place = bench.places["weak"]
@@ -54,7 +63,7 @@ def test_a_device_continues_from_its_private_state(tmp_path: Path, recipe: str) 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_an_update_that_did_not_count_changes_no_private_state(tmp_path: Path, recipe: str) -> None:
-    bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
+    bench = bench_of(tmp_path, recipe)
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     first = trained(task, place)
     assert kept(bench, "weak", 2) == {}
@@ -63,23 +72,28 @@ def test_an_update_that_did_not_count_changes_no_private_state(tmp_path: Path, r
 
 @pytest.mark.parametrize("recipe", ["scaffold", "attending-adafl-scaffold"])
 def test_the_servers_control_is_the_mean_of_the_devices_own(tmp_path: Path, recipe: str) -> None:
-    """For coordinates that both devices hold, in the server's channel order."""
-    bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
+    """For coordinates of which both devices sent a control in every round."""
+    bench, sent = bench_of(tmp_path, recipe), list[Update]()
     for number in (1, 2):
-        bench.round(number)
+        sent += bench.round(number)[1].values()
         control = bench.coordinator.model.state.groups["control"]
         own = [kept(bench, name, number + 1)["own-control"] for name in NAMES]
-        # In ATTENDING's first round a device trains more than it sends: only tier 1's part can be compared.
+        # In ATTENDING's first round a device trains more than it sends, and keeps the controls of all of it.
         for name, array in own[0].items():
-            held = corner(array, bench.coordinator, name)
+            held = always_sent(array, bench.coordinator, sent, name)
             mean = (array[held] + own[1][name][held]) / 2
             np.testing.assert_allclose(control[name][held], mean, rtol=1e-3, atol=1e-6)
             assert mean.any()
 
 
-def corner(array: np.ndarray, coordinator: Coordinator, name: str) -> tuple[np.ndarray, ...]:
-    """The positions of a parameter that tier 1's prefix holds."""
-    network = coordinator.context.network
-    spec = coordinator.model.tier_spec(coordinator.context.config.tiers.ratios[0])
-    cut = cut_axes(network.channel_map.parameters[name], spec)
+def always_sent(
+    array: np.ndarray, coordinator: Coordinator, updates: Sequence[Update], name: str
+) -> tuple[np.ndarray, ...]:
+    """The positions of a parameter that are in all updates."""
+    channel_map = coordinator.context.channel_map
+    kept = {
+        group: tuple(sorted(set.intersection(*(set(u.spec.indices(group, entry.channels)) for u in updates))))
+        for group, entry in channel_map.groups.items()
+    }
+    cut = cut_axes(channel_map.parameters[name], SubModelSpec(kept=kept))
     return np.ix_(*(cut.get(axis, np.arange(size)) for axis, size in enumerate(array.shape)))

@@ -7,8 +7,8 @@ from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting.registry import PLAIN
 from schemas.security.secure_aggregation import MAX_COHORT
 
-FROM_THE_MODEL = frozenset({"last-step"})
-"""Groups that the server computes from the global model before and after a round."""
+FROM_THE_SERVER = frozenset({"last-step", "widths"})
+"""Groups that the server computes without single updates: from the global model, or from the tiers."""
 _KEY = "[privacy] secure-aggregation"
 
 
@@ -33,7 +33,7 @@ def _components(config: Config) -> Iterator[str]:
         ("pruner", spec.pruner.name, {"index"}, "cuts channels that devices do not share as a prefix"),
         ("combiner", spec.combiner.name, {"mean"}, "goes by single updates"),
         ("weighting", spec.weighting.name, set(PLAIN), "goes by single updates"),
-        ("selection", spec.selection.name, {"uniform"}, "goes by single updates"),
+        ("selection", spec.selection.name, {"largest-tier", "uniform"}, "goes by single updates"),
         ("ratio", spec.ratio.name, {"by-tier"}, "goes by single devices' results"),
     ):
         if name not in fitting:
@@ -54,7 +54,7 @@ def _components(config: Config) -> Iterator[str]:
 def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
     """Additional groups would need masking rules of their own."""
     for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
-        if component.name not in FROM_THE_MODEL:
+        if component.name not in FROM_THE_SERVER:
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"
             yield (
                 f"[strategy] groups: '{component.name}': {how}, and {_KEY} shows the model's sum alone: "

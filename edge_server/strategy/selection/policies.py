@@ -202,5 +202,5 @@ RATIOS: Registry[Callable[..., RatioPolicy]] = Registry(
 )
 STEADY = frozenset({"by-tier"})
 """Ratio policies whose ratios never change."""
-BLIND = frozenset({"by-tier", "uniform"})
+BLIND = frozenset({"by-tier", "largest-tier", "uniform"})
 """Policies of both kinds that ignore the results of rounds (differential privacy)."""
