@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -92,8 +93,18 @@ def find_league(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress
             *(column_table(scores, column, reference, macs) for column in columns),
             *(matrix(scores, columns, name) for name in MEASURES),
         ),
+        details={**found.details, "scores": _details(scores)},
         notes=(*found.notes, *verdicts(scores, columns, reference)),
     )
+
+
+def _details(scores: Scores) -> list[dict[str, Any]]:
+    """Every run's accuracies, for results.json."""
+    return [
+        {"row": row, "column": column, "seed": seed, "whole": score.whole, "tiers": score.tiers}
+        for (row, column), by_seed in scores.items()
+        for seed, score in by_seed.items()
+    ]
 
 
 def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, str], dict[int, Score]]:

@@ -134,6 +134,7 @@ def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
     rows = {row[0]: row for row in findings.tables[0].rows}
     assert rows["ours"][1] == "22.50 ± 0.00"
     assert rows["theirs"][-1] == "-19.0 [-19.0, -19.0]"
+    assert len(findings.details["scores"]) == 6
     assert findings.notes[-1] == "ours against theirs: whole model: above in 1 of 1 settings."
 
 
