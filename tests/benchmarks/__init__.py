@@ -1,1 +1,1 @@
-"""Benchmarks: times as ratios measured in pairs, repeated, with median and spread; memory as a peak."""
+"""Benchmarks: times as ratios of repeated pairs, with median and spread; memory as a peak."""

@@ -1,7 +1,7 @@
-"""All benchmarks in one run, one table: `python -m tests.benchmarks`.
+"""All benchmarks in one run and one table: `python -m tests.benchmarks`.
 
-Each benchmark is a module with `figures(options) -> list[Figure]`, or another function of that kind, listed
-here. One that fails is told and the others go on. README.md says how long each may take.
+Each benchmark is a module with `figures(options) -> list[Figure]`, or another function of that type, listed
+here. A benchmark that fails is reported and the others continue. README.md gives the time limit of each.
 """
 
 import argparse
@@ -35,11 +35,11 @@ BENCHMARKS: dict[str, str] = {
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 LONGER: dict[str, str] = {"bytes-all": "bytes:every", "flower-exact": "flower.comparison:exact"}
-"""Those that run only where they are named, as module and function; the table keeps what they found."""
+"""Benchmarks that run only if named, as module and function; the table keeps their results."""
 
 
 def main() -> None:
-    """Run, keep what each benchmark found when it is done, print the table."""
+    """Run the benchmarks, save the results of each when it ends, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     known = {**BENCHMARKS, **LONGER}
     parser.add_argument(
@@ -49,19 +49,19 @@ def main() -> None:
         help=f"which: {', '.join(BENCHMARKS)} (default: all of these), {', '.join(LONGER)}",
     )
     parser.add_argument("--data-root", type=Path, default=Path("../shared/data"), help="folder with MNIST")
-    parser.add_argument("--folder", type=Path, help="where large files have room (default: TMPDIR)")
+    parser.add_argument("--folder", type=Path, help="folder for large files (default: TMPDIR)")
     parser.add_argument("--quick", action="store_true", help="one small repetition of each: does it run?")
     parser.add_argument(
         "--results",
         type=Path,
         metavar="DIR",
-        help="keep table.md and figures.json here; what other benchmarks found there stays in them",
+        help="store table.md and figures.json here; results of other benchmarks in them are kept",
     )
     args = parser.parse_args()
     unknown = set(args.names) - set(known)
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: {', '.join(known)}")
-    # As Ctrl-C: whatever a benchmark has started ends with it.
+    # Like Ctrl-C: the processes that a benchmark has started end with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = Options(args.data_root, args.folder, args.quick)
     results, all_began = Results.load(args.results), time.perf_counter()
@@ -78,12 +78,12 @@ def main() -> None:
 
 
 def found(place: str) -> Callable[[Options], list[Figure]]:
-    """The function that a benchmark's place names."""
+    """Import the function of a benchmark: `module` or `module:function`."""
     module, _, function = place.partition(":")
-    one: Callable[[Options], list[Figure]] = getattr(
+    function_: Callable[[Options], list[Figure]] = getattr(
         importlib.import_module(f"tests.benchmarks.{module}"), function or "figures"
     )
-    return one
+    return function_
 
 
 def _figures(name: str, place: str, options: Options) -> list[Figure]:

@@ -1,7 +1,7 @@
-"""Trainings on a device, whose allocator keeps what a step frees, over those with the C library's own ways.
+"""Training on a device, whose allocator keeps freed memory, over training with the C library's defaults.
 
-Networks whose steps take much memory gain most: what was given back is cleared anew by the kernel at every
-step. `device_training` says how it is measured.
+Networks whose steps need much memory gain most: the kernel clears memory that was given back again at every
+step. `device_training` describes the measurement.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ PLAN = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=32, local_ep
 
 
 def figures(options: Options) -> list[Figure]:
-    """Of every network an epoch of a few batches, in turns."""
+    """Measure an epoch of a few batches of every network, device and plain process in turns."""
     pairs = 1 if options.quick else 7
     networks = dict(list(NETWORKS.items())[: 1 if options.quick else None])
     return [
@@ -42,7 +42,7 @@ def figures(options: Options) -> list[Figure]:
 
 
 def _epoch_of(name: str, shape: tuple[int, ...]) -> Epoch:
-    """What trains an epoch on made-up pictures."""
+    """Return a function that trains one epoch on generated pictures."""
     random, count = np.random.default_rng(0), BATCHES * PLAN.batch_size
     pictures = random.random((count, *shape), np.float32)
     data = LabelledData(pictures, np.arange(count) % 10, tuple("0123456789"), Preprocessing())

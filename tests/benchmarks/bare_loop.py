@@ -1,6 +1,6 @@
-"""The floor: the same SGD steps in plain torch, in as many processes, and nothing else.
+"""The floor: the same SGD steps in plain torch, in the same number of processes, and nothing else.
 
-No messages, files, sub-models, aggregation or tests; what is left is what the training itself costs.
+No messages, files, sub-models, aggregation or tests: only the training itself.
 """
 
 import multiprocessing
@@ -20,7 +20,7 @@ from schemas.values import ModelSpec
 
 
 def bare_seconds(config: Config, *, workers: int) -> float:
-    """Wall seconds, from the start of the processes to the end of the last step."""
+    """Wall seconds from the start of the processes to the end of the last step."""
     started = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     processes = [

@@ -1,14 +1,16 @@
-"""Bytes on the way and accuracy, per combination of codecs: `python -m tests.benchmarks.bytes` has options.
+"""Transferred bytes and accuracy per combination of codecs: `python -m tests.benchmarks.bytes` has options.
 
 MNIST, Dirichlet 0.1 over 10 clients of 150 images, `two-nn`, five tiers (`heterofl`), 30 rounds of one epoch.
-All runs of a seed have the same shares, first weights, batches and tiers: what differs is the codecs alone.
-Bytes are all that devices send, messages included, over those of float32 updates of full models (`fedavg`),
-measured in the same way in the same run; so pruning is included. Accuracy is the mean of the last ten tests,
-one every other round, on 2,000 images: with shares so unlike no single round is typical. It is told as points
-above the same recipe's with float32 both ways. Where 30 rounds would tell nothing new there are two: full
-models send the same bytes in every round, and without `zstd` the numbers of `int8` are the very same.
+All runs of a seed have the same shares, initial weights, batches and tiers: only the codecs differ.
+Bytes are everything that devices send, messages included, over those of float32 updates of full models
+(`fedavg`), measured in the same way in the same run; so pruning is included. Accuracy is the mean of the
+last ten tests, one every other round, on 2,000 images: with shares this different no single round is typical.
+It is reported as points above the same recipe's accuracy with float32 both ways. Where 30 rounds would give
+no more information there are two: full models send the same bytes in every round, and `int8` without `zstd`
+has exactly the same numbers as `int8` with `zstd`.
 
-`bytes` takes what is shipped, both ways, beside float32; `bytes-all` every combination, one way each.
+`bytes` compares the default codecs, both ways, with float32; `bytes-all` measures every combination, one way
+each.
 """
 
 import argparse
@@ -51,7 +53,7 @@ UPLINKS: Mapping[str, Sequence[Any]] = {
     "top-k 5% + int8 + zstd": ({"name": "top-k", "share": 0.05}, "int8", "zstd"),
 }
 SAME_NUMBERS = frozenset({"int8"})
-"""Those whose accuracy is another's."""
+"""Combinations whose accuracy equals that of another combination."""
 CHANGES = "delta + int8 of 7 levels + zstd"
 DOWNLINKS: Mapping[str, Sequence[Any]] = {
     "zstd": ("zstd",),
@@ -63,14 +65,14 @@ DOWNLINKS: Mapping[str, Sequence[Any]] = {
     "delta + int8 + zstd": ("delta", "int8", "zstd"),
     CHANGES: ("delta", _int8(7), "zstd"),
 }
-"""Of models on their way down; their updates go up in float32."""
+"""Codecs of models to the devices; the updates are sent in float32."""
 USUAL_DOWN = ("fp16", "int8", CHANGES)
-"""Those that are measured unless others are named."""
+"""Downlinks measured by default."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all runs have alike."""
+    """What all runs have in common."""
 
     options: Options
     seed: int
@@ -80,7 +82,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Taken:
-    """One run: bytes up and down per round, and the accuracy at its end."""
+    """One run: bytes up and down per round, and the final accuracy."""
 
     bytes_up: float
     bytes_down: float
@@ -101,7 +103,7 @@ def run(recipe: str, setting: Setting, *, uplink: Sequence[Any] = (), downlink: 
 
 
 def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting: Setting) -> Config:
-    """The federation file of one combination."""
+    """The configuration of one combination."""
     quick = setting.options.quick
     stated = {
         "federation": {
@@ -129,7 +131,7 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
 
 
 def figures(options: Options) -> list[Figure]:
-    """What is shipped, and float32."""
+    """The default codecs, and float32."""
     settings = _settings(options)
     plain = [run("heterofl", setting) for setting in settings]
     up = next(name for name, codecs in UPLINKS.items() if _are(codecs, DEFAULT_UPLINK))
@@ -145,7 +147,7 @@ def figures(options: Options) -> list[Figure]:
 
 
 def every(options: Options) -> list[Figure]:
-    """The whole table."""
+    """All combinations."""
     settings = _settings(options)
     plain = [run("heterofl", setting) for setting in settings]
     found = [*upward(settings, plain, UPLINKS), *downward(settings, plain, USUAL_DOWN)]
@@ -165,7 +167,7 @@ def _full(settings: Sequence[Setting]) -> list[Taken]:
 
 
 def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
-    """Bytes and accuracy of these combinations; `plain` are the runs with float32 both ways."""
+    """Bytes and accuracy of the named uplinks; `plain` are the runs with float32 both ways."""
     full, found = _full(settings), []
     for name in names:
         short = name in SAME_NUMBERS
@@ -182,7 +184,7 @@ def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[
 
 
 def downward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
-    """The same of models on their way down, over float32 of the same sub-models."""
+    """Bytes and accuracy of the named downlinks, over float32 of the same sub-models."""
     found = []
     for name in names:
         ours = [run("heterofl", setting, downlink=DOWNLINKS[name]) for setting in settings]
@@ -196,7 +198,7 @@ def _fewer_down(label: str, ours: Sequence[Taken], plain: Sequence[Taken]) -> Fi
 
 
 def _short(setting: Setting) -> Setting:
-    """Two rounds: every other one ends with a test."""
+    """The setting with two rounds: every other round ends with a test."""
     return replace(setting, rounds=2)
 
 

@@ -1,11 +1,11 @@
-"""Each client's share of MNIST in a file of its own, so that nobody loads what others train on."""
+"""Each client's share of MNIST in its own file, so that no client loads the data of others."""
 
 from pathlib import Path
 
 import numpy as np
 
 IMAGES = 600
-"""Of each client."""
+"""Images per client."""
 
 
 def write_clients(data_root: Path, folder: Path, count: int, *, images: int = IMAGES) -> None:
@@ -17,5 +17,5 @@ def write_clients(data_root: Path, folder: Path, count: int, *, images: int = IM
     for index in range(count):
         mine = slice(index * IMAGES, index * IMAGES + images)
         given = {"x_train": pixels[mine], "y_train": labels[mine]}
-        # Named as an official split: whoever reads the file then trains on all of it.
+        # With an official test split, clients train on all of `x_train`.
         np.savez(folder / f"client-{index}.npz", **given, x_test=pixels[:1], y_test=labels[:1])

@@ -1,9 +1,9 @@
-"""How long the import of a device takes before it has anything to train: what a board waits for.
+"""How long a device's imports take before it trains.
 
-A fresh interpreter that imports what `edge-client run` does, against one that imports nothing, in turns; and
-one that imports paho and pydantic alone: below that no device comes that speaks MQTT in checked messages. All
-find their modules compiled, as they are where the package is installed: the first import, which is not
-counted, leaves the bytecode in a folder that goes with the benchmark.
+A fresh interpreter that imports what `edge-client run` imports, against one that imports nothing, in turns;
+and one that imports only paho and pydantic: the minimum for a device that speaks MQTT with checked messages.
+All find compiled modules, as in an installed package: the first import, which is not counted, writes the
+bytecode to a folder that is deleted with the benchmark.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ from tests.benchmarks.figure import Figure
 TARGET_S = 0.3
 CLIENT = "import edge_client.cli.commands.run, edge_client.agent.agent, edge_client.system.hardware.profile"
 FLOOR = "import paho.mqtt.client, pydantic; pydantic.BaseModel, pydantic.TypeAdapter"
-"""What pydantic offers it imports when it is asked for."""
+"""pydantic imports its attributes on first access."""
 
 
 Turn = tuple[float, float, float]
-"""Seconds of a bare interpreter, of one that imports the libraries, of one that imports the client."""
+"""Seconds of an interpreter that imports nothing, the libraries, the client."""
 
 
 @contextlib.contextmanager
 def imports() -> Iterator[Callable[[], Turn]]:
-    """What takes a turn when it is called; turns that lie apart see more of a machine whose speed changes."""
+    """Yield a function that takes one turn; turns spread over time average out speed changes."""
     with tempfile.TemporaryDirectory(prefix="bytecode-") as bytecode:
         compiled = _compiled(bytecode)
         for code in (FLOOR, CLIENT):
@@ -38,7 +38,7 @@ def imports() -> Iterator[Callable[[], Turn]]:
 
 
 def import_figure(turns: Sequence[Turn]) -> Figure:
-    """Seconds beyond those of the bare interpreter; torch must not be imported."""
+    """Seconds beyond the bare interpreter's; torch must not be imported."""
     floor = statistics.median(libraries - bare for bare, libraries, _ in turns)
     torch = _imports_torch()
     return Figure(
@@ -49,14 +49,14 @@ def import_figure(turns: Sequence[Turn]) -> Figure:
         target=TARGET_S,
         detail=f"beyond a bare interpreter ({min(turn[0] for turn in turns):.3f} s); paho and pydantic alone "
         f"take {floor:.3f} s of it; torch is {'IMPORTED' if torch else 'not imported'}",
-        reason="beside paho and pydantic it is the making of classes: a hundred frozen dataclasses for what "
-        "may happen and be done, sixty of pydantic's for what is said",
+        reason="in addition to paho and pydantic, classes are created: a hundred frozen dataclasses for "
+        "events and commands, sixty of pydantic's for messages",
         raw={"bare_floor_client_s": turns, "imports_torch": torch},
     )
 
 
 def _compiled(folder: str) -> dict[str, str]:
-    """The environment of an interpreter that keeps its bytecode there, whatever ours does with its own."""
+    """The environment of an interpreter that stores its bytecode in `folder`, whatever ours does."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": folder}
 

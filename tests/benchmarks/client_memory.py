@@ -1,13 +1,13 @@
-"""What a device takes of memory: `python -m tests.benchmarks client-memory`.
+"""Memory of a device: `python -m tests.benchmarks client-memory`.
 
-- A model of 101 MB that is received, put into a network, and sent back: how far the process grows, over the
-  model's bytes. One that holds nothing but the network would be at 1.
-- Training the tier-1 `two-nn`: how far a process grows in two rounds, over what the cost model says
-  (`edge_client/training/cost_model.py`), by what `make test-memory` measures it with
+- A model of 101 MB is received, loaded into a network, and sent back: growth of the process over the model's
+  bytes. A process that holds only the network would be at 1.
+- Training the tier-1 `two-nn`: growth of a process in two rounds, over the prediction of the cost model
+  (`edge_client/training/cost_model.py`), measured by the code of `make test-memory`
   (`tests/training_memory`).
-- A whole device, `edge-client run` beside a broker and a server: `two-nn`, 600 images of MNIST, batch 32. Its
-  resident set at its peak counts every page of every library, shared with other processes or not; its
-  proportional set counts a page that n processes share as an n-th.
+- A whole device, `edge-client run` with a broker and a server: `two-nn`, 600 images of MNIST, batch 32. The
+  peak of its resident set counts every page of every library, shared with other processes or not; its
+  proportional set counts a page that n processes share as 1/n.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ AREA = "client memory"
 MOST_MB = 350
 REPEATS = 2
 TRAININGS = 9
-"""More often: one takes a tenth more or less, as its freed memory happens to lie."""
+"""More repetitions: fragmentation changes the result of one training by up to a tenth."""
 TRAINING = "two-nn/1/sgd/32"
 END_S = 120
 
 
 def figures(options: Options) -> list[Figure]:
-    """All of them."""
+    """All figures of this benchmark."""
     repeats = 1 if options.quick else REPEATS
     taken = [_travelled(options), *_trained(1 if options.quick else TRAININGS)]
     if not (options.data_root / "MNIST").is_dir():
@@ -54,7 +54,7 @@ def _travelled(options: Options) -> Figure:
             ratios.append(raw[-1]["growth"] / raw[-1]["model"])
     size = raw[0]["model"] / 1e6
     reported = (
-        f"growth over {size:.0f} MB: received in chunks, put into the network, answered, sent in chunks"
+        f"growth over {size:.0f} MB: received in chunks, loaded into the network, answered, sent in chunks"
     )
     name = "receive and send a model, over its size"
     return Figure(AREA, name, "", tuple(ratios), 1.2, detail=reported, raw={"runs": raw})
@@ -66,14 +66,14 @@ def _trained(repeats: int) -> list[Figure]:
     predicted = raw[0]["predicted"] / 1e6
     reported = f"growth in two rounds of batch 32, one thread, over the cost model's {predicted:.1f} MB"
     name = "train the tier-1 two-nn, over its cost model"
-    why = "the model says what is likely, within a fifth; how freed memory lies in pieces is chance"
+    why = "the model predicts the likely value within a fifth; the fragmentation of freed memory is random"
     return [Figure(AREA, name, "", ratios, 1.0, detail=reported, reason=why, raw={"runs": raw})]
 
 
 def _devices(options: Options, repeats: int) -> list[Figure]:
     runs = [_device(options, deliver=False) for _ in range(repeats)]
     with_export = _device(options, deliver=True)
-    reported = "edge-client run: agent and training in one process, two rounds; resident set at its peak"
+    reported = "edge-client run: agent and training in one process, two rounds; peak resident set"
     resident = tuple(run["rss"] / 1e6 for run in runs)
     proportional = tuple(run["pss"] / 1e6 for run in runs)
     name = "a device process"
@@ -85,13 +85,13 @@ def _devices(options: Options, repeats: int) -> list[Figure]:
             f"{name} that exports its model at the end",
             "MB",
             (with_export["rss"] / 1e6,),
-            detail="torch's exporter, onnx and onnxruntime in the same process; resident set at its peak",
+            detail="torch's exporter, onnx and onnxruntime in the same process; peak resident set",
         ),
     ]
 
 
 def _device(options: Options, *, deliver: bool) -> dict[str, int]:
-    """The peaks of one device process in a run of two rounds."""
+    """Peak memory of one device process in a run of two rounds."""
     with (
         _folder(options) as folder,
         running_broker("embedded", folder / "broker") as broker,
@@ -132,7 +132,7 @@ def _child(work: str, folder: Path, *words: str) -> str:
 
 
 def _output(module: str, *words: str) -> str:
-    # The cost model is that of one thread: each has working memory of its own.
+    # The cost model is for one thread: each thread has its own working memory.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [*_program(module), *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout

@@ -1,8 +1,8 @@
-"""One device's work in a process of its own, which tells what that has cost: `client_work WORK FOLDER`.
+"""One device's work in its own process, which reports the cost: `client_work WORK FOLDER`.
 
-Each work is done once on something small first, so that libraries have loaded what they load once; what the
-resident set then grows to above where it stands is the figure. Chunks, files and training are the device's
-own: what is missing of a device is its connection.
+Each work is done once on something small first, so that libraries have loaded everything they load once; the
+figure is the growth of the resident set after that. Chunks, files and training are those of a device; only
+its connection is missing.
 """
 
 import ctypes
@@ -50,17 +50,17 @@ def large(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 
 def small(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The same, small."""
+    """A small network for the warm-up."""
     return _tower("small", input_shape, num_classes)
 
 
 def tiny(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The same, of 2.1 M parameters, where it only counts that all this runs."""
+    """A network of 2.1 M parameters for quick runs."""
     return _tower("tiny", input_shape, num_classes)
 
 
 def prepare(folder: Path, name: str) -> None:
-    """Leave a server's blobs of that network in `folder`, and the task that names them."""
+    """Store a server's blobs of the network in `folder`, and the task that refers to them."""
     model = ModelSpec(name=f"{__name__}:{name}", input_shape=(1, 4, 4), num_classes=10)
     _offer(folder, model, SubModelSpec(), TrainingPlan(learning_rate=0.1, batch_size=4, local_epochs=0))
 
@@ -77,7 +77,7 @@ def _offer(folder: Path, model: ModelSpec, spec: SubModelSpec, plan: TrainingPla
 
 
 def travel(folder: Path) -> dict[str, int]:
-    """Receive the task's blobs chunk by chunk, answer without an epoch, read every chunk of the answer."""
+    """Receive the task's blobs chunk by chunk, answer without training, read every chunk of the answer."""
     task = TrainTask.model_validate_json((folder / "task.json").read_bytes())
     server, place = BlobStore(folder / "server", durable=False), _place(folder, _examples((1, 4, 4), 8))
     for ref in task.blobs.values():
@@ -107,9 +107,9 @@ def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
 
 
 def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:
-    """What `work` tells, and `growth`: bytes between the resident set now and its peak meanwhile."""
+    """The result of `work`, and `growth`: the peak resident set minus that before it, in bytes."""
     gc.collect()
-    # What was freed and not given back would hide as much of what comes now.
+    # Memory that was freed but not given back would hide the same amount of growth.
     ctypes.CDLL(None).malloc_trim(0)
     forget_peak()
     before = rss() or 0
@@ -118,9 +118,9 @@ def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Do one work; prints its figures as JSON."""
+    """Do one work and print its figures as JSON."""
     work, folder, *more = sys.argv[1:]
-    # As `edge-client run` does before anything else; the cost model is of processes that did.
+    # `edge-client run` does this first; the cost model assumes it.
     keep_freed_memory()
     if work == "prepare":
         prepare(Path(folder), more[0])

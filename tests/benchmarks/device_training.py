@@ -1,8 +1,8 @@
-"""A training on a device over the same loop in any other process, in processor time.
+"""Training on a device over the same loop in a plain process, in processor time.
 
-Two warm processes take turns. One trains in its first thread. The other does as a device: its allocator
-keeps what is freed (`edge_client/system/malloc.py`), and each epoch is a task with a thread of its own. The
-bits are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
+Two warm processes take turns. One trains in its main thread. The other works like a device: its allocator
+keeps freed memory (`edge_client/system/malloc.py`), and each epoch is a task with its own thread. The results
+are identical bit by bit; a ratio below 1 is time that a device saves before the costs of a round.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ Epoch = Callable[[], object]
 
 
 def device_over_plain(make: Callable[[], Epoch], *, pairs: int) -> tuple[float, ...]:
-    """Seconds of processor of an epoch on a device over those of the plain one, per pair.
+    """Processor seconds of an epoch on a device over those of the plain process, per pair.
 
-    `make` is called in each of the two processes, which get it pickled, and returns what trains an epoch.
+    `make` is called in both processes, which receive it pickled, and returns a function that trains an epoch.
     """
     with _trainer(make, as_device=True) as device, _trainer(make, as_device=False) as plain:
         for side in (device, plain):
@@ -40,7 +40,7 @@ def _epoch(trainer: Connection) -> float:
 
 @contextlib.contextmanager
 def _trainer(make: Callable[[], Epoch], *, as_device: bool) -> Iterator[Connection]:
-    """A process that trains an epoch whenever something is sent to it, and answers with its seconds."""
+    """Start a process that trains an epoch for each message, and answers with its seconds."""
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     process = spawning.Process(target=_serve, args=(make, theirs, as_device), daemon=True)
@@ -55,13 +55,13 @@ def _trainer(make: Callable[[], Epoch], *, as_device: bool) -> Iterator[Connecti
         process.kill()
 
 
-def _serve(make: Callable[[], Epoch], asked: Connection, as_device: bool) -> None:
+def _serve(make: Callable[[], Epoch], requests: Connection, as_device: bool) -> None:
     if as_device:
         keep_freed_memory()
     train = make()
     with contextlib.suppress(EOFError):
         while True:
-            asked.recv()
+            requests.recv()
             before = time.process_time()
             if as_device:
                 task = threading.Thread(target=train)
@@ -69,4 +69,4 @@ def _serve(make: Callable[[], Epoch], asked: Connection, as_device: bool) -> Non
                 task.join()
             else:
                 train()
-            asked.send(time.process_time() - before)
+            requests.send(time.process_time() - before)

@@ -1,7 +1,7 @@
 """A real federation on loopback: broker, `edge-server run` and ten `edge-client run`, each a process.
 
-What happened when is read from the journal: a planning is written just before its tasks go out, and a
-round's line when its model is on disk. From the end of one round to the end of the next is all of a round:
+The times come from the journal: a planning is written just before its tasks are sent, and a round's row when
+its model is on disk. The time from the end of one round to the end of the next covers the whole round:
 planning, sending, training, checking, aggregating, writing.
 """
 
@@ -27,10 +27,10 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked of the devices: a network, and an epoch of SGD on so many images each, batch 32.
+    """The work of the devices: a network, and an epoch of SGD on `images` images each, batch 32.
 
-    A single image is the least that makes another model of it: a model that the devices have already would
-    not be sent at all. Models go down and updates up as shipped (halves; few levels, packed), or `exact`: in
+    A single image is the least that changes the model: a model that the devices already have would not be
+    sent. Models and updates use the default codecs (half precision; few levels, packed), or, with `exact`,
     float32.
     """
 
@@ -41,7 +41,7 @@ class Work:
 
     @property
     def words(self) -> list[str]:
-        """The federation's settings; the server has no data, so nobody tests a model."""
+        """The federation's settings; the server has no data, so no model is tested."""
         return [
             "federation.name=bench",
             f"rounds={self.rounds}",
@@ -63,8 +63,8 @@ class Work:
 class Timings:
     """A run: seconds since 1970 at which tasks were ready and rounds closed, by round; bytes; processor time.
 
-    `egress` are the bytes that the server's socket has sent per round, `cpu_s` seconds of processor per round
-    by kind of process, `memory_mb` that of a device and of the server at the last round.
+    `egress` is the number of bytes that the server's socket sent per round, `cpu_s` the processor seconds per
+    round by kind of process, `memory_mb` the memory of a device and of the server in the last round.
     """
 
     launched: float
@@ -81,19 +81,19 @@ class Timings:
 
     @property
     def cpu(self) -> str:
-        """The processor time in words."""
+        """The processor time as text."""
         return ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.cpu_s.items()) or "not taken"
 
 
 def run(work: Work, data: Path, folder: Path) -> Timings:
-    """Run a federation to its end; raises `RuntimeError` where it fails or takes too long."""
+    """Run a federation to its end; raises `RuntimeError` if it fails or takes too long."""
     launched = time.time()
     with (
         running_broker("auto", folder / "broker") as broker,
         relay((broker.host, broker.port)) as wire,
         processes() as started,
     ):
-        # The server's way to the broker is counted.
+        # Count the bytes between server and broker.
         command = server(work, folder, f"mqtt://127.0.0.1:{wire.port}")
         started.start("server", command, log=folder / "server.log", env=ONE_THREAD)
         for index in range(DEVICES):
@@ -109,7 +109,7 @@ def server(work: Work, folder: Path, broker: str) -> list[str]:
 
 
 def device(work: Work, data: Path, folder: Path, broker: str, index: int) -> list[str]:
-    """The command of one device: all of its data is trained on, so there is nothing to evaluate on."""
+    """The command of one device: it trains on all of its data, so none is left for evaluation."""
     words = {
         "--broker": broker,
         "--federation": "bench",
@@ -129,7 +129,7 @@ def device(work: Work, data: Path, folder: Path, broker: str, index: int) -> lis
 def _watched(
     work: Work, launched: float, out: Path, broker: RunningBroker, started: Started, wire: Relay
 ) -> Timings:
-    """Look at the journal until the last round is closed."""
+    """Read the journal until the last round is closed."""
     used: dict[int, dict[str, float]] = {}
     memory: dict[str, float] = {}
     until = time.monotonic() + LIMIT_S
@@ -166,7 +166,7 @@ def journal(path: Path) -> tuple[dict[int, float], dict[int, float]]:
             closed = connection.execute("SELECT round, closed_at FROM rounds")
             return dict(planned.fetchall()), dict(closed.fetchall())
         except sqlite3.OperationalError:
-            # It is being made.
+            # The journal is being created.
             return {}, {}
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark finds: a figure beside its target, with how often it was taken and how far that spread."""
+"""A result of a benchmark: a figure with its target, its repetitions and their spread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Bound = Literal["at most", "at least"]
 class Figure:
     """One line of the table.
 
-    `values` are the repetitions, of which the median counts; without a `target` the figure is only told.
-    `detail` says what was measured against what, `reason` what stands in the target's way, which is told
-    where it is missed, or why nothing was measured (`values` is then empty).
+    `values` are the repetitions; their median is the figure. Without a `target` the figure is only reported.
+    `detail` describes the measurement, `reason` explains a missed target, or why nothing was measured
+    (`values` is then empty).
     """
 
     area: str
@@ -31,12 +31,12 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The figure itself."""
+        """The value of the figure."""
         return statistics.median(self.values)
 
     @property
     def verdict(self) -> str:
-        """Reached or missed; nothing where there is no target, or nothing was measured."""
+        """Whether the target is reached; empty without a target."""
         if not self.values:
             return "not measured"
         if self.target is None:
@@ -45,7 +45,7 @@ class Figure:
         return "reached" if reached else "MISSED"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, and what follows from it."""
+        """All fields and the values derived from them."""
         reported = asdict(self)
         if self.values:
             reported |= {"median": self.median, "lowest": min(self.values), "highest": max(self.values)}
@@ -53,7 +53,7 @@ class Figure:
 
     @classmethod
     def of_json(cls, reported: Mapping[str, Any]) -> Figure:
-        """Back from `as_json`."""
+        """Rebuild a figure from `as_json`."""
         own = {known.name: reported[known.name] for known in fields(cls)}
         return cls(**{**own, "values": tuple(own["values"])})
 
@@ -61,7 +61,7 @@ class Figure:
 def paired(
     pairs: int, floor: Callable[[], float], ours: Callable[[], float]
 ) -> tuple[tuple[float, ...], list[tuple[float, float]]]:
-    """Take turns, so that a machine that is slower for a while favours nobody: ours over floor, per pair."""
+    """Ours over floor, per pair; both take turns, so that a temporarily slower machine favours neither."""
     taken = [(floor(), ours()) for _ in range(pairs)]
     return tuple(mine / its for its, mine in taken), taken
 
@@ -89,7 +89,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def remarks(figures: Sequence[Figure]) -> str:
-    """What was measured, and why targets were missed or nothing was measured, a line per figure."""
+    """A line per figure: what was measured, and why a target was missed or nothing was measured."""
     described = [
         (figure, "; ".join(part for part in (figure.detail, _reason(figure)) if part)) for figure in figures
     ]

@@ -1,7 +1,7 @@
-"""The training of a round with no federation: ten warm processes that train at the same time.
+"""The training of a round without a federation: ten warm processes that train at the same time.
 
-Network, data, training loop, threads per process and number of processes are those of the devices. What is
-left out is all the rest: links, blobs, checks, aggregation, models on disk.
+Network, data, training loop, threads per process and number of processes are those of the devices. Everything
+else is left out: links, blobs, checks, aggregation, models on disk.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tests.benchmarks.federation import DEVICES, LIMIT_S, Work
 
 @contextlib.contextmanager
 def floor(work: Work, data: Path) -> Iterator[Callable[[], float]]:
-    """Ten processes that have trained an epoch already; a call lets all train one more: wall seconds."""
+    """Start ten processes and train an epoch; each call of the result trains one more: wall seconds."""
     spawning = multiprocessing.get_context("spawn")
     barrier = spawning.Barrier(DEVICES + 1)
     workers = [
@@ -40,7 +40,7 @@ def floor(work: Work, data: Path) -> Iterator[Callable[[], float]]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Processes that are started meanwhile take one thread each: numpy and torch read this when imported."""
+    """Let processes started in the block use one thread each: numpy and torch read this when imported."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:

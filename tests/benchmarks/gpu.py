@@ -1,11 +1,11 @@
 """Client updates per second on a GPU: pfl-research's benchmark set-up.
 
-1,000 clients of 50 CIFAR-10-shaped images (made at random: nothing depends on what they show), 50 of them per
-round, one epoch of batch 10, the CNN of 1.6 million parameters. The same work three times, in turns, on one
-device in one run: a plain torch loop, what a worker of our simulation does for each client (recorded steps;
-no files and no messages), and pfl-research itself, where `pfl` can be imported. Each cohort ends with the sum
-of its updates on the device. Without CUDA nothing is measured but in a quick run, which takes a tiny size to
-the CPU and only proves that it runs.
+1,000 clients of 50 CIFAR-10-shaped random images (their content does not matter), 50 clients per round, one
+epoch of batch 10, the CNN of 1.6 million parameters. The same work is measured three times, in turns, on one
+device in one run: a plain torch loop, the work of a simulation worker for each client (recorded steps; no
+files and no messages), and pfl-research itself, if `pfl` can be imported. Each cohort ends with the sum of
+its updates on the device. Without CUDA nothing is measured, except in a quick run, which only checks on the
+CPU, at a tiny size, that the benchmark works.
 """
 
 import time
@@ -33,7 +33,7 @@ RATE, BATCH, IMAGES = 0.1, 10, 50
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Where it runs, how many clients there are and train per cohort, cohorts per measurement."""
+    """The device, the numbers of clients, clients per cohort, cohorts per measurement, and pairs."""
 
     device: str
     clients: int
@@ -48,7 +48,7 @@ class Setting:
 
 
 def figures(options: Options) -> list[Figure]:
-    """Updates per second, and ours beside both others."""
+    """Updates per second, and ours over both others."""
     name = "client updates per second"
     if options.quick:
         setting = Setting("cpu", 4, 2, 1, 1)
@@ -69,16 +69,16 @@ def figures(options: Options) -> list[Figure]:
     return [
         Figure(AREA, name, "1/s", rates, detail=f"one process, recorded steps, on {where}"),
         Figure(AREA, "times faster than a plain torch loop", "", ratios, detail="the same work, one process"),
-        beside_pfl(setting, clients, ours),
+        over_pfl(setting, clients, ours),
     ]
 
 
-def beside_pfl(setting: Setting, clients: list[LabelledData], ours: Callable[[], float]) -> Figure:
-    """Ours beside pfl-research, where that is at hand."""
+def over_pfl(setting: Setting, clients: list[LabelledData], ours: Callable[[], float]) -> Figure:
+    """Ours over pfl-research, if it is installed."""
     name = "times faster than pfl-research"
     if find_spec("pfl") is None:
         reason = (
-            "pfl is not installed here: pip install 'pfl[pytorch]' beside it, its pins do not go with ours"
+            "pfl is not installed here: pip install 'pfl[pytorch]'; its pinned versions conflict with ours"
         )
         return Figure(AREA, name, "", (), reason=reason)
     from importlib.metadata import version
@@ -94,7 +94,7 @@ def beside_pfl(setting: Setting, clients: list[LabelledData], ours: Callable[[],
 
 
 def network() -> nn.Module:
-    """Its CNN: 1,626,442 parameters."""
+    """pfl-research's CNN: 1,626,442 parameters."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 32, 3),
@@ -110,7 +110,7 @@ def network() -> nn.Module:
 
 
 def examples(clients: int) -> list[LabelledData]:
-    """Each client's own."""
+    """The examples of each client."""
     rng = np.random.default_rng(0)
     prepared = Preprocessing(scale=255.0, mean=(0.5,) * 3, std=(0.25,) * 3)
     return [
@@ -127,7 +127,10 @@ def examples(clients: int) -> list[LabelledData]:
 def _cohorts(
     setting: Setting, clients: list[LabelledData], work: Callable[[nn.Module, LabelledData], None]
 ) -> Callable[[], float]:
-    """Seconds of all cohorts; each client begins from the same weights, its change is added to the sum."""
+    """Return a function that trains all cohorts and returns the seconds.
+
+    Each client starts from the same weights, and its change is added to the sum.
+    """
     module = network().to(setting.device)
     start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
@@ -159,7 +162,7 @@ def _wait(device: str) -> None:
 
 
 def plain_updates(setting: Setting, clients: list[LabelledData]) -> Callable[[], float]:
-    """The plain loop."""
+    """Updates with the plain loop."""
 
     def work(module: nn.Module, data: LabelledData) -> None:
         inputs = torch.from_numpy(data.inputs()).to(setting.device)
@@ -174,11 +177,11 @@ def plain_updates(setting: Setting, clients: list[LabelledData]) -> Callable[[],
 
 
 def recorded_updates(setting: Setting, clients: list[LabelledData]) -> Callable[[], float]:
-    """What a worker does."""
+    """Updates with a worker's recorded steps."""
     recorder = Recorder()
     plan = TrainingPlan(learning_rate=RATE, batch_size=BATCH, local_epochs=1, seed=0)
     return _cohorts(setting, clients, lambda module, data: void(train(module, data, plan, recorder=recorder)))
 
 
 def void(_: object) -> None:
-    """What a training reports is not wanted here."""
+    """Discard the result of a training."""

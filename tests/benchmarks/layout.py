@@ -1,8 +1,8 @@
-"""Training with channels innermost in memory over training in torch's own layout.
+"""Training with channels innermost in memory over training in torch's default layout.
 
-Both train the same network on the same made-up pictures, an epoch in batches of 32 each in turns, on one
-thread; processor time. Full networks, and the smallest sub-model, which is what weak devices train. Then
-the same of evaluations.
+Both train the same network on the same generated pictures, an epoch in batches of 32 each in turns, on one
+thread; processor time. Measured for full networks and for the smallest sub-model, which weak devices train,
+and for evaluations.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ PLAN = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=32, local_ep
 
 
 def figures(options: Options) -> list[Figure]:
-    """Of every network, as it is and at tier 1, a training; of the full ones an evaluation."""
+    """Training of every full network and its tier 1, and evaluation of every full network."""
     pairs = 1 if options.quick else 7
     networks = NETWORKS[:1] if options.quick else NETWORKS
     with single_thread():
@@ -60,7 +60,7 @@ def _figure(name: str, ratios: tuple[float, ...]) -> Figure:
 
 
 def _ratios(work: Callable[[], object], pairs: int) -> tuple[float, ...]:
-    """Ours over the plain one, in turns; the first of each is not counted."""
+    """Ours over the default layout, in turns; the first pair is not counted."""
     taken = [(_seconds(work), _plain_seconds(work)) for _ in range(pairs + 1)]
     return tuple(ours / plain for ours, plain in taken[1:])
 

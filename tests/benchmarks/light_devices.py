@@ -1,7 +1,7 @@
-"""Devices that do all but train: `python -m tests.benchmarks.light_devices URL FOLDER NAME...`.
+"""Devices that do not train: `python -m tests.benchmarks.light_devices URL FOLDER NAME...`.
 
-Each is the real agent with link, session, blob store and disk; instead of training it has its update ready,
-the blob that `FOLDER/NAME/update.json` names.
+Each is the real agent with link, session, blob store and disk; instead of training it sends a prepared
+update, the blob named in `FOLDER/NAME/update.json`.
 """
 
 import sys
@@ -24,23 +24,23 @@ FEDERATION = "bench"
 
 
 class LightWorker(Worker):
-    """Is done at once."""
+    """A worker that finishes every task immediately."""
 
     def __init__(self, agent: Agent, update: BlobRef) -> None:
         super().__init__(agent.inbox)
         self._agent, self._update = agent, update
 
     def warm_up(self) -> None:
-        """There is nothing to warm."""
+        """Do nothing."""
 
     def start(self, task: Task, place: Any) -> None:
-        """Hand in the update that lies there."""
+        """Report the prepared update."""
         blob = self._update.model_copy(update={"chunk_bytes": place.chunk_bytes})
         self._agent.inbox.put(WorkDone(answer(task, place.device, blob, examples=10)))
 
 
 def light(url: str, folder: Path, name: str) -> Agent:
-    """One of them."""
+    """Create a device."""
     data = load_source("digits").subset(range(10))
     settings = AgentSettings(
         FEDERATION, name, parse_address(url), folder / name, "digits", CapabilityProfile(tier=1), once=True
@@ -53,7 +53,7 @@ def light(url: str, folder: Path, name: str) -> Agent:
 
 
 def main() -> None:
-    """Run them all to the end of one run."""
+    """Run all devices to the end of one run."""
     url, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     agents = [light(url, folder, name) for name in names]
     with ThreadPoolExecutor(len(agents)) as pool:

@@ -1,4 +1,4 @@
-"""A coordinator that plans one round of the same bytes for all, and takes whatever is what its digest says.
+"""A coordinator for one round: the same bytes for all devices; accepts updates that match their digest.
 
 The rest of the server (connection, sessions, disk and object store) is the real one.
 """
@@ -33,7 +33,7 @@ from tests.benchmarks.light_devices import FEDERATION
 
 
 class LightCoordinator:
-    """Gives every device the same blob, and takes whatever is what its digest says."""
+    """Gives every device the same blob, and accepts updates that match their digest."""
 
     def __init__(self, config: Config, folder: Path, model: bytes, object_store: ObjectStore | None) -> None:
         self.store, self.object_store = BlobStore(folder / "blobs"), object_store
@@ -60,7 +60,7 @@ class LightCoordinator:
         self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
 
     def plan(self, command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:
-        """The one round's tasks; the clock begins."""
+        """Plan the tasks of the only round; the clock starts."""
         self.began = time.perf_counter()
         if self.object_store is not None:
             self.object_store.publish([self._ref], self.store)
@@ -83,18 +83,18 @@ class LightCoordinator:
         return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
 
     def check_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: None) -> list[UpdateChecked]:
-        """The disk is waited for once for all of them."""
+        """Check all updates with one wait for the disk."""
         self.store.keep_sound(command.update.blob for command, _ in checks)
         return [self._check(command) for command, _ in checks]
 
     def _check(self, command: CheckUpdate) -> UpdateChecked:
-        """Size and digest."""
+        """Check size and digest."""
         sound = self.store.verify(command.update.blob)
         reason = None if sound else Reason.DIGEST_MISMATCH
         return UpdateChecked(command.device, command.update.blob.digest, reason)
 
     def close(self, command: CloseRound, figures: RoundFigures) -> RoundRecord:
-        """All updates are here; the clock ends."""
+        """Close the round; the clock stops."""
         self.ended = time.perf_counter()
         return RoundRecord(
             round=command.round,
@@ -110,18 +110,18 @@ class LightCoordinator:
         )
 
     def tier(self, device: Any) -> int:
-        """All are alike."""
+        """All devices have tier 1."""
         return 1
 
     def undo(self, command: Any) -> Any:
-        """No model of the same bytes for all is ever given up."""
-        raise AssertionError("one round is never rolled back")
+        """Fail: there is only one round."""
+        raise AssertionError("a run of one round is never rolled back")
 
     def strike(self, *strike: Any) -> None:
-        """Nobody is kept in mind."""
+        """Do nothing: devices are not tracked."""
 
     def export_tiers(self) -> dict[int, Path]:
-        """There is no model to export."""
+        """Export nothing."""
         return {}
 
     def finish(self, summary: Summary) -> None:
@@ -129,7 +129,7 @@ class LightCoordinator:
 
 
 class Nobody:
-    """Watches nothing."""
+    """A watcher that does nothing."""
 
     def show(self, snapshot: Any) -> None:
-        """Not this either."""
+        """Do nothing."""

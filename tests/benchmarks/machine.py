@@ -1,4 +1,4 @@
-"""What a benchmark ran on."""
+"""The machine that a benchmark ran on."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, str | int | float]:
-    """Processor, cores, memory in GB, system, Python, and how busy the machine was just before."""
+    """Processor, cores, memory in GB, system, Python, and the load just before."""
     names = {
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

@@ -1,7 +1,7 @@
-"""How much memory a simulation of a thousand devices takes: `python -m tests.benchmarks.memory`.
+"""Memory of a simulation of a thousand devices: `python -m tests.benchmarks.memory`.
 
-`attending` with 1,000 clients of `two-nn` on 60 images of MNIST each. The simulation runs as a command of its
-own; its processes are looked at from outside. A page that several processes share counts once (PSS).
+`attending` with 1,000 clients of `two-nn` on 60 images of MNIST each. The simulation runs as a separate
+command; its processes are measured from outside. A page that several processes share counts once (PSS).
 """
 
 import argparse
@@ -18,10 +18,10 @@ from tests.benchmarks.options import Options
 from tests.benchmarks.resident import family, looks, pss
 
 BOUND_BYTES = 1_500_000_000
-"""What a simulation of 1,000 clients of `two-nn` may take."""
+"""Limit for a simulation of 1,000 clients of `two-nn`."""
 SAMPLE_S = 0.5
 ROLES = ("simulation", "helper", "worker")
-"""By descent: the command itself, what it starts, and the workers that the process server starts."""
+"""By descent: the command itself, its children, and the workers that the fork server starts."""
 
 
 def command(args: argparse.Namespace, out: Path) -> list[str]:
@@ -43,7 +43,7 @@ def command(args: argparse.Namespace, out: Path) -> list[str]:
 
 
 def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
-    """Run it: the peak of the sum in bytes, the peak of each process, wall seconds."""
+    """Run the simulation: the peak of the sum in bytes, the peak of each process, wall seconds."""
     peak, peaks = 0, Counter[str]()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=args.folder) as folder:
@@ -62,7 +62,7 @@ def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
 
 
 def figures(options: Options) -> list[Figure]:
-    """A fiftieth of the devices trains, all in full as in every first round: all are there all the same."""
+    """Measure one round in which a fiftieth of the devices trains the full model."""
     clients, fraction = (40, 0.1) if options.quick else (1000, 0.02)
     args = argparse.Namespace(
         data_root=options.data_root,
@@ -90,7 +90,7 @@ def figures(options: Options) -> list[Figure]:
 
 
 def sample(root: int) -> dict[str, int]:
-    """Bytes of a process and of all that descend from it, by role and process number."""
+    """Bytes of a process and of its descendants, by role and process id."""
     depths = family(root)
     sizes = {pid: pss(pid) for pid in depths}
     return {f"{ROLES[min(depths[pid], 2)]} {pid}": size for pid, size in sizes.items() if size is not None}
@@ -106,9 +106,7 @@ def main() -> None:
     parser.add_argument("--fraction", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument(
-        "--folder", help="where the updates of a round have room: 6.7 MB for each client of it"
-    )
+    parser.add_argument("--folder", help="folder for the updates of a round: 6.7 MB for each client")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     args = parser.parse_args()
     peak, peaks, seconds = measure(args)

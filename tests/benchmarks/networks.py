@@ -1,4 +1,4 @@
-"""Networks that only benchmarks use."""
+"""Networks of the benchmarks."""
 
 import math
 

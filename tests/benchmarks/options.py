@@ -1,4 +1,4 @@
-"""What all benchmarks are told."""
+"""Options of all benchmarks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Options:
-    """Where the data lies, and where large files have room (None: the system's folder for such).
+    """The folder of the data, and the folder for large files (None: the system's temporary folder).
 
-    `quick` asks for one repetition at a size that only proves that the benchmark runs.
+    `quick` requests one repetition at a size that only checks that the benchmark runs.
     """
 
     data_root: Path

@@ -1,16 +1,16 @@
-"""A 100 MB model to ten devices and ten updates of that size back: past the broker against through it.
+"""A 100 MB model to ten devices and ten updates of that size back: through an object store or the broker.
 
-One round of the real server and of real agents (five processes of two), with the broker that a run would
-start here. Only the strategy and the training are stand-ins: model and updates are random bytes that lie
-ready, so that what is timed is their way, with all checks (chunk checksums, sha256 of every blob on both
-sides) and every sync to disk, from the planning, the model's way into the store included, to the last update
-that counts. Past the broker they go through `edge-server object-store`, a process of its own, over HTTP on
-loopback; through it they go in 256 kB chunks. The two take turns on the same machine with the same devices:
-the ratio is fair in all but that loopback has no latency and that the cores are everybody's. The disk would
-be, too, in place of twelve machines' disks, and all that is measured: files lie in memory where there is
-room for them (`ROOM_BYTES` in /dev/shm), and a sync then costs nothing on either side.
+One round of the real server and of real agents (five processes with two each), with the broker that a run
+would start here. Only the strategy and the training are stand-ins: model and updates are prepared random
+bytes, so that only their transfer is timed, with all checks (chunk checksums, sha256 of every blob on both
+sides) and every sync to disk, from the planning, including the upload of the model to the store, to the last
+update that counts. Past the broker they go through `edge-server object-store`, a separate process, over HTTP
+on loopback; through the broker they go in 256 kB chunks. Both ways alternate on the same machine with the
+same devices, so the ratio is fair, except that loopback has no latency and that all processes share the
+cores. One disk instead of those of twelve machines would dominate the measurement, so files are stored in
+memory if enough is free (`ROOM_BYTES` in /dev/shm); a sync then costs nothing on either side.
 
-Bytes through the broker are those that the server has counted, both ways.
+Bytes through the broker are counted by the server, both ways.
 """
 
 import contextlib
@@ -49,14 +49,14 @@ AREA = "out of band"
 
 @dataclass(frozen=True)
 class Taken:
-    """One round: its seconds, and the bytes that went through the broker."""
+    """One round: its seconds, and the bytes through the broker."""
 
     seconds: float
     broker_bytes: int
 
 
 def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> Taken:
-    """One round, through the broker or, with a store, past it; blobs of `size` bytes."""
+    """Run one round through the broker or, with a store, past it; blobs have `size` bytes."""
     config = _config(store, secret)
     names = [f"device-{index:02d}" for index in range(DEVICES)]
     generator = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
         if object_store is not None:
             object_store.forget()
     if summary.outcome != "finished" or any(device.rounds != 1 for device in summary.devices):
-        raise RuntimeError(f"the round is not whole: {summary.outcome} {summary.detail}")
+        raise RuntimeError(f"the round is incomplete: {summary.outcome} {summary.detail}")
     return Taken(coordinator.ended - coordinator.began, summary.uplink_bytes + summary.downlink_bytes)
 
 
@@ -91,8 +91,8 @@ def _config(store: str | None, secret: Path) -> Config:
         "deliver": "false",
         "threshold-mb": 1,
     }
-    beside = {"object-store.store": store, "object-store.secret": secret} if store else {}
-    return load_config("fedavg", [f"{key}={value}" for key, value in {**words, **beside}.items()])
+    store_settings = {"object-store.store": store, "object-store.secret": secret} if store else {}
+    return load_config("fedavg", [f"{key}={value}" for key, value in {**words, **store_settings}.items()])
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def _devices(url: str, folder: Path, names: list[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _store(folder: Path, secret: Path) -> Iterator[str]:
-    """Our own store, as users start it."""
+    """Start our own store with the command for users."""
     words = ["object-store", str(folder), "--secret", str(secret), "--port", "0"]
     command = [sys.executable, "-u", "-m", "edge_server.cli.main", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -121,20 +121,20 @@ def _store(folder: Path, secret: Path) -> Iterator[str]:
 
 
 def figures(options: Options) -> list[Figure]:
-    """Both ways in turn, and what each is in seconds and in bytes through the broker."""
+    """Seconds and bytes through the broker of both ways, measured in turn."""
     megabytes = QUICK_MB if options.quick else MODEL_MB
-    beside, through = [], []
-    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=_room(options)) as directory:
+    past_broker, through = [], []
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=_files_folder(options)) as directory:
         folder, secret = Path(directory), Path(directory) / "object-store.secret"
         with _store(folder / "store", secret) as address:
-            for taken, store in ((through, None), (beside, address)):
-                with tempfile.TemporaryDirectory(prefix="round-", dir=folder) as one:
-                    taken.append(round_trip(Path(one), megabytes * 10**6, store=store, secret=secret))
-    return _told(megabytes, beside, through)
+            for taken, store in ((through, None), (past_broker, address)):
+                with tempfile.TemporaryDirectory(prefix="round-", dir=folder) as round_dir:
+                    taken.append(round_trip(Path(round_dir), megabytes * 10**6, store=store, secret=secret))
+    return _as_figures(megabytes, past_broker, through)
 
 
-def _room(options: Options) -> Path | None:
-    """Memory, where there is enough of it."""
+def _files_folder(options: Options) -> Path | None:
+    """The folder in memory, if enough is free."""
     free = [shutil.disk_usage(MEMORY).free] if MEMORY.is_dir() else []
     with contextlib.suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -142,10 +142,10 @@ def _room(options: Options) -> Path | None:
     return MEMORY if len(free) == 2 and min(free) >= ROOM_BYTES else options.folder
 
 
-def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Figure]:
+def _as_figures(megabytes: int, past_broker: list[Taken], through: list[Taken]) -> list[Figure]:
     what = f"{megabytes} MB to {DEVICES} devices and back"
-    pairs = list(zip(beside, through, strict=True))
-    raw = {"beside": [vars(trip) for trip in beside], "through": [vars(trip) for trip in through]}
+    pairs = list(zip(past_broker, through, strict=True))
+    raw = {"beside": [vars(trip) for trip in past_broker], "through": [vars(trip) for trip in through]}
     return [
         Figure(
             AREA,
@@ -153,11 +153,11 @@ def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Fig
             "x",
             tuple(past.seconds / chunks.seconds for past, chunks in pairs),
             target=1.0,
-            detail="HTTP store beside the broker against 256 kB chunks over MQTT, whole rounds in turn",
-            reason="on loopback both ways are bound by the same cores and memory",
+            detail="HTTP object store against 256 kB chunks over MQTT, whole rounds in turn",
+            reason="on loopback both ways are limited by the same cores and memory",
             raw=raw,
         ),
-        Figure(AREA, "  past the broker", "s", tuple(trip.seconds for trip in beside)),
+        Figure(AREA, "  past the broker", "s", tuple(trip.seconds for trip in past_broker)),
         Figure(AREA, "  through it", "s", tuple(trip.seconds for trip in through)),
         Figure(
             AREA,
@@ -167,5 +167,5 @@ def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Fig
             target=0.01,
             detail="as the server counts them, control messages included, both ways",
         ),
-        Figure(AREA, "  MB through the broker", "MB", tuple(trip.broker_bytes / 1e6 for trip in beside)),
+        Figure(AREA, "  MB through the broker", "MB", tuple(trip.broker_bytes / 1e6 for trip in past_broker)),
     ]

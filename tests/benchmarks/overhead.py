@@ -1,15 +1,15 @@
-"""What a round costs beyond its training: `python -m tests.benchmarks overhead`.
+"""The cost of a round beyond its training: `python -m tests.benchmarks overhead`.
 
 Ten device processes, Mosquitto and `edge-server run`, `fedavg` with the full `two-nn` (1.66 M parameters),
-600 images of MNIST per device, one epoch of SGD, batch 32, one thread per process. The floor is that
-training alone, in ten warm processes at the same time on the same cores (`floor`). Both take turns. Updates
-are sent as shipped: in few levels and packed.
-The floor is a loop as one would write it without a federation. A device's own training may take less than
-that loop, because its allocator keeps what is freed. How much less is a figure of its own
-(`device_training`): by that much, what the federation costs is hidden behind what its devices spare.
-A round is all from the end of one to the end of the next: planning, sending, training, checking,
-aggregating, writing model, checkpoint and journal to disk. Left out are the first round, in which devices
-import torch, and evaluation, which is off: nothing is held out and the server has no data.
+600 images of MNIST per device, one epoch of SGD, batch 32, one thread per process. The floor is the training
+alone, in ten warm processes at the same time on the same cores (`floor`). Both alternate. Updates use the
+default codec: few levels, packed.
+The floor is the loop that one would write without a federation. A device's own training may be faster than
+that loop, because its allocator keeps freed memory. The difference is a separate figure (`device_training`):
+it hides an equal part of the federation's cost.
+A round lasts from the end of one to the end of the next: planning, sending, training, checking, aggregating,
+writing model, checkpoint and journal to disk. The first round, in which devices import torch, is left out.
+Nothing is evaluated: no data is held out and the server has none.
 """
 
 import statistics
@@ -29,12 +29,12 @@ from tests.benchmarks.options import Options
 AREA = "overhead"
 MAX_RATIO = 1.05
 IMPORTS = 3
-"""Turns of the client's import after each run."""
+"""Measurements of the client's import after each run."""
 MAX_DEVICE_MB = 350.0
 
 
 def figures(options: Options) -> list[Figure]:
-    """Rounds over their training alone, taken before and after each run; a device's memory and import."""
+    """Rounds over the training alone, measured before and after each run; a device's memory and import."""
     pairs, rounds, epochs = (1, 2, 1) if options.quick else (6, 5, 2)
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name, imports() as turn:
         data = Path(name) / "data"
@@ -45,15 +45,15 @@ def figures(options: Options) -> list[Figure]:
             return [missing, import_figure([turn()])]
         work = Work(rounds=rounds)
         taken, imported = _turns(work, data, Path(name), turn, pairs=pairs, epochs=epochs)
-        one = partial(training, work.network, data, 0)
-        trained = _training(device_over_plain(one, pairs=1 if options.quick else 5))
+        make_epoch = partial(training, work.network, data, 0)
+        trained = _training(device_over_plain(make_epoch, pairs=1 if options.quick else 5))
     return [*_rounds(taken), trained, _memory([reported for _, reported in taken]), import_figure(imported)]
 
 
 def _turns(
     work: Work, data: Path, folder: Path, imported: Callable[[], Turn], *, pairs: int, epochs: int
 ) -> tuple[list[tuple[float, Timings]], list[Turn]]:
-    """The floor, which is taken before and after each run, and the run; the imports after each."""
+    """Pairs of a floor, measured before and after the run, and the run; imports measured after each run."""
     taken, turns = [], []
     with floor(work, data) as epoch:
         before = [epoch() for _ in range(epochs)]
@@ -79,8 +79,8 @@ def _rounds(taken: list[tuple[float, Timings]]) -> list[Figure]:
         target=MAX_RATIO,
         detail=f"{statistics.median(ours):.2f} s against {statistics.median(floors):.2f} s in ten warm "
         f"processes; first round and evaluation left out; processor seconds per round: {last.cpu}",
-        reason="the last upload, its check, the aggregation, waits for the disk, the planning and the way "
-        "down come one after the other, and what devices do beside their training shares these cores",
+        reason="the last upload, its check, the aggregation, waits for the disk, the planning and the "
+        "download are sequential, and the other work of the devices shares these cores",
         raw={"floor_s": floors, "round_s": [reported.round_s for _, reported in taken]},
     )
     return [ratio, Figure(AREA, "a round beyond its training", "ms", beyond)]
@@ -93,7 +93,7 @@ def _training(ratios: tuple[float, ...]) -> Figure:
         "x",
         ratios,
         detail="processor time of an epoch with a device's allocator, in a thread of its own, over that of "
-        "the floor's loop; the same bits, nothing else at work",
+        "the floor's loop; identical results, on an otherwise idle machine",
     )
 
 

@@ -1,4 +1,4 @@
-"""Cohorts in pfl-research, as its documentation has them: FedAvg on a simulated backend, no evaluation."""
+"""Cohorts in pfl-research, configured as documented: FedAvg on a simulated backend, no evaluation."""
 
 import time
 from itertools import pairwise
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 class Trained(nn.Module):
-    """A network with the two methods that pfl asks for."""
+    """A network with the two methods that pfl requires."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Trained(nn.Module):
         return functional.cross_entropy(self(x), y.long())
 
     def metrics(self, x: Any, y: Any, eval: bool = True) -> dict[str, Any]:
-        """None is wanted."""
+        """No metrics."""
         return {}
 
 
@@ -39,7 +39,7 @@ def cohort_seconds(
     rate: float,
     batch: int,
 ) -> list[float]:
-    """Wall seconds of each cohort, after one that is not counted; pfl itself chooses the device."""
+    """Wall seconds of each cohort, after a first one that is not counted; pfl chooses the device."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -56,7 +56,7 @@ def cohort_seconds(
     marks: list[float] = []
 
     class Timer(TrainingProcessCallback):  # type: ignore[misc]
-        """Notes when each cohort is done."""
+        """Records when each cohort ends."""
 
         def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
             from pfl.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Processes that a benchmark starts; they end with the block, each by its own id, on Ctrl-C too."""
+"""Processes that a benchmark starts; they end with the block, each by its own id, also on Ctrl-C."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ STOP_S = 8.0
 
 
 class Started:
-    """The processes of a block; each leads a group of its own, which what it starts belongs to."""
+    """The processes of a block; each leads its own process group, to which its children belong."""
 
     def __init__(self) -> None:
         self.all: dict[str, subprocess.Popen[bytes]] = {}
@@ -20,7 +20,7 @@ class Started:
     def start(
         self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process; what it prints goes to `log`."""
+        """Start a process with its output in `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Started:
         return process
 
     def end(self) -> None:
-        """Ask all to end, wait, and kill the groups of those that did not."""
+        """Terminate all processes, wait, then kill their groups."""
         for process in self.all.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -43,32 +43,32 @@ class Started:
         for process in self.all.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-            # What it has started may outlive it.
+            # Its children may outlive it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def wait(self, name: str, seconds: float) -> bool:
-        """Give a process so many seconds to end; whether it has."""
+        """Wait at most `seconds` for a process to end; return whether it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.all[name].wait(seconds)
         return self.all[name].poll() is not None
 
     def check(self) -> None:
-        """Raise `RuntimeError` where one has ended in failure."""
+        """Raise `RuntimeError` if a process has failed."""
         for name, process in self.all.items():
             if process.poll():
                 raise RuntimeError(f"{name} has ended with {process.returncode}: {process.args!r}")
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Processor time so far of each process that still runs, without that of what it has started."""
+        """Processor time so far of each running process, without its children."""
         running = {name: process.pid for name, process in self.all.items() if process.poll() is None}
         return {name: cpu_seconds(pid) for name, pid in running.items()}
 
 
 @contextlib.contextmanager
 def processes() -> Iterator[Started]:
-    """Processes that end with the block."""
+    """Manage processes that end with the block."""
     started = Started()
     try:
         yield started

@@ -1,8 +1,8 @@
-"""Where a round's time goes: `python -m tests.benchmarks.profile`, or `make profile`.
+"""Profile of a round: `python -m tests.benchmarks.profile`, or `make profile`.
 
-The federation of `overhead` with `--images` per device, its server and one device under py-spy, which looks
-at their stacks a hundred times a second: a flame graph each, and a table of what was at work.
-Functions include what they call, so the shares of a table add up to more than all of it.
+The federation of `overhead` with `--images` per device, its server and one device under py-spy, which samples
+their stacks a hundred times a second: a flame graph each, and a table of the busiest functions.
+Functions include the functions that they call, so the shares of a table add up to more than 100%.
 """
 
 import argparse
@@ -30,11 +30,11 @@ _ALL = re.compile(r"<title>all \(([\d,]+) samples?, 100%\)</title>")
 
 
 class NotProfiled(Exception):
-    """There is no profile; says what is missing."""
+    """There is no profile; the message names what is missing."""
 
 
 def profile(work: Work, data: Path, folder: Path, out: Path) -> list[Path]:
-    """Run the federation with server and first device under py-spy; the flame graphs' files."""
+    """Run the federation with server and first device under py-spy; return the flame graphs' files."""
     if not _py_spy().exists():
         raise NotProfiled("py-spy is not installed: pip install 'edge-federation[dev]'")
     out.mkdir(parents=True, exist_ok=True)
@@ -49,21 +49,21 @@ def profile(work: Work, data: Path, folder: Path, out: Path) -> list[Path]:
         _wait(started, folder)
     missing = [str(path) for path in graphs.values() if not path.exists()]
     if missing:
-        raise NotProfiled(f"py-spy has not written {', '.join(missing)}: {_said(folder)}")
+        raise NotProfiled(f"py-spy has not written {', '.join(missing)}: {_output(folder)}")
     return list(graphs.values())
 
 
 def table(graph: Path) -> str:
-    """The functions of this project that were on the stack most often, with what they call."""
+    """The functions of this project that were on the stack most often, including their calls."""
     text = graph.read_text()
     everything = _ALL.search(text)
     if everything is None:
-        raise NotProfiled(f"{graph} is no flame graph of py-spy")
+        raise NotProfiled(f"{graph} is not a flame graph of py-spy")
     total, samples = _number(everything[1]), Counter[str]()
     for name, path, count in _BOX.findall(text):
         if path.startswith(OURS):
             samples[f"{html.unescape(name)} ({path})"] += _number(count)
-    lines = [f"{graph}: {total / RATE:.1f} s at work, all threads together"]
+    lines = [f"{graph}: {total / RATE:.1f} s, all threads added up"]
     for name, count in samples.most_common(ROWS):
         lines.append(f"  {100 * count / total:5.1f} %  {count / RATE:6.2f} s  {name}")
     return "\n".join(lines)
@@ -79,19 +79,19 @@ def _spied(command: Sequence[str], graph: Path) -> list[str]:
 
 
 def _wait(started: Started, folder: Path) -> None:
-    """Until the processes have ended, as the run's end makes them."""
+    """Wait until all processes have ended, which they do at the end of the run."""
     until = time.monotonic() + LIMIT_S
     while running := [name for name, process in started.all.items() if process.poll() is None]:
         failed = [name for name in WATCHED if started.all[name].poll()]
         if failed or time.monotonic() > until:
-            raise NotProfiled(f"the run failed: {_said(folder)}")
+            raise NotProfiled(f"the run failed: {_output(folder)}")
         started.wait(running[0], 0.1)
 
 
-def _said(folder: Path) -> str:
-    """The end of what py-spy and the process under it have printed: it says where rights are missing."""
+def _output(folder: Path) -> str:
+    """The end of the output of py-spy and of the process under it: it reports missing rights."""
     texts = [(folder / f"{name}.log").read_text(errors="replace").strip() for name in WATCHED]
-    return " / ".join(text[-400:] for text in texts if text) or "nothing was said"
+    return " / ".join(text[-400:] for text in texts if text) or "no output"
 
 
 def _number(text: str) -> int:

@@ -1,16 +1,16 @@
-"""Whether pruning pays on the device: what each tier's file costs onnxruntime, beside its MACs.
+"""Benefit of pruning on the device: the cost of each tier's file in onnxruntime, compared with its MACs.
 
     python -m tests.benchmarks pruned               figures
     python -m tests.benchmarks.pruned               the table of README.md (4 minutes at most)
 
 Per network and tier: parameters, multiply-accumulates (MACs), size, latency as fp32 and as int8 (one image,
 one thread), memory of a process that runs it; with the papers' exact counts of channels and with counts
-rounded up to a multiple of 8 (`[tiers] keep-multiple`). All files of a network take turns, each turn the best
-of a few runs, and every ratio is of two latencies of the same turn.
+rounded up to a multiple of 8 (`[tiers] keep-multiple`). All files of a network take turns; each turn takes
+the best of a few runs, and every ratio compares two latencies of the same turn.
 
-Numbers are as the network is initialised: onnxruntime takes as long for any. torch's older exporter writes
-the files, which needs a second where the one that devices use needs ten; what is left of either once
-onnxruntime has optimised the graph are the same operators, and they take the same time.
+Weights are the initial ones: onnxruntime's latency does not depend on them. torch's older exporter writes the
+files in one second instead of the ten seconds of the exporter that devices use; once onnxruntime has
+optimised the graphs, both consist of the same operators and have the same latency.
 """
 
 import argparse
@@ -55,7 +55,7 @@ TARGET_PERCENT = 25.0
 
 @dataclass(frozen=True)
 class Tier:
-    """One sub-model of a network; `multiple` is what its channels are rounded up to."""
+    """One sub-model of a network; its channel counts are rounded up to a multiple of `multiple`."""
 
     number: int
     ratio: float
@@ -67,7 +67,7 @@ class Tier:
 
     @property
     def whole(self) -> bool:
-        """The full network."""
+        """Whether it is the full network."""
         return self.ratio == 0
 
 
@@ -82,7 +82,7 @@ class Timed:
 
 
 def figures(options: Options) -> list[Figure]:
-    """How far the latency of tier 1, relative to the full network, is from its share of MACs."""
+    """The deviation of tier 1's latency, relative to the full network, from its share of MACs."""
     found = []
     for name, shape in NETWORKS[:1] if options.quick else NETWORKS:
         timed = measured(name, shape, turns=2 if options.quick else TURNS)
@@ -95,10 +95,10 @@ def figures(options: Options) -> list[Figure]:
     return found
 
 
-def _figure(name: str, one: Timed, full: Timed) -> Figure:
-    share = one.tier.macs / full.tier.macs
-    ratios = [mine / its for mine, its in zip(one.fp32, full.fp32, strict=True)]
-    counts = "exact counts" if one.tier.multiple == 1 else f"multiples of {one.tier.multiple}"
+def _figure(name: str, timing: Timed, full: Timed) -> Figure:
+    share = timing.tier.macs / full.tier.macs
+    ratios = [mine / its for mine, its in zip(timing.fp32, full.fp32, strict=True)]
+    counts = "exact counts" if timing.tier.multiple == 1 else f"multiples of {timing.tier.multiple}"
     return Figure(
         "pruned",
         f"{name}, tier 1, {counts}: latency off MACs",
@@ -106,14 +106,14 @@ def _figure(name: str, one: Timed, full: Timed) -> Figure:
         tuple(abs(ratio / share - 1) * 100 for ratio in ratios),
         target=TARGET_PERCENT,
         detail=f"latency {statistics.median(ratios):.2f} of the full network's, MACs {share:.2f}; "
-        f"{statistics.median(one.fp32):.3f} ms of {statistics.median(full.fp32):.3f} ms",
-        reason="README.md, 'Pruned models on the device', says what takes the time",
+        f"{statistics.median(timing.fp32):.3f} ms of {statistics.median(full.fp32):.3f} ms",
+        reason="README.md, 'Pruned models on the device', explains the latency",
         raw={"ratios": ratios, "macs_share": share},
     )
 
 
 def measured(name: str, shape: tuple[int, ...], *, turns: int = TURNS) -> list[Timed]:
-    """Every tier of a network, timed."""
+    """Time every tier of a network."""
     tiers = list(_tiers(name, shape))
     fp32 = [_loaded(tier.data) for tier in tiers]
     int8 = [_loaded(tier.int8) for tier in tiers]
@@ -133,7 +133,7 @@ def _tiers(name: str, shape: tuple[int, ...]) -> Iterator[Tier]:
             ratios = group_ratios(replace(entry(name), multiple=multiple), ratio, channel_map)
             smaller = compact(module, prefix_spec(ratios, channel_map), channel_map).eval()
             size = (number, parameter_count(smaller))
-            # Where the exact counts are multiples already there is nothing else to measure.
+            # Rounding does not change exact counts that are already multiples.
             if size not in seen:
                 seen.add(size)
                 data = _exported(smaller, shape)
@@ -160,7 +160,7 @@ def _exported(module: torch.nn.Module, shape: tuple[int, ...]) -> bytes:
 
 
 def _plain(path: Path) -> bytes:
-    """The file without what that exporter leaves between weights and layers: the quantiser stops at it."""
+    """The file without the nodes between weights and layers, which the quantiser rejects."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(path.with_name("plain.onnx"))
@@ -193,7 +193,7 @@ def _seconds(model: LoadedModel, inputs: np.ndarray) -> float:
 
 
 def _resident(data: bytes) -> int:
-    """What `edge-client bench` says of its own memory."""
+    """The resident memory reported by `edge-client bench`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(data)
@@ -203,7 +203,7 @@ def _resident(data: bytes) -> int:
 
 
 def rows(name: str, shape: tuple[int, ...], timed: Sequence[Timed]) -> Iterator[str]:
-    """The table's lines of one network."""
+    """The table's rows of one network."""
     full = next(timing for timing in timed if timing.tier.whole)
     for timing in timed:
         tier, share = timing.tier, timing.tier.macs / full.tier.macs

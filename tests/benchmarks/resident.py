@@ -1,4 +1,4 @@
-"""What processes take of memory, seen from outside and from within (Linux)."""
+"""Memory of processes, measured from outside and from inside (Linux)."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def family(root: int) -> dict[int, int]:
-    """The process and its descendants, each with how far down it is."""
+    """The process and its descendants, each with its depth."""
     parents = {int(path.name): parent(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
     depths, found = {root: 0}, [root]
     for pid in found:
@@ -20,36 +20,36 @@ def family(root: int) -> dict[int, int]:
 
 
 def parent(process: Path) -> int | None:
-    """The parent of a process; None for one that is gone."""
+    """The parent of a process; None if the process has ended."""
     try:
-        # The name, in brackets, may itself hold blanks and brackets.
+        # The name, in brackets, may contain spaces and brackets.
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None
 
 
 def pss(pid: int) -> int | None:
-    """The process's proportional set size in bytes; None for one that is gone."""
+    """The process's proportional set size in bytes; None if the process has ended."""
     return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
 
 
 def rss(pid: int | str = "self") -> int | None:
-    """The process's resident set size in bytes; None for one that is gone."""
+    """The process's resident set size in bytes; None if the process has ended."""
     return _kilobytes(Path(f"/proc/{pid}/status"), "VmRSS")
 
 
 def peak_rss(pid: int | str = "self") -> int | None:
-    """The largest that the resident set ever was, or was since `forget_peak`; None for one that is gone."""
+    """The peak of the resident set, since `forget_peak` if called; None if the process has ended."""
     return _kilobytes(Path(f"/proc/{pid}/status"), "VmHWM")
 
 
 def forget_peak() -> None:
-    """Begin anew with this process's `peak_rss`."""
+    """Reset this process's `peak_rss`."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def looks(process: subprocess.Popen[bytes], *, every_s: float) -> Iterator[None]:
-    """A turn at once and one every so often, until the process ends."""
+    """Yield immediately and then every `every_s` seconds, until the process ends."""
     while process.poll() is None:
         yield
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -57,7 +57,7 @@ def looks(process: subprocess.Popen[bytes], *, every_s: float) -> Iterator[None]
 
 
 def watch(process: subprocess.Popen[bytes], *, every_s: float = 0.1) -> dict[str, int]:
-    """Peaks of one process in bytes, `rss` as the kernel keeps it and `pss` as it is met, until it ends."""
+    """Peaks of a process in bytes until it ends: `rss` as recorded by the kernel, `pss` as sampled."""
     peaks = {"rss": 0, "pss": 0}
     for _ in looks(process, every_s=every_s):
         for name, read in (("rss", peak_rss), ("pss", pss)):
@@ -66,16 +66,16 @@ def watch(process: subprocess.Popen[bytes], *, every_s: float = 0.1) -> dict[str
 
 
 def family_peaks(pid: int) -> dict[str, float]:
-    """The most MB that a process and each that descends from it have held so far, by command and number.
+    """Peak MB of a process and of each of its descendants so far, by command and process id.
 
-    What a board with this one device would hold: pages that processes share count in each of them.
+    This is the memory needed on a board with only this device: shared pages count in each process.
     """
     sizes = {f"{_command(member)} {member}": peak_rss(member) for member in family(pid)}
     return {name: size / 1e6 for name, size in sizes.items() if size is not None}
 
 
 class Watch:
-    """Looks at the memory of a family of processes every quarter of a second until it is told to stop."""
+    """Samples the memory of a process and its descendants every quarter of a second until `stop`."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._done = pid, threading.Event()
@@ -84,7 +84,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> dict[str, float]:
-        """MB of each process when their sum was largest."""
+        """Stop; return the MB of each process when their sum was largest."""
         self._done.set()
         self._thread.join()
         return self.largest

@@ -1,4 +1,4 @@
-"""What benchmarks have found, kept as a table and as JSON: each when it is done, so that none is lost."""
+"""Results of benchmarks, stored as a table and as JSON after each benchmark, so that none is lost."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ TABLE, FIGURES = "table.md", "figures.json"
 
 @dataclass(frozen=True)
 class Results:
-    """Per benchmark its figures, when it ran, for how long, and on what; `folder` is where they are kept."""
+    """Per benchmark its figures, start, duration and machine; `folder` is where they are stored."""
 
     folder: Path | None = None
     found: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path | None) -> Results:
-        """What earlier runs have left in the folder."""
+        """Load the results of earlier runs from the folder."""
         path = folder / FIGURES if folder else None
         return cls(folder, json.loads(path.read_text()) if path and path.exists() else {})
 
     def with_found(
         self, name: str, figures: Sequence[Figure], *, machine: Mapping[str, Any], seconds: float
     ) -> Results:
-        """With what a benchmark has found now, in place of what it found before."""
+        """Replace the results of a benchmark."""
         entry = {
             "taken": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(seconds, 1),
@@ -40,7 +40,7 @@ class Results:
         return replace(self, found={**self.found, name: entry})
 
     def reported(self, order: Sequence[str]) -> str:
-        """The table and the remarks below it, benchmarks in this order."""
+        """The table and the remarks below it, in the order of `order`."""
         named = [self.found[name] for name in order if name in self.found]
         figures = [Figure.of_json(figure) for entry in named for figure in entry["figures"]]
         runs = [
@@ -57,7 +57,7 @@ class Results:
         return "\n\n".join(parts) + "\n"
 
     def save(self, order: Sequence[str]) -> None:
-        """Write both files, where there is a folder for them, benchmarks in this order."""
+        """Write both files, if there is a folder, in the order of `order`."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)

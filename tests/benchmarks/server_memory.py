@@ -1,19 +1,19 @@
-"""What closing a round costs the server in memory: `python -m tests.benchmarks.server_memory`.
+"""Memory that the server needs to close a round: `python -m tests.benchmarks.server_memory`.
 
-Each case is a process of its own, forked from one that has imported everything that the server does. It
-notes its resident memory, then makes what a server has at the end of a round: the model (24,971,210 numbers
-of float32, 100 MB), the strategy's state, and updates that lie on disk; and closes the round. The figure is
-how far resident memory grew at its peak (`VmHWM`), in models. Old and new model alone are 2; what files give
-is read in pieces and no memory of the process: updates, and what a state holds with the model (SCAFFOLD's
-control, an optimizer's moments, the last step). All updates are of five tiers by turns (ratios 0.7, 0.5, 0.3,
-0.1, 0). The files of a tier are one file under many names (hard links): a round of 1,000 is 53 GB.
+Each case is a separate process, forked from one that has imported everything that the server imports. It
+reads its resident memory, creates the data that a server has at the end of a round (the model of 24,971,210
+float32 numbers, 100 MB, the strategy's state, and updates on disk), and closes the round. The figure is the
+growth of resident memory at its peak (`VmHWM`), in models. The old and the new model alone are 2; files are
+read in pieces and use no memory of the process: updates, and arrays that a state stores with the model
+(SCAFFOLD's control, an optimizer's moments, the last step). Updates have five tiers in turn (ratios 0.7, 0.5,
+0.3, 0.1, 0). All updates of a tier are one file with many names (hard links): a round of 1,000 is 53 GB.
 
-`mean` is taken with 1,000 clients. The others would take longer than all benchmarks together may (a median
-sorts, Krum multiplies every pair of updates), and are taken with as many as the detail says (`--clients` for
-more); what grows with clients is a block's share of each and a few kB of names and places, which those show
-as well. Flatness is the
-peak of the most clients over that of 10, both as growth. `igfl-time` is left out: its state is a model per
-client, and closing keeps them all.
+`mean` is measured with 1,000 clients. The others would take longer than all benchmarks together (a median
+sorts, Krum multiplies every pair of updates), so their number of clients is smaller and given in the detail
+(`--clients` for more). Only a block's share of each client and a few kB of names and paths grow with the
+number of clients, which a smaller number shows as well. Flatness is the peak of the most clients over that of
+10, both as growth. `igfl-time` is left out: its state is a model per client, and closing keeps all of them in
+memory.
 """
 
 import argparse
@@ -55,7 +55,7 @@ IMPORTED = ("edge_server.coordinator.assembly", "dp_accounting")
 
 @dataclass(frozen=True)
 class Case:
-    """A strategy, and the most clients that are worth the time."""
+    """A strategy, and the largest number of clients to measure."""
 
     spec: StrategySpec
     most: int
@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one process found: bytes of the model and of the growth, and how long closing took."""
+    """The result of one process: bytes of the model and of the growth, and the seconds of closing."""
 
     clients: int
     model: int
@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
 
 
 def figures(options: Options) -> list[Figure]:
-    """For every case the peak in models, and how flat it is."""
+    """The peak in models and its flatness, for every case."""
     found: list[Figure] = []
     counts = (2, 4) if options.quick else None
     for name, (few, many) in measured(options.folder, CASES, counts, small=options.quick).items():
@@ -150,7 +150,7 @@ def measured(
     *,
     small: bool = False,
 ) -> dict[str, tuple[Taken, Taken]]:
-    """Each case with few clients and with many, two processes at a time; the longest come first."""
+    """Measure each case with few and with many clients, two processes at a time, the longest cases first."""
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as place:
         files = Path(place)
         most = max(counts) if counts else max(case.most for case in cases.values())
@@ -166,7 +166,7 @@ def measured(
 
 
 def prepare(folder: Path, clients: int, *, small: bool) -> None:
-    """Write the channel map and a file per tier, and give each client's update a name."""
+    """Write the channel map and a file per tier, and a link to it per client."""
     from edge_client.models.build import build_model
     from edge_client.pruning.channel_graph.trace import trace_channels
     from edge_client.pruning.channel_selection import prefix_spec
@@ -187,7 +187,7 @@ def prepare(folder: Path, clients: int, *, small: bool) -> None:
 
 
 def _drawn(channel_map: ChannelMap, seed: int) -> ComputedArrays:
-    """Small random changes of every parameter, the same rows whenever they are asked for."""
+    """Small random changes of every parameter; the same rows have the same values in every call."""
     kinds = {n: (np.dtype(np.float32), layout.shape) for n, layout in channel_map.parameters.items()}
 
     def rows(name: str, start: int, stop: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -199,7 +199,7 @@ def _drawn(channel_map: ChannelMap, seed: int) -> ComputedArrays:
 
 
 def take(name: str, folder: Path, clients: int) -> Taken:
-    """Close a round of so many clients in this process."""
+    """Close a round of `clients` clients in this process."""
     case = CASES[name]
     before = rss() or 0
     channel_map = ChannelMap.model_validate_json((folder / "channel-map.json").read_text())
@@ -238,11 +238,11 @@ def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) ->
 
 
 def main() -> None:
-    """Measure the named cases, with as many clients as one likes, and print."""
+    """Measure the named cases and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="which (default: all)")
     parser.add_argument("--clients", type=int, nargs=2, metavar=("FEW", "MANY"), help="instead of the case's")
-    parser.add_argument("--folder", type=Path, help="where 600 MB have room (default: TMPDIR)")
+    parser.add_argument("--folder", type=Path, help="folder for 600 MB (default: TMPDIR)")
     args = parser.parse_args()
     chosen = {name: CASES[name] for name in args.cases or CASES}
     for name, both in measured(args.folder, chosen, args.clients).items():

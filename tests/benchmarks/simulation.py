@@ -1,14 +1,14 @@
-"""What a simulation costs beside its training alone, beside Flower's engine, and with very many devices.
+"""Time of a simulation over its training alone and over Flower's engine; cost of very many devices.
 
 `python -m tests.benchmarks.simulation` has more options. AdaFL's MNIST set-up: 100 clients of 600 images,
-`mlp`, 5 local epochs of batch 10, a tenth of the clients per round, which is 300 steps for each. Floor, ours
-and Flower take turns, and each turn gives one ratio of each kind.
+`mlp`, 5 local epochs of batch 10, a tenth of the clients per round, which is 300 steps for each. Floor, our
+simulation and Flower take turns, and each turn gives one ratio of each kind.
 
-The floor is the same steps in plain torch in as many processes, and nothing else. Flower's engine runs the
-very loop of the floor in its clients, one core each; it tests nothing, we test every round: what is compared
-are the rounds after the first, since both start their processes in that one. The floor and Flower take
-torch's plain step; ours is a recorded one, the optimizer's kernels with it, with the same bits
-(`edge_client/training/step_capture.py`).
+The floor is the same steps in plain torch in the same number of processes, and nothing else. Flower's engine
+runs the loop of the floor in its clients, one core each; it does not test the model, we test it every round.
+Only the rounds after the first are compared, since both start their processes in the first one. The floor and
+Flower use torch's plain step; our step is recorded, including the optimizer's kernels, with bit-identical
+results (`edge_client/training/step_capture.py`).
 """
 
 import argparse
@@ -44,7 +44,7 @@ MB = 1e6
 def settings(
     data_root: str, rounds: int, workers: int, *, source: str = "MNIST", clients: int = 100
 ) -> Config:
-    """AdaFL section 3.1, with FedAvg's constant fraction: the steps of a round are then always the same."""
+    """AdaFL section 3.1, with FedAvg's constant fraction, so that all rounds have equally many steps."""
     words = [
         f"data.source={source}",
         f'data.data-root="{data_root}"',
@@ -65,7 +65,7 @@ def settings(
 
 
 def simulated_rounds(config: Config) -> tuple[float, list[float]]:
-    """Wall seconds of a simulation and of its rounds: processes, data, tests, report, but no ONNX files."""
+    """Wall seconds of a simulation (processes, data, tests, report, without ONNX files) and of its rounds."""
     watcher = Rounds()
     with tempfile.TemporaryDirectory(prefix="edge-bench-") as folder:
         started = time.perf_counter()
@@ -77,19 +77,19 @@ def simulated_rounds(config: Config) -> tuple[float, list[float]]:
 
 
 def simulated_seconds(config: Config) -> float:
-    """The first of them."""
+    """Wall seconds of a simulation."""
     return simulated_rounds(config)[0]
 
 
 def figures(options: Options) -> list[Figure]:
-    """Steps, rounds beside both, and the crowd."""
+    """Figures of steps, of rounds over the floor and Flower, and of very many devices."""
     mnist = (options.data_root / "MNIST").exists()
     source = "MNIST" if mnist and not options.quick else "digits"
     rounds, turns = (2, 1) if options.quick else (4, 2)
     config = settings(str(options.data_root), rounds, WORKERS, source=source, clients=100 if mnist else 20)
     return [
         recorded_step(config, pairs=1 if options.quick else 5),
-        *beside(config, turns=turns, quick=options.quick),
+        *over_others(config, turns=turns, quick=options.quick),
         *crowd(2_000 if options.quick else 100_000, options.folder),
     ]
 
@@ -107,7 +107,7 @@ def recorded_step(config: Config, pairs: int) -> Figure:
     recorder = Recorder()
     with single_thread():
         seconds = _client(data, config.model.name, plan)
-        # Recording is for a process's whole life, and not part of a step.
+        # A process records once, so recording is not part of a step.
         seconds(recorder)
         ratios, taken = paired(pairs, lambda: seconds(None), lambda: seconds(recorder))
     return Figure(
@@ -115,7 +115,7 @@ def recorded_step(config: Config, pairs: int) -> Figure:
         "a recorded step over a plain one",
         "",
         ratios,
-        detail="the same bits; one client's 5 epochs of batch 10 on one core",
+        detail="bit-identical results; one client's 5 epochs of batch 10 on one core",
         raw={"seconds": taken},
     )
 
@@ -132,8 +132,8 @@ def _client(data: LabelledData, name: str, plan: TrainingPlan) -> Callable[[Reco
     return seconds
 
 
-def beside(config: Config, *, turns: int, quick: bool) -> list[Figure]:
-    """All of a simulation over the bare loop, and a round of Flower's engine over one of ours."""
+def over_others(config: Config, *, turns: int, quick: bool) -> list[Figure]:
+    """A simulation over the bare loop, and a round of Flower's engine over a round of ours."""
     floors, ours, its = list[float](), list[tuple[float, list[float]]](), list[list[float]]()
     environment, why = _flower(quick)
     for _ in range(turns):
@@ -151,16 +151,16 @@ def beside(config: Config, *, turns: int, quick: bool) -> list[Figure]:
         "",
         tuple(mine / floor for mine, floor in zip(seconds, floors, strict=True)),
         target=1.1,
-        detail=f"{config.federation.rounds} rounds of 10 x 300 steps, two cores, processes' starts included",
+        detail=f"{config.federation.rounds} rounds of 10 x 300 steps, two cores, with process starts",
         raw={"floor": floors, "seconds": seconds},
     )
     return [over_floor, _over_flower(environment, its, rounds, why)]
 
 
 def _flower(quick: bool) -> tuple[Environment | None, str]:
-    """Where Flower is, or why there is none."""
+    """Flower's environment, or the reason why there is none."""
     if quick:
-        return None, "left out of a quick run: Ray's start alone takes longer"
+        return None, "left out of a quick run: starting Ray alone takes longer"
     try:
         return installed(default_folder()), ""
     except NotInstalled as error:
@@ -180,21 +180,21 @@ def _over_flower(
         AREA,
         name,
         "",
-        tuple(statistics.median(one[1:]) / statistics.median(other[1:]) for one, other in pairs),
+        tuple(statistics.median(flower[1:]) / statistics.median(own[1:]) for flower, own in pairs),
         target,
         "at least",
         detail=f"{versions}; last pair: {statistics.median(last[1:]):.2f} s per round after {last[0]:.1f} s "
         f"for the first, ours {statistics.median(mine[1:]):.2f} s after {mine[0]:.1f} s",
-        reason="a round is mostly training on both sides: recorded steps are what makes ours shorter",
+        reason="a round is mostly training on both sides: only recorded steps make ours shorter",
         raw={"flower": its, "ours": ours},
     )
 
 
 def crowd(devices: int, folder: Path | None) -> list[Figure]:
-    """Very many virtual devices, of which ten train per round."""
+    """Very many virtual devices, ten of which train per round."""
     few, many = measure(devices // 100, folder), measure(devices, folder)
     each = (many.peak_bytes - few.peak_bytes) / (many.devices - few.devices)
-    found = f"{devices:,} virtual devices on one machine with the virtual clock, ten of them at work"
+    found = f"{devices:,} virtual devices on one machine with the virtual clock; ten of them train per round"
     raw = {"rounds": many.rounds, "few": few.rounds}
     return [
         Figure(AREA, f"a round of {devices:,} devices", "s", many.rounds[1:], detail=found, raw=raw),
@@ -206,7 +206,7 @@ def crowd(devices: int, folder: Path | None) -> list[Figure]:
 
 
 def main() -> None:
-    """Measure a simulation beside its training alone, and print."""
+    """Measure a simulation over its training alone, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "--data-root", default="../shared/data", help="folder with MNIST (default: %(default)s)"

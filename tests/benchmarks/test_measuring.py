@@ -1,4 +1,4 @@
-"""The parts of the benchmarks that measure."""
+"""Tests of the benchmarks' measuring code."""
 
 import inspect
 import re
@@ -26,22 +26,22 @@ from tests.benchmarks.wire import relay
 
 
 @pytest.mark.parametrize("place", [*BENCHMARKS.values(), *LONGER.values()])
-def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
+def test_the_command_finds_every_benchmark(place: str) -> None:
     assert callable(found(place))
 
 
-def test_a_light_coordinator_has_all_that_a_server_asks_of_one(tmp_path: Path) -> None:
-    """In rounds of training: with `deliver = "none"` nothing is delivered."""
-    asked = {
-        word
+def test_a_light_coordinator_has_every_attribute_that_a_server_uses(tmp_path: Path) -> None:
+    """The journal of deliveries is exempt: with `deliver = "none"` nothing is delivered."""
+    used = {
+        attribute
         for module in (jobs, server, round_driver, reporter)
-        for word in re.findall(
+        for attribute in re.findall(
             r"(?<!edge_server\.)\b_?coordinator\.([a-z_.]+[a-z_])", inspect.getsource(module)
         )
     }
-    assert {"planner.plan", "checker.check_all", "aggregator.close", "context.durations.timed"} <= asked
+    assert {"planner.plan", "checker.check_all", "aggregator.close", "context.durations.timed"} <= used
     light = LightCoordinator(load_config("fedavg", []), tmp_path, b"model", None)
-    for path in asked - {"storage.journal.delivered"}:
+    for path in used - {"storage.journal.delivered"}:
         attrgetter(path)(light)
 
 
@@ -74,7 +74,7 @@ def test_processes_end_with_the_block(tmp_path: Path) -> None:
     assert process.poll() is not None
 
 
-def test_a_round_of_flower_runs_from_the_end_of_one_to_the_end_of_the_next(tmp_path: Path) -> None:
+def test_a_round_of_flower_lasts_from_the_end_of_the_previous_round_to_its_own_end(tmp_path: Path) -> None:
     lines = [
         '{"what": "tasks", "round": 1, "at": 10.0, "pid": 1}',
         '{"what": "closed with 10", "round": 1, "at": 14.0, "pid": 1}',
@@ -88,7 +88,7 @@ def test_a_round_of_flower_runs_from_the_end_of_one_to_the_end_of_the_next(tmp_p
     assert rounds.at("tasks", 1) == 10.0
 
 
-def test_flower_gets_the_same_torch_as_ours_and_its_own_releases_of_the_rest() -> None:
+def test_flower_gets_our_versions_of_torch_and_numpy_only() -> None:
     pins = _pins(CONSTRAINTS.read_text()).splitlines()
     assert sorted(pin.partition("==")[0] for pin in pins) == ["numpy", "torch"]
 
@@ -103,13 +103,13 @@ def test_the_profile_lists_our_functions_by_their_share(tmp_path: Path) -> None:
         "<title>fsync (os.py:3) (300 samples, 75.00%)</title>"
     )
     lines = table(graph).splitlines()
-    # 100 + 100 of 400 looks, a hundred a second.
+    # 100 + 100 of 400 samples, a hundred per second.
     assert lines[1].split() == ["50.0", "%", "2.00", "s", "run", "(edge_server/coordinator/server.py)"]
     assert "Link.<lambda>" in lines[2]
     assert len(lines) == 3
 
 
-def test_flower_is_told_over_ours_and_the_launch_the_other_way_round() -> None:
+def test_figures_are_flower_over_ours_except_the_launch() -> None:
     ours = Timings(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
     marks = [Mark("tasks", 1, 220.0), Mark("closed with 10", 1, 230.0), Mark("closed with 10", 2, 240.0)]
     flower = Theirs(Rounds(marks, 20e6), tasks_s=8.0, closed_s=18.0, memory_mb={"flower-supernode 7": 100.0})
@@ -120,7 +120,7 @@ def test_flower_is_told_over_ours_and_the_launch_the_other_way_round() -> None:
     assert _memory({"1.66 M": flower}, "1.0", "").median == 100.0
 
 
-def test_without_flower_ours_is_told_and_why_there_is_no_more() -> None:
+def test_without_flower_only_ours_is_reported_and_the_reason() -> None:
     ours = Timings(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
     figures = [
         *_sizes("25 M", ours, None, "", "no wheels", "float32"),
@@ -129,7 +129,7 @@ def test_without_flower_ours_is_told_and_why_there_is_no_more() -> None:
     assert [figure.reason for figure in figures] == ["", *["no wheels"] * 4]
 
 
-def test_what_stands_in_a_targets_way_is_told_where_it_is_missed() -> None:
+def test_the_reason_is_reported_for_a_missed_target_and_for_a_missing_measurement() -> None:
     missed, reached = (Figure("area", "name", "s", (2.0,), most, reason="the disk") for most in (1.0, 3.0))
     assert remarks([missed, reached]) == "- **area, name**: MISSED: the disk"
     assert remarks([Figure("area", "name", "s", (), 1.0, reason="no disk")]) == "- **area, name**: no disk"

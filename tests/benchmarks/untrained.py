@@ -1,4 +1,4 @@
-"""What a device says that has not trained: the benchmarks' devices make their answers otherwise."""
+"""Answers of devices that do not train."""
 
 from schemas.messages import Task, Update
 from schemas.tensors.blobs import BlobRef
@@ -6,7 +6,7 @@ from schemas.values import TrainingMetrics
 
 
 def answer(task: Task, device: str, blob: BlobRef, *, examples: int) -> Update:
-    """The update that `blob` is, of all of the task's sub-model; its metrics are made up."""
+    """An update with `blob` as the task's whole sub-model and invented metrics."""
     return Update(
         federation=task.federation,
         device=device,

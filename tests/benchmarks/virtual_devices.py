@@ -1,9 +1,9 @@
 """Time and memory of a simulation of very many devices: `python -m tests.benchmarks.virtual_devices`.
 
-Every device has an image of 8 x 8 of its own, made at random, and a Raspberry Pi 4's virtual clock; ten of
-them train in each round. What is left is what the devices themselves cost. The simulation is a process of its
-own, with its workers: their PSS is read from outside, and what an idle device takes is the difference between
-two such runs of unlike size.
+Every device has its own random image of 8 x 8 and a Raspberry Pi 4's virtual clock; ten of them train in each
+round, so most of the cost is that of the devices themselves. The simulation is a separate process with its
+own workers; their PSS is read from outside. The memory of an idle device is derived from the difference
+between two runs of different sizes.
 """
 
 import argparse
@@ -31,7 +31,7 @@ LONGEST_S = 300.0
 
 @dataclass(frozen=True)
 class Crowd:
-    """What came of one run: wall seconds per round, the first with the start; the largest sum of PSS."""
+    """The result of one run: wall seconds per round, the first with the start; the largest sum of PSS."""
 
     devices: int
     rounds: tuple[float, ...]
@@ -39,13 +39,13 @@ class Crowd:
 
 
 class Rounds:
-    """Shows nothing, and notes when each round is closed."""
+    """Records when each round is closed."""
 
     def __init__(self) -> None:
         self._began, self.seconds = time.perf_counter(), list[float]()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take the state of the run."""
+        """Record the time if a round was closed."""
         if len(snapshot.history) > len(self.seconds):
             now = time.perf_counter()
             self.seconds.append(now - self._began)
@@ -53,7 +53,7 @@ class Rounds:
 
 
 def measure(devices: int, folder: Path | None) -> Crowd:
-    """Run it as a process of its own."""
+    """Run the simulation in a separate process."""
     peak, started = 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as name:
         result = Path(name) / "result.json"
@@ -81,9 +81,9 @@ def measure(devices: int, folder: Path | None) -> Crowd:
 
 
 def run(devices: int, folder: Path) -> list[float]:
-    """Seconds of each round."""
+    """Run the simulation and return the seconds of each round."""
     rng = np.random.default_rng(0)
-    # A fifth of data without an official split is for testing.
+    # Data without an official split is tested on a fifth of it.
     count = -(-devices * 5 // 4) + 10
     images = rng.integers(0, 17, (count, 1, 8, 8), dtype=np.uint8)
     np.savez(folder / "images.npz", images=images, labels=np.arange(count) % 10)
@@ -106,10 +106,10 @@ def run(devices: int, folder: Path) -> list[float]:
 
 
 def main() -> None:
-    """Run one, and print or write what came of it."""
+    """Run one simulation, and print or write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("devices", type=int, nargs="?", default=100_000)
-    parser.add_argument("folder", type=Path, nargs="?", help="where the run goes (default: none stays)")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder of the run (default: a temporary one)")
     parser.add_argument("--result", type=Path, help="write the seconds of the rounds here")
     args = parser.parse_args()
     if args.folder and args.result:

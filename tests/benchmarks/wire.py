@@ -1,4 +1,4 @@
-"""What goes over a connection: a relay on loopback that counts bytes and never looks at them."""
+"""A relay on loopback that counts the bytes of connections without reading them."""
 
 import bisect
 import contextlib
@@ -12,9 +12,9 @@ PIECE = 1 << 20
 
 
 class Relay:
-    """Relays every connection to `target`; `splice` moves pages in the kernel and costs next to nothing.
+    """Relays every connection to `target`; `splice` moves pages in the kernel at almost no cost.
 
-    `towards` counts bytes to the target, `back` those that the target sends.
+    `towards` counts bytes to the target, `back` bytes from the target.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -25,7 +25,7 @@ class Relay:
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -44,14 +44,14 @@ class Relay:
 
 
 class Count:
-    """Bytes so far, and when they had passed."""
+    """The number of bytes so far, and the times of their transfer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._times, self._totals = [0.0], [0]
 
     def add(self, size: int) -> None:
-        """So many bytes have passed."""
+        """Count `size` more bytes."""
         with self._lock:
             self._times.append(time.time())
             self._totals.append(self._totals[-1] + size)
@@ -62,7 +62,7 @@ class Count:
         return self._totals[-1]
 
     def between(self, begin: float, end: float) -> int:
-        """Bytes that have passed between two times (seconds since 1970)."""
+        """Bytes transferred between two times (seconds since 1970)."""
         with self._lock:
             first, last = (bisect.bisect_right(self._times, at) - 1 for at in (begin, end))
             return self._totals[last] - self._totals[first]
@@ -70,12 +70,12 @@ class Count:
 
 @contextlib.contextmanager
 def relay(target: tuple[str, int]) -> Iterator[Relay]:
-    """A relay to `target` for as long as the block lasts."""
-    one = Relay(target)
+    """Run a relay to `target` for the duration of the block."""
+    running = Relay(target)
     try:
-        yield one
+        yield running
     finally:
-        one.close()
+        running.close()
 
 
 def _pass_on(source: socket.socket, sink: socket.socket, count: Count) -> None:

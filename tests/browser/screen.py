@@ -20,7 +20,7 @@ REFUSED_CONNECTIONS = (
     "net::ERR_EMPTY_RESPONSE",
     "net::ERR_INCOMPLETE_CHUNKED_ENCODING",
 )
-"""The browser's own messages when a server is gone; any other message is an error of the page."""
+"""The browser's messages if a server does not answer; any other message is an error of the page."""
 
 
 def find_chromium() -> str | None:
@@ -34,11 +34,11 @@ class Screen:
     def __init__(self, page: Any, url: str, shots: Path) -> None:
         self.page, self.url, self._shots = page, url.rstrip("/"), shots
         self.complaints: list[str] = []
-        page.on("console", self._hear)
+        page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.set_default_timeout(DEADLINE_S * 1000)
 
-    def _hear(self, message: Any) -> None:
+    def _on_console(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
@@ -82,13 +82,13 @@ class Screen:
 
 
 def own(complaints: list[str]) -> list[str]:
-    """The page's errors, without the browser's messages about a server that is gone."""
+    """The page's errors, without the browser's messages about a server that does not answer."""
     return [text for text in complaints if not any(sign in text for sign in REFUSED_CONNECTIONS)]
 
 
 @contextmanager
 def opened_browser() -> Iterator[Callable[..., Any]]:
-    """A headless browser, as a function that opens a page in a context of its own; skips without one."""
+    """Start a headless browser; yields a function that opens a page. Skips without a browser."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = find_chromium()
     if path is None:

@@ -1,4 +1,4 @@
-"""The page of an empty run, of a server that is gone, and of a finished run."""
+"""The page of an empty run, of a stopped server, and of a finished run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from edge_server.storage.records import Summary
 from tests.browser.fleets import record, snapshot, staged
 from tests.browser.screen import Screen, own
 
-SAYS = "text => document.querySelector('.view:not([hidden])').innerText.includes(text)"
+INCLUDES = "text => document.querySelector('.view:not([hidden])').innerText.includes(text)"
 CHOSEN = "view => document.querySelector(`[data-view=${view}]`).getAttribute('aria-current') === 'page'"
 LINK = "text => document.querySelector('#link-text').innerText === text"
 
@@ -24,7 +24,7 @@ def test_an_empty_run_explains_how_devices_join(screen: Callable[..., Screen], t
             ("events", "No events yet"),
         ):
             seen.open(view)
-            seen.until(SAYS, words)
+            seen.until(INCLUDES, words)
         assert seen.violations() == []
         assert seen.complaints == []
 
@@ -69,7 +69,7 @@ def test_a_lost_server_is_reported_and_found_again(screen: Callable[..., Screen]
         seen.until("() => document.querySelector('#run-title').innerText === 'Round 5 of 12'")
         seen.until(LINK, "Live")
         assert seen.page.locator("#banner").is_hidden()
-        # The rounds that were closed in the meantime, and no round twice.
+        # The rounds closed in the meantime are included, and no round appears twice.
         rows = seen.page.locator("#rounds-title ~ .scroll tbody th")
         assert rows.all_inner_texts() == ["4", "3", "2", "1"]
     assert own(seen.complaints) == []
@@ -97,6 +97,6 @@ def test_the_end_of_the_run_is_shown_and_not_mistaken_for_a_lost_server(
         seen.until(LINK, "Run finished")
         assert "The run has ended (finished)" in seen.text("#banner")
         assert seen.page.locator(".deadline").is_hidden()
-    # The server is gone, as after every run, and the page does not reconnect.
+    # The server has stopped, as after every run, and the page does not reconnect.
     assert seen.text("#link-text") == "Run finished"
     assert own(seen.complaints) == []

@@ -29,7 +29,7 @@ WATCH = """() => {
     window.touched = new Set();
     const note = ({ target }) => {
         const row = (target.nodeType === 1 ? target : target.parentElement).closest('tbody tr');
-        window.touched.add(row ? row.querySelector('th').innerText : 'rows came or went');
+        window.touched.add(row ? row.querySelector('th').innerText : 'rows added or removed');
     };
     new MutationObserver(changes => changes.forEach(note)).observe(document.querySelector('.rows tbody'),
         { subtree: true, childList: true, characterData: true, attributes: true });
@@ -59,7 +59,7 @@ def test_only_visible_rows_are_in_the_document_while_scrolling(fleet: Screen) ->
         fleet.page.evaluate(SCROLL, share)
         fleet.until(FILLED)
         assert fleet.page.evaluate(ROWS) < MOST_ROWS
-    # By tier, then by name: the last is the last of tier 5.
+    # Rows are sorted by tier, then by name: the last row is the last device of tier 5.
     assert fleet.page.evaluate(NAMES)[-1] == "device-0999"
     fleet.shot("fleet-1000")
 
@@ -85,7 +85,7 @@ def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
     fleet.page.get_by_role("searchbox", name="Find").fill("")
     fleet.page.get_by_role("search").get_by_label("State").select_option("offline")
     fleet.page.get_by_role("search").get_by_label("Tier").select_option("5")
-    # Offline is 3 modulo 6, tier 5 is 4 modulo 5: both are 9 modulo 30, which 34 numbers below 1,000 are.
+    # Offline devices are 3 modulo 6, tier 5 is 4 modulo 5: both are 9 modulo 30, which holds for 34 of 1,000.
     assert fleet.text(".count") == "34 of 1,000 devices"
     assert fleet.page.evaluate(NAMES)[:2] == ["device-0009", "device-0039"]
     # The address contains the filters.
@@ -98,7 +98,7 @@ def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
 def test_a_change_of_one_device_touches_no_other_row(stage: Stage, fleet: Screen) -> None:
     shown = snapshot(COUNT)
     fleet.page.evaluate(WATCH)
-    # The second row: 0000 and 0005 are the first two of tier 1.
+    # The second row: 0000 and 0005 are the first two devices of tier 1.
     changed = tuple(
         replace(entry, rounds=77) if entry.device == "device-0005" else entry for entry in shown.devices
     )

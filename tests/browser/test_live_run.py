@@ -1,4 +1,4 @@
-"""A real federation in a real browser: one long test, because it is one run."""
+"""A real federation in a real browser, as one long test, because all steps use the same run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.browser.screen import DEADLINE_S, Screen, own
 
 VIEWS = ("run", "fleet", "model", "events", f"fleet/{LIAR}")
 PHONE = {"width": 360, "height": 740}
-ASKED = "() => !document.querySelector('.view:not([hidden])').innerText.includes('Asking the server')"
+LOADED = "() => !document.querySelector('.view:not([hidden])').innerText.includes('Asking the server')"
 LATEST = "#rounds-title ~ .scroll tbody th"
 CLOSED = "() => Number(document.querySelector('.head progress').value)"
 
@@ -122,7 +122,7 @@ def events_are_listed_and_filtered(seen: Screen) -> None:
 
 
 def name_of(view: str) -> str:
-    """A view's part in the name of its picture."""
+    """A view's part of the screenshot's name."""
     return "device" if "/" in view else view
 
 
@@ -132,7 +132,7 @@ def everybody_can_use_every_view(seen: Screen) -> None:
         seen.page.emulate_media(color_scheme=scheme)
         for view in VIEWS:
             seen.open(view)
-            seen.until(ASKED)
+            seen.until(LOADED)
             assert seen.violations(*rules) == [], (scheme, view)
             if scheme == "dark":
                 seen.shot(f"{name_of(view)}-dark")

@@ -60,7 +60,7 @@ STORE = """it => {
     const later = it.withFleet(state, {devices: [{device: "y", n: 1}], gone: []});
     const other = it.withRun(later, {run: "b", now: 110}, 100);
     return {
-        rounds: state.history.map(one => one.round), again: state.history[1].again, clock: state.clock,
+        rounds: state.history.map(closed => closed.round), again: state.history[1].again, clock: state.clock,
         same: later.fleet.get("x") === state.fleet.get("x"),
         left: it.withFleet(later, {devices: [], gone: ["x"]}).fleet.size,
         forgotten: other.history.length === 0 && other.fleet === null,
@@ -81,7 +81,7 @@ def test_the_store_keeps_each_round_once_in_order_and_unchanged_rows(run: Callab
 
 
 def test_unknown_values_sort_last_and_names_in_natural_order(run: Callable[..., Any]) -> None:
-    by_value = "(it, [rows, down]) => it.sorted(rows, one => one, down)"
+    by_value = "(it, [rows, down]) => it.sorted(rows, row => row, down)"
     assert run("table", by_value, [[3, None, 1, 2], False]) == [1, 2, 3, None]
     assert run("table", by_value, [[3, None, 1, 2], True]) == [3, 2, 1, None]
     assert run("table", by_value, [["pi-10", "pi-9", "Pi-1"], False]) == ["Pi-1", "pi-9", "pi-10"]
@@ -99,8 +99,8 @@ def test_addresses_survive_any_name(run: Callable[..., Any]) -> None:
 
 
 def test_a_tier_keeps_the_first_channels_or_those_listed(run: Callable[..., Any]) -> None:
-    asked = [[2, 1], [2, 2], [[0, 5], 5], [[0, 5], 1], [None, 9]]
-    keeps = run("channels", "(it, asked) => asked.map(([kept, index]) => it.keeps(kept, index))", asked)
+    cases = [[2, 1], [2, 2], [[0, 5], 5], [[0, 5], 1], [None, 9]]
+    keeps = run("channels", "(it, cases) => cases.map(([kept, index]) => it.keeps(kept, index))", cases)
     assert keeps == [True, False, True, False, True]
     assert run("channels", "it => [it.keptCount([0, 5], 8), it.keptCount(null, 8)]") == [2, 8]
     # 3 occurs twice, the first with the better score; channels without a score come last.

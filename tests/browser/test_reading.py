@@ -35,7 +35,7 @@ SUMMARY = Summary(
 LEFT = r"""() => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
     .filter(cell => /^-?[\d.,]+( [kMG]?B|%| s| ms)?$/.test(cell.innerText.trim()))
     .filter(cell => getComputedStyle(cell).textAlign !== 'right').map(cell => cell.outerHTML)"""
-# Elements with text that are cut off or lie beyond the edge.
+# Cells whose text is cut off or that extend beyond the edge.
 CUT = """width => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
     .filter(cell => cell.checkVisibility())
     .filter(cell => cell.scrollWidth > cell.clientWidth + 1 || cell.getBoundingClientRect().right > width)

@@ -80,7 +80,7 @@ class DisturbedRun:
             self._await_recovery()
             until = time.monotonic() + DEADLINE_S
             while not self._over(0.5):
-                assert time.monotonic() < until, f"the run does not end; {self.log[-20:]}"
+                assert time.monotonic() < until, f"the run has not ended; {self.log[-20:]}"
             return self._outcome()
         finally:
             self._observer.close()

@@ -32,8 +32,8 @@ class Links:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout=30)
+    def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=30)
 
     async def _listen(self, device: str) -> int:
         self._open[device] = set()

@@ -33,7 +33,7 @@ log_dest file {directory}/broker.log
 
 
 class Processes:
-    """All processes of one run; `persistent`: the broker keeps its state on disk."""
+    """All processes of one run; `persistent`: the broker stores its state on disk."""
 
     def __init__(
         self, folder: Path, fork_server: ForkServer, *, rounds: int, persistent: bool = False
@@ -107,7 +107,7 @@ class Processes:
         text = _BROKER.format(
             port=self.port, persistence=str(persistent).lower(), directory=directory.resolve()
         )
-        # Started as root, Mosquitto would change to the user mosquitto, who may not write here.
+        # Started as root, Mosquitto would change to the user mosquitto, which may not write here.
         text += "user root\n" if os.geteuid() == 0 else ""
         (directory / "mosquitto.conf").write_text(text)
 

@@ -81,7 +81,7 @@ class Device:
 
 
 def make_devices(folder: Path) -> dict[str, Device]:
-    """Two devices of unlike tiers with the same few examples."""
+    """Two devices of different tiers with the same few examples."""
     train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
     devices = {}
     for name in TIERS:
@@ -138,7 +138,7 @@ class SingleProcessServer:
     def _step(self, event: Event) -> None:
         self.federation, commands = rounds.step(self.federation, event, self.now)
         for command in commands:
-            # A job of the coordinator holds the task of the moment at which it was queued.
+            # A job of the coordinator uses the task at the time of queueing.
             if isinstance(command, CheckUpdate):
                 task = self.federation.participants[command.device].assignment.task
                 self.todo.append(partial(self._check, command, task))

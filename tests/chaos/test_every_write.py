@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 @contextmanager
 def crash_at(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str]]:
-    """Record the disk writes, and crash in number `at`."""
+    """Record the disk writes, and crash in write number `at`."""
     writes: list[str] = []
 
     def strike(what: str, half: Any = None) -> None:
@@ -58,7 +58,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[s
 
     original = Path.open
     with monkeypatch.context() as patched:
-        # `write_bytes` calls it, too.
+        # `write_bytes` calls it too.
         patched.setattr(Path, "open", open_torn)
         patched.setattr(Path, "replace", after("replace", Path.replace))
         patched.setattr(Path, "unlink", after("unlink", Path.unlink))

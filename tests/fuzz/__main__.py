@@ -2,7 +2,8 @@
 
     python -m tests.fuzz --seconds 60 [TARGET...]
 
-An input that breaks a decoder is left in `.fuzz/TARGET/`, beside the corpus that the next run goes on from.
+An input that breaks a decoder is stored in `.fuzz/TARGET/`, next to the corpus from which the next run
+starts.
 """
 
 import argparse

@@ -69,7 +69,7 @@ class Target:
 
 
 def _message(data: bytes) -> None:
-    """An unreadable message must be answered, so its reason must be one that can be sent."""
+    """An unreadable message must be answered, so its reason must be valid in a message."""
     try:
         message = decode_message(data)
     except PeerError as error:
@@ -86,7 +86,7 @@ def _groups(data: bytes) -> None:
 
 
 def _update(data: bytes) -> None:
-    """A blob as the update of a plain task and of one in which the device chooses its channels."""
+    """A blob as the update of a plain task and of a task in which the device chooses its channels."""
     groups = decode_groups(data)
     try:
         examine(update(PREFIX), groups, PLAIN, MAP)
@@ -176,38 +176,40 @@ def safetensors(header: object, data: bytes = b"") -> bytes:
     return struct.pack("<Q", len(text)) + text + data
 
 
-def lie(**says: object) -> dict[str, object]:
+def false_header(**fields: object) -> dict[str, object]:
     """A header of one tensor of 4 bytes with one field changed."""
-    return {"model/w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **says}}
+    return {"model/w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **fields}}
 
 
 _ENTRY = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 LIES: Mapping[str, bytes] = {
-    "a huge shape": safetensors(lie(shape=[2**62, 4]), bytes(4)),
-    "a huge shape of nothing": safetensors(lie(shape=[0, 2**63 - 1, 2**63 - 1], data_offsets=[0, 0])),
-    "an axis beyond any": safetensors(lie(shape=[0, 2**64 - 1], data_offsets=[0, 0])),
-    "a hundred axes": safetensors(lie(shape=[1] * 100), bytes(4)),
-    "a negative axis": safetensors(lie(shape=[-1]), bytes(4)),
-    "half an axis": safetensors(lie(shape=[0.5]), bytes(4)),
+    "a huge shape": safetensors(false_header(shape=[2**62, 4]), bytes(4)),
+    "a huge shape without elements": safetensors(
+        false_header(shape=[0, 2**63 - 1, 2**63 - 1], data_offsets=[0, 0])
+    ),
+    "an axis longer than 63 bits": safetensors(false_header(shape=[0, 2**64 - 1], data_offsets=[0, 0])),
+    "a hundred axes": safetensors(false_header(shape=[1] * 100), bytes(4)),
+    "a negative axis": safetensors(false_header(shape=[-1]), bytes(4)),
+    "half an axis": safetensors(false_header(shape=[0.5]), bytes(4)),
     "overlapping tensors": safetensors(b'{"m/a":%s,"m/b":%s}' % (_ENTRY, _ENTRY), bytes(4)),
-    "offsets the wrong way round": safetensors(lie(data_offsets=[4, 0]), bytes(4)),
-    "offsets behind the end": safetensors(lie(data_offsets=[2**63, 2**63 + 4]), bytes(4)),
+    "offsets in reverse order": safetensors(false_header(data_offsets=[4, 0]), bytes(4)),
+    "offsets behind the end": safetensors(false_header(data_offsets=[2**63, 2**63 + 4]), bytes(4)),
     "a name twice": safetensors(b'{"m/a":%s,"m/a":%s}' % (_ENTRY, _ENTRY), bytes(4)),
     "NaN for a number": safetensors(b'{"m/a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', bytes(4)),
     "ten thousand digits": safetensors(
-        json.dumps(lie(shape=["N"])).replace('"N"', "9" * 10_000).encode(), bytes(4)
+        json.dumps(false_header(shape=["N"])).replace('"N"', "9" * 10_000).encode(), bytes(4)
     ),
     "deep nesting": safetensors(b"[" * 50_000 + b"]" * 50_000),
     "a lone surrogate": safetensors(b'{"m/\\ud800":%s}' % _ENTRY, bytes(4)),
     "a NUL in a name": safetensors(b'{"m/\\u0000":%s}' % _ENTRY, bytes(4)),
-    "a type without numpy": safetensors(lie(dtype="F8_E5M2", shape=[4]), bytes(4)),
-    "half a byte": safetensors(lie(dtype="F4", shape=[8]), bytes(4)),
-    "no such type": safetensors(lie(dtype="F31"), bytes(4)),
+    "a type without numpy": safetensors(false_header(dtype="F8_E5M2", shape=[4]), bytes(4)),
+    "half a byte": safetensors(false_header(dtype="F4", shape=[8]), bytes(4)),
+    "no such type": safetensors(false_header(dtype="F31"), bytes(4)),
     "a header longer than the file": struct.pack("<Q", 10**9) + b"{}",
     "a header longer than any file": struct.pack("<Q", 2**64 - 1) + b"{}",
     "no header": b"",
 }
-"""Claims of a blob's header; the firewall checks NaN and infinity in tensors."""
+"""False headers of blobs; the firewall checks NaN and infinity in tensors."""
 
 _OLD, _NEW = model(PREFIX), {name: array + 1 for name, array in model(PREFIX).items()}
 _FRAMES = tuple(changes(_NEW, _OLD, number) for number in (None, Fp16(), Int8()))

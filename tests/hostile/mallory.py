@@ -27,7 +27,7 @@ class Mallory(Agent):
 
     def __init__(self, settings: AgentSettings, data: LocalData, tricks: Sequence[Trick]) -> None:
         super().__init__(settings, data)
-        self._store, self._send_whole = self._runner._state_store.blobs, self._runner.send_chunks
+        self._store, self._send_honestly = self._runner._state_store.blobs, self._runner.send_chunks
         self._runner.send_chunks = self._send_chunks  # type: ignore[method-assign]
         self._tricks = tricks
         self._frames: Callable[[bytes], Sequence[bytes]] | None = None
@@ -41,7 +41,7 @@ class Mallory(Agent):
 
     def _send_chunks(self, command: SendChunks) -> None:
         if self._frames is None:
-            self._send_whole(command)
+            self._send_honestly(command)
             return
         ref = command.ref
         for index in range(command.first, min(command.first + command.count, ref.chunks)):

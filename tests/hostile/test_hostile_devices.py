@@ -53,8 +53,8 @@ HOSTILE: dict[str, tuple[Trick, ...]] = {
     "impostor": (mallory.impostor, mallory.beyond, mallory.garbage, mallory.truncated),
 }
 # The refusals of each device, derived from its tricks: three strikes within ten rounds lead to quarantine, so
-# `nan` and `huge` are not selected in round four. Four wrong frames of `beyond` are refused one by one,
-# and so are five payloads of `garbage`, the last for its unknown kind.
+# `nan` and `huge` are not selected in round four. Four wrong frames of `beyond` are refused separately,
+# as are five payloads of `garbage`, the last for its unknown kind.
 REFUSED: dict[str, dict[str, int]] = {
     "nan": {"not-finite": 3, "quarantined": 1},
     "huge": {"out-of-bounds": 3, "quarantined": 1},

@@ -19,7 +19,8 @@ from schemas.values import CapabilityProfile
 def devices(
     config: Config, address: BrokerAddress, state: Path, *, first: int = 0
 ) -> Iterator[list[Future[str | None]]]:
-    """The devices of `edge_server.cli.demo.devices` from number `first` on; yields their outcomes as futures.
+    """Run the devices of `edge_server.cli.demo.devices` from number `first` on; yields their outcomes as
+    futures.
 
     They are stopped at the end of the block.
     """

@@ -59,7 +59,7 @@ class Rogue:
                 return message
 
     def refuse_probe(self) -> None:
-        """Answer that the nonexistent blob which the server requests from new devices is unknown."""
+        """Answer that the blob which the server requests from new devices is unknown."""
         request = self.expect(BlobRequest)
         assert isinstance(request, BlobRequest)
         answer = Refusal(

@@ -147,7 +147,7 @@ def test_a_buffered_round_counts_updates_of_earlier_rounds(
         ("middle", "strong"),
     ]
     assert [record.staleness for record in history] == [{}, {"weak": 1}, {"middle": 1}]
-    # A task that no remaining round can count is dropped by both sides.
+    # Both sides drop a task whose update no remaining round can count.
     assert history[2].dropped == ("weak",)
     assert delay.cancelled == [("weak", 3)]
     if recipe == "fedbuff":
@@ -156,7 +156,7 @@ def test_a_buffered_round_counts_updates_of_earlier_rounds(
         assert 7 * MLP_BYTES < sum(record.downlink_bytes for record in history) < 7.2 * MLP_BYTES
 
 
-def test_a_device_drops_an_outdated_task_and_takes_part_again(
+def test_a_device_drops_an_outdated_task_and_participates_again(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delay = TaskDelay({("weak", 1): NEVER, ("middle", 2): NEVER, ("strong", 3): NEVER})
@@ -203,7 +203,7 @@ def test_scaffold_sends_control_variates_and_each_device_keeps_its_own(
     assert summary.outcome == "finished"
     for record in run.server._reporter.counters.history:
         assert len(record.completed) == 3
-        # A model and a control variate of equal size: from three devices, broadcast once, again to late ones.
+        # Model and control variate have equal size: from three devices, broadcast once, again to late ones.
         assert 6 * MLP_BYTES < record.uplink_bytes < 6.2 * MLP_BYTES
         assert 2 * MLP_BYTES < record.downlink_bytes < 6.2 * MLP_BYTES
     for index in range(3):

@@ -1,4 +1,4 @@
-"""Devices whose folders have unlike classes, over a real broker: one list for all of them."""
+"""Devices whose folders have different classes use one class list, over a real broker."""
 
 import logging
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def photos(root: Path, digits: str, *, part: int, names: dict[str, str] | None =
 
 
 @contextmanager
-def taking_part(address: BrokerAddress, state: Path, folders: dict[str, Path]) -> Iterator[None]:
+def participating(address: BrokerAddress, state: Path, folders: dict[str, Path]) -> Iterator[None]:
     """One device per folder, in threads of this process, until the block or the run ends."""
     agents = [_agent(address, state / name, name, folder) for name, folder in folders.items()]
     with ThreadPoolExecutor(len(agents)) as pool:
@@ -90,7 +90,7 @@ def test_devices_with_different_classes_agree_on_one_list_and_train_one_model(
     }
     config = load_config("fedavg", words(**{"num-clients": 4, "num-classes": 10, "rounds": 5}))
     run = serve(config)
-    with taking_part(address, tmp_path / "devices", folders):
+    with participating(address, tmp_path / "devices", folders):
         summary = run.finished()
     assert summary.outcome == "finished", summary.detail
     assert read_classes(run.folder.journal) == ALL
@@ -117,7 +117,7 @@ def test_a_device_with_an_unknown_class_is_refused_by_both_sides_and_the_others_
     }
     config = load_config("fedavg", words(**{"num-clients": 2, "data.classes": list(ALL), "rounds": 1}))
     run = serve(config)
-    with caplog.at_level(logging.WARNING), taking_part(address, tmp_path / "devices", folders):
+    with caplog.at_level(logging.WARNING), participating(address, tmp_path / "devices", folders):
         summary = run.finished()
     assert summary.outcome == "finished", summary.detail
     refusals = [

@@ -26,7 +26,7 @@ Train = Callable[..., Summary]
 
 @pytest.fixture
 def train(address: BrokerAddress, tmp_path: Path) -> Train:
-    """A whole run over two devices that keep their state from run to run."""
+    """Return a function that runs a whole run over two devices, which keep their state between runs."""
 
     def run(name: str, **words: Any) -> Summary:
         fixed = {"clients.num-clients": 2, "tiers.ratios": "[0.5, 0.0]", "partition": "iid", "alpha": 0.5}

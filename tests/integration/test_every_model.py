@@ -17,7 +17,7 @@ def test_a_network_is_trained_pruned_aggregated_and_delivered(
     tmp_path: Path, model: str, recipe: str
 ) -> None:
     # Equation 3 divides by the deviation over positions: maps of 1 or 4 positions, which deep networks
-    # compute from 8x8 images, make gradients explode; Adam's steps do not grow with them.
+    # compute from 8x8 images, make gradients explode; Adam's steps do not grow with the gradients.
     words = [f"model.name={model}", "optimizer=adam", "learning-rate=0.0001"]
     bench = Bench(tmp_path, recipe, *words, *(["tiers.ratios=[0.5, 0.0]"] if recipe == "attending" else []))
     for number in (1, 2):

@@ -76,7 +76,10 @@ def test_a_recipe_trains_and_changes_the_model(tmp_path: Path, recipe: str) -> N
 
 @pytest.mark.parametrize("recipe", REPEATED)
 def test_the_same_seed_gives_the_same_history_and_model_to_the_bit(tmp_path: Path, recipe: str) -> None:
-    (one, first, model), (two, _, again) = run(tmp_path / "one", recipe), run(tmp_path / "two", recipe)
-    check_trained(one, first, model)
-    assert one == two
+    (records, first, model), (records_again, _, again) = (
+        run(tmp_path / "one", recipe),
+        run(tmp_path / "two", recipe),
+    )
+    check_trained(records, first, model)
+    assert records == records_again
     assert all(np.array_equal(model[name], again[name]) for name in model)

@@ -62,7 +62,7 @@ def test_devices_of_different_tiers_train_together_and_end_with_their_own_models
 
 
 def check_deliveries(journal: Path, state: Path) -> None:
-    """Every device exported both rounds' models, from the graph that the server had exported."""
+    """Check that every device exported the models of both rounds from the server's graph."""
     with closing(JournalReader(journal)) as reader:
         deliveries, tasks = reader.deliveries(), reader.tasks()
     names = [device_name(index) for index in range(5)]
@@ -109,8 +109,10 @@ def check_onnx(folder: Path, state: Path, run: str) -> None:
 
 
 @contextlib.contextmanager
-def one_killed(config: Config, address: BrokerAddress, state: Path, serve: Serve) -> Iterator[Run]:
-    """A run in whose first round device 0, a process, is killed; the other devices are threads.
+def run_with_killed_device(
+    config: Config, address: BrokerAddress, state: Path, serve: Serve
+) -> Iterator[Run]:
+    """A run that loses device 0, a process, in its first round; the other devices are threads.
 
     The process is stopped before the round, so that it cannot finish its task.
     """
@@ -131,7 +133,7 @@ def one_killed(config: Config, address: BrokerAddress, state: Path, serve: Serve
 def test_a_device_that_is_killed_during_a_round_does_not_stop_the_run(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    with one_killed(small_config(), address, tmp_path / "devices", serve) as run:
+    with run_with_killed_device(small_config(), address, tmp_path / "devices", serve) as run:
         summary = run.finished()
     lost = device_name(0)
     assert summary.outcome == "finished"
@@ -142,9 +144,11 @@ def test_a_device_that_is_killed_during_a_round_does_not_stop_the_run(
 
 
 @ONE_BROKER
-def test_a_device_that_returns_takes_part_again(serve: Serve, address: BrokerAddress, tmp_path: Path) -> None:
+def test_a_device_that_returns_participates_again(
+    serve: Serve, address: BrokerAddress, tmp_path: Path
+) -> None:
     config = small_config(**{"rejoin-s": 60.0})
-    with one_killed(config, address, tmp_path / "devices", serve) as run:
+    with run_with_killed_device(config, address, tmp_path / "devices", serve) as run:
         run.watched.until(lambda now: any(device.state == "offline" for device in now.devices))
         back = start_device(config, address, tmp_path / "devices", 0)
         try:
@@ -181,7 +185,7 @@ def test_a_broker_restart_is_survived(
         assert run.finished().outcome == "finished"
 
 
-def test_a_broker_of_small_packets_suffices(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_broker_with_small_packets_suffices(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """With a limit of 128 kB, as some cloud brokers have, blobs travel in chunks of 64 kB."""
     broker = subprocess.Popen(
         [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", "--packet-bytes", "131072"],

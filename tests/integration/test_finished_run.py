@@ -42,7 +42,7 @@ def test_folder_registry_and_report_have_one_name_and_no_writer_files_remain(
     assert writer_files(tmp_path) == []
 
 
-def test_a_finished_run_that_is_started_again_says_so(
+def test_starting_a_finished_run_again_reports_that_it_is_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["simulate", "fedavg", *WORDS, "--out", str(tmp_path / "run"), "--format", "json"]
@@ -68,7 +68,7 @@ def test_a_finished_run_is_reported_without_a_broker_and_without_devices(
     assert "is finished" in capsys.readouterr().err
 
 
-def test_a_second_run_of_one_name_does_not_replace_the_firsts_models(tmp_path: Path) -> None:
+def test_a_second_run_with_the_same_name_does_not_replace_the_models_of_the_first(tmp_path: Path) -> None:
     registry = str(tmp_path / "registry")
     for place, seed in (("a", 1), ("b", 2)):
         out = str(tmp_path / place / "home")

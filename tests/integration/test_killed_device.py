@@ -196,14 +196,17 @@ def test_a_device_killed_during_an_upload_sends_only_the_missing_chunks(
     assert run.finished().outcome == "finished"
     assert second.wait(timeout=DEADLINE_S) == 0
 
-    one, two = by_process(observer.all())
-    update = next(message for message in one if isinstance(message, Update))
+    before_kill, after_kill = by_process(observer.all())
+    update = next(message for message in before_kill if isinstance(message, Update))
     everything = set(range(update.blob.chunks))
-    before, after = set(chunks(one, update.blob)), set(chunks(two, update.blob))
+    before, after = set(chunks(before_kill, update.blob)), set(chunks(after_kill, update.blob))
     assert 2 <= len(before) < len(everything)
     assert after == everything - before
-    assert next(message for message in two if isinstance(message, Update)) == update
-    assert (two[0].device, two[0].session > one[0].session) == (one[0].device, True)
+    assert next(message for message in after_kill if isinstance(message, Update)) == update
+    assert (after_kill[0].device, after_kill[0].session > before_kill[0].session) == (
+        before_kill[0].device,
+        True,
+    )
     # The round was trained once, and the next round started from its private state.
     assert "round 1: train" in (tmp_path / "first.log").read_text()
     log = (tmp_path / "second.log").read_text()

@@ -29,7 +29,7 @@ WORDS = {
 def test_a_device_that_is_killed_after_the_key_agreement_is_unmasked(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Three of four devices must help, so one may be lost: it is killed while it imports torch."""
+    """Unmasking needs three of four devices, so one may be lost: it is killed while it imports torch."""
     config = demo_config(**WORDS)
     lost = device_name(0)
     with running_broker("embedded", tmp_path / "broker") as broker:

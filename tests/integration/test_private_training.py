@@ -57,7 +57,7 @@ def test_every_model_states_the_epsilon_of_its_training(ended: Path) -> None:
         assert metadata["fl.privacy.releases"] == "2"
 
 
-def test_a_raised_budget_continues_to_the_same_model_as_one_that_was_larger_from_the_start(
+def test_a_raised_budget_gives_the_same_model_as_a_budget_that_was_larger_from_the_start(
     ended: Path, tmp_path: Path
 ) -> None:
     more = (*FEW, "rounds=3", "budget=4.0")
@@ -95,7 +95,7 @@ def test_a_run_without_privacy_stores_no_privacy_state(tmp_path: Path) -> None:
     assert "privacy" not in read_recipe("fedavg")
 
 
-def test_replay_of_private_rounds_is_bit_equal_also_after_drop_outs(
+def test_replay_of_private_rounds_is_bit_equal_even_after_dropouts(
     tmp_path: Path,
 ) -> None:
     bench = Bench(tmp_path, "dp-heterofl", "privacy.clip=0.01")

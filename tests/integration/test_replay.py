@@ -14,7 +14,7 @@ from schemas.messages import Update
 from tests.groups import encode_groups, read_groups
 from tests.integration.bench import Bench
 
-SUM_OVER_PARAMETERS = [
+REPLAYED = [
     "adafl",
     "attending",
     "fedmp",
@@ -25,7 +25,7 @@ SUM_OVER_PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize("recipe", SUM_OVER_PARAMETERS)
+@pytest.mark.parametrize("recipe", REPLAYED)
 def test_a_run_is_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None:
     bench = Bench(tmp_path, recipe)
     for number in (1, 2):
@@ -113,8 +113,8 @@ def test_another_state_before_the_round_leads_to_another_model(tmp_path: Path) -
     ]
 
 
-def test_another_model_before_the_first_round_leads_to_another_one(tmp_path: Path) -> None:
-    """The journal does not hold the initial model's digest."""
+def test_another_initial_model_leads_to_another_model(tmp_path: Path) -> None:
+    """The journal does not contain the initial model's digest."""
     swap(two_rounds(tmp_path), MODEL, into=1, of=2)
     assert [result.verdict for result in replay(tmp_path / "run")] == [
         ReplayVerdict.DIFFERS,

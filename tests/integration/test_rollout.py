@@ -121,8 +121,8 @@ def field(tmp_path: Path) -> Iterator[Field]:
     (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
     paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
     without_torch = {**os.environ, "PYTHONPATH": paths}
-    with running_broker(broker, tmp_path / "broker") as running_one:
-        field = Field(running_one.url, tmp_path, registry)
+    with running_broker(broker, tmp_path / "broker") as broker_process:
+        field = Field(broker_process.url, tmp_path, registry)
         try:
             for share, device in enumerate(DEVICES, start=1):
                 path = registry.onnx("v0", 1)
@@ -130,7 +130,7 @@ def field(tmp_path: Path) -> Iterator[Field]:
                 note = ServedModel(version="v0", digest=first.tiers[0].sha256)
                 field.slots(device).fill(path.read_bytes(), note, signed=signed)
                 field.slots(device).switch(note.digest)
-                words = ["--broker", running_one.url, "--federation", "home", "--device-id", device]
+                words = ["--broker", broker_process.url, "--federation", "home", "--device-id", device]
                 words += ["--data", "digits", "--share", f"{share}/{len(DEVICES)}", "--tier", "1"]
                 words += ["--state-dir", str(tmp_path / device), "--trust", str(tmp_path / "signing.pub")]
                 with (tmp_path / device / "client.log").open("wb") as log:
@@ -223,7 +223,7 @@ def test_a_rollout_whose_server_is_killed_continues_with_the_same_command(field:
 
 
 @SLOW
-def test_no_device_switches_to_a_model_that_answers_wrongly(field: Field) -> None:
+def test_no_device_switches_to_a_model_with_wrong_answers(field: Field) -> None:
     with running(server := Server(field, "broken", "--watch", "0.5")):
         summary = server.ended()
     assert summary["outcome"] == "stopped"

@@ -27,7 +27,7 @@ def _of_version_3(made: mqtt_client.Link, *args: object, **named: object) -> Non
 @pytest.mark.parametrize(
     ("broker", "version"), [("embedded", "5"), ("mosquitto", "3.1.1")], indirect=["broker"]
 )
-def test_the_later_of_two_devices_with_one_name_ends_and_the_run_does_not(
+def test_the_later_of_two_devices_with_the_same_name_ends_and_the_run_continues(
     serve, address: BrokerAddress, tmp_path: Path, monkeypatch, version: str
 ) -> None:
     monkeypatch.setattr(mqtt_client, "FIRST_DELAY_S", 0.4)

@@ -59,7 +59,7 @@ def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """One run of a round and a delivery."""
+    """A run of one round and a delivery."""
     folder = made_once(tmp_path_factory, "signed-run", _run)
     summary = Summary.model_validate_json((folder / "run" / "summary.json").read_text())
     return Ended(folder / "run", folder / "devices", folder / "server.pub", summary)
@@ -99,7 +99,7 @@ def log_of(ended: Ended, name: str) -> str:
     return (ended.devices / name / "client.log").read_text()
 
 
-def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
+def test_exports_of_the_server_and_of_the_devices_are_signed(ended: Ended):
     key = read_trusted_key(ended.key)
     for tier in (1, 2):
         path = ended.folder / "onnx" / f"tier-{tier}.onnx"
@@ -117,7 +117,7 @@ def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
             "model.onnx",
             "model.onnx.manifest.json",
         ]
-        # The same bytes serve from a slot; which variant they are was measured on the device.
+        # A slot contains the same bytes; the device chose their variant by measuring.
         current = Slots(ended.devices / name / "serving").current()
         assert current is not None
         assert load_model(current.path, trust=key, exported_by=name).signed == model.signed
@@ -125,7 +125,7 @@ def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
         assert f"{current.model.variant} is kept: fastest at" in log_of(ended, name)
 
 
-def test_the_summary_says_which_variant_each_device_serves_and_why(ended: Ended):
+def test_the_summary_has_the_variant_of_each_device_and_the_reason(ended: Ended):
     reported = {device.device: device for device in ended.summary.devices}
     for name in ("careful", "easy-going"):
         current = Slots(ended.devices / name / "serving").current()
@@ -135,13 +135,13 @@ def test_the_summary_says_which_variant_each_device_serves_and_why(ended: Ended)
     assert reported["misled"].variant is None
 
 
-def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ended: Ended):
+def test_the_run_folder_contains_the_public_key_but_not_the_private_key(ended: Ended):
     assert (ended.folder / "signing.pub").read_text() == ended.key.read_text()
     files = [path for path in ended.folder.rglob("*") if path.is_file()]
     assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
 
 
-def test_the_models_of_the_run_are_entered_in_the_registry_beside_it(ended: Ended):
+def test_the_models_of_the_run_are_entered_in_the_registry_next_to_its_folder(ended: Ended):
     (version,) = Registry(ended.folder.parent / "registry").versions()
     assert (version.version, version.run, version.round) == (ended.folder.name, ended.summary.run, 1)
     assert version.key == read_trusted_key(ended.key).fingerprint

@@ -1,4 +1,4 @@
-"""Whole runs on brokers of small packets: all of a run fits them, or it is refused."""
+"""Whole runs on brokers with small packets: every message fits, or the run is refused."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ from tests.integration.device_threads import devices
 
 @contextlib.contextmanager
 def embedded(folder: Path, packet_bytes: str) -> Iterator[BrokerAddress]:
-    """The embedded broker with another largest packet."""
+    """The embedded broker with another packet limit."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "edge_server.transport.broker", "--port", str(port)]
     log = folder / "broker.log"
@@ -42,7 +42,7 @@ def embedded(folder: Path, packet_bytes: str) -> Iterator[BrokerAddress]:
         (embedded, "32768", 31 * 1024),
     ],
 )
-def test_a_run_ends_well_on_a_broker_of_small_packets(tmp_path: Path, broker, line, chunk_bytes) -> None:
+def test_a_run_finishes_on_a_broker_with_small_packets(tmp_path: Path, broker, line, chunk_bytes) -> None:
     words = {"clients.num-clients": 2, "strategy.uplink": [], "strategy.downlink": []}
     config = demo_config(rounds=1, **words)
     with (
@@ -58,7 +58,7 @@ def test_a_run_ends_well_on_a_broker_of_small_packets(tmp_path: Path, broker, li
     assert not any("abandoned" in note for note in run.server._reporter.counters.notes)
 
 
-def test_below_16_kb_server_and_device_say_what_to_change(
+def test_below_16_kb_server_and_device_name_the_setting_to_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with mosquitto(tmp_path, "max_packet_size 16000") as address:

@@ -1,7 +1,7 @@
-"""What training takes beside what the cost model says: `python -m tests.training_memory`.
+"""Measured memory of training compared with the cost model: `python -m tests.training_memory`.
 
-With words like `two-nn/1/sgd/32` those cases once, a JSON line for each; without any, a table of all, each
-the median of several processes.
+With arguments like `two-nn/1/sgd/32`: these cases once, a JSON line for each. Without: a table of all cases,
+each the median of several processes.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.training_memory.repeated import case_of, repeated
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure and print what came of it."""
+    """Measure and print the results."""
     if not words:
         print("\n".join(table(repeated(every_case()))))
     for case in map(case_of, words):
@@ -23,8 +23,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def table(found: Sequence[Growth]) -> list[str]:
-    """Markdown: a line per network and tier, predicted / measured MB for each optimizer at batch 32."""
-    by_case = {case.case: case for case in found}
+    """A Markdown table, a row per network and tier: predicted / measured MB by optimizer and batch."""
+    by_case = {growth.growth: growth for growth in found}
     lines = ["| network | tier | sgd | momentum | adam | sgd, batch 8 | sgd, batch 64 |", "|" + " --- |" * 7]
     for model in SHAPES:
         for tier in range(1, len(RATIOS) + 1):
@@ -34,10 +34,10 @@ def table(found: Sequence[Growth]) -> list[str]:
     return lines
 
 
-def _cell(one: Growth | None) -> str:
-    if one is None:
+def _cell(growth: Growth | None) -> str:
+    if growth is None:
         return ""
-    return f"{one.predicted / 1e6:.1f} / {one.measured / 1e6:.1f} = {one.ratio:.2f}"
+    return f"{growth.predicted / 1e6:.1f} / {growth.measured / 1e6:.1f} = {growth.ratio:.2f}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What training really takes: two rounds of it in a process of its own, and how far that process has grown.
+"""Measured memory of training: the growth of a process that trains two rounds.
 
-The processes are forks of one that has imported everything and computed nothing. Each sets up its allocator
-as a device does, and trains the same network on four examples first, so that kernels are loaded; then it
-gives back what it can, and its peak begins anew. A second round finds the memory of the first in pieces, and
-may need more; a third hardly ever does.
+The processes are forks of a process that has imported everything and computed nothing. Each sets up its
+allocator as a device does, and first trains the same network on four examples, so that kernels are loaded;
+then it returns free memory and resets its peak. A second round finds the memory of the first fragmented, and
+may need more; a third rarely does.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """One training."""
+    """A training to measure."""
 
     model: str
     tier: int
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Growth:
-    """Bytes of one training: as predicted, and as the process has grown; MACs of one example."""
+    """Bytes of one training, predicted and measured as growth of the process; MACs of one example."""
 
     case: Case
     predicted: int
@@ -64,7 +64,7 @@ class Growth:
 
     @property
     def ratio(self) -> float:
-        """What is predicted, over what was measured."""
+        """Predicted over measured bytes."""
         return self.predicted / self.measured
 
 
@@ -78,7 +78,7 @@ def every_case() -> list[Case]:
 
 
 def grown(case: Case) -> Growth:
-    """Train in a fork of this process; to be called before anything is computed here."""
+    """Train in a fork of this process; call it before anything is computed here."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -91,11 +91,11 @@ def grown(case: Case) -> Growth:
             os._exit(failed)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     _, status = os.waitpid(child, 0)
-    if status or not said:
+    if status or not output:
         raise RuntimeError(f"{case} could not be measured")
-    return Growth(**{**json.loads(said), "case": case})
+    return Growth(**{**json.loads(output), "case": case})
 
 
 def _measured(case: Case) -> Growth:
@@ -110,12 +110,12 @@ def _measured(case: Case) -> Growth:
     del whole, cut
 
     def plan(batch: int) -> TrainingPlan:
-        said: dict[str, Any] = {"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]}
-        return TrainingPlan(**said)
+        settings: dict[str, Any] = {"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]}
+        return TrainingPlan(**settings)
 
     train(SubModelCache().get(model, spec, channels, params), _examples(model.input_shape, 4), plan(2))
     gc.collect()
-    # What was freed and not given back would hide as much of what comes now.
+    # Memory that was freed but not given back would hide the same amount of growth.
     ctypes.CDLL(None).malloc_trim(0)
     forget_peak()
     before = rss() or 0
@@ -129,6 +129,6 @@ def _measured(case: Case) -> Growth:
 
 
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
-    # In their own type from the start: a copy in another one would be measured too.
+    # Created in their final type: a conversion from another type would be measured too.
     rng = np.random.default_rng(0)
     return labelled(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)

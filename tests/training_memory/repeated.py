@@ -1,6 +1,6 @@
-"""The same trainings in several processes at once: how memory falls into pieces is another in each.
+"""The same trainings in several processes at once, since memory fragments differently in each.
 
-A few processes tell the median of most trainings well enough; where it is doubted, more are asked.
+A few processes suffice for the median of most trainings; more are started where the median is doubted.
 """
 
 import json
@@ -15,16 +15,16 @@ from tests.training_memory.measured import Case, Growth
 
 RUNS = 5
 MORE = 4
-"""So many times `RUNS` processes for a training that is doubted, the first ones among them."""
+"""Multiple of `RUNS` processes for a doubted training, including the first ones."""
 
 
 def word(case: Case) -> str:
-    """A case as a word of the command line."""
+    """A case as a command-line argument."""
     return f"{case.model}/{case.tier}/{case.optimizer}/{case.batch}"
 
 
 def case_of(text: str) -> Case:
-    """The case that such a word names."""
+    """Parse a case from a command-line argument."""
     model, tier, optimizer, batch = text.split("/")
     return Case(model, int(tier), optimizer, int(batch))
 
@@ -32,7 +32,7 @@ def case_of(text: str) -> Case:
 def repeated(
     cases: Sequence[Case], runs: int = RUNS, doubted: Callable[[Growth], bool] = lambda _: False
 ) -> list[Growth]:
-    """Each case as the median of `runs` processes has grown; of `MORE` times as many if that is `doubted`."""
+    """The median growth of each case over `runs` processes, or `MORE` times as many if it is `doubted`."""
     reported = _at_once(cases, runs)
     unsure = [case for case in cases if doubted(_median(reported[case]))]
     for _ in range(MORE - 1 if unsure else 0):
@@ -42,7 +42,7 @@ def repeated(
 
 
 def _at_once(cases: Sequence[Case], runs: int) -> dict[Case, list[Growth]]:
-    # The cost model is that of one thread: each has working memory of its own.
+    # The cost model is for one thread: each thread has its own working memory.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.training_memory", *map(word, cases)]
     children = [
@@ -56,8 +56,8 @@ def _at_once(cases: Sequence[Case], runs: int) -> dict[Case, list[Growth]]:
 
 
 def _growth(line: str) -> Growth:
-    one = json.loads(line)
-    return Growth(**{**one, "case": Case(**one["case"])})
+    fields = json.loads(line)
+    return Growth(**{**fields, "case": Case(**fields["case"])})
 
 
 def _median(growths: Sequence[Growth]) -> Growth:

@@ -1,4 +1,4 @@
-"""The cost model against what training really takes: a few trainings, and all in `make test-memory`."""
+"""The cost model compared with measured trainings: a few here, all in `make test-memory`."""
 
 import os
 
@@ -13,18 +13,18 @@ ALL = os.environ.get("TRAINING_MEMORY") == "all"
 FEW = [Case("two-nn", 5)]
 
 
-def test_every_shipped_network_is_among_those_that_are_measured() -> None:
+def test_every_shipped_network_is_measured() -> None:
     assert SHAPES.keys() == MODELS.keys()
 
 
 @pytest.mark.timeout(3600)
-def test_training_takes_what_is_predicted_within_a_fifth() -> None:
+def test_predicted_memory_is_within_a_fifth_of_measured_memory() -> None:
     found = repeated(every_case(), doubted=beyond) if ALL else repeated(FEW, runs=1)
     print("\n".join(table(found)))
-    assert {word(case.case): case.ratio for case in found if beyond(case)} == {}
+    assert {word(growth.growth): growth.ratio for growth in found if beyond(growth)} == {}
 
 
-def beyond(one: Growth) -> bool:
-    """Whether it is off by more than a fifth; batches of other sizes, with which the allocator does other
-    things, are allowed more."""
-    return abs(one.ratio - 1) > (0.2 if one.case.batch == 32 else 0.3)
+def beyond(growth: Growth) -> bool:
+    """Whether the prediction is off by more than a fifth, or by 30% for other batch sizes, which the
+    allocator handles differently."""
+    return abs(growth.ratio - 1) > (0.2 if growth.case.batch == 32 else 0.3)

@@ -1,7 +1,7 @@
-"""What all devices of one process share: the chunks that came, the blobs they make, the answers to them.
+"""What all devices of one process share: received chunks, the blobs they form, and the answers.
 
-The first device that gets a chunk checks and keeps it; of all later ones it is checked that they are equal to
-that, byte by byte. So a thousand devices hold one model, and hash it once.
+The first device that receives a chunk checks and stores it; later copies are compared with it byte by byte.
+So a thousand devices store one model and hash it once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tests.benchmarks.crowd.wire import Arrived
 MAX_FRAMES, MAX_ANSWERS = 1000, 10
 TAIL_BYTES = 4
 SKIPPED = struct.pack("<II", 0x184D2A50, TAIL_BYTES)
-"""The head of a skippable frame (RFC 8878, section 3.1.2): packed answers differ in what is skipped."""
+"""Header of a skippable frame (RFC 8878, section 3.1.2): packed answers differ only in that frame."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One device's answer: what all of its kind answer, `common`, and four bytes that are its own.
+    """One device's answer: `common`, which all answers of its tier share, and four bytes of its own.
 
-    `crcs` are those of the common part of each chunk.
+    `crcs` are the checksums of the common part of each chunk.
     """
 
     ref: BlobRef
@@ -63,7 +63,7 @@ class Upload:
 
 
 class Contents:
-    """The blobs of a process."""
+    """The blobs of one process."""
 
     def __init__(self, folder: Path) -> None:
         self._store = BlobStore(folder, durable=False)
@@ -72,7 +72,7 @@ class Contents:
         self._answers: OrderedDict[str, tuple[bytes, hashlib._Hash, tuple[int, ...]]] = OrderedDict()
 
     def chunk(self, arrived: Arrived) -> Chunk:
-        """The chunk that came; raises `PeerError` for one that is damaged."""
+        """Decode a received chunk; raises `PeerError` for a damaged one."""
         head = bytes(arrived.data[arrived.start : arrived.start + CHUNK_HEADER_BYTES])
         known = self._frames.get(head)
         size = arrived.stop - arrived.start
@@ -84,7 +84,7 @@ class Contents:
         return chunk
 
     def sound(self, ref: BlobRef) -> bool:
-        """Whether the chunks of a blob, which have all come, make it; it is kept."""
+        """Whether the chunks of a blob, all received, match its digest; the blob is then stored."""
         if ref.digest in self._held:
             return True
         chunks = {c.index: c.data for _, c in self._frames.values() if ref.digest.startswith(c.prefix)}
@@ -96,7 +96,7 @@ class Contents:
         return True
 
     def answer(self, task: Task, number: int) -> Upload:
-        """What device `number` has made of its state: a small step, its last number like no other's."""
+        """The update of device `number`: a small step whose last number is unique to the device."""
         key = f"{task.run} {task.attempt} {task.spec.model_dump_json()}"
         if key not in self._answers:
             _put(self._answers, key, self._trained(task), MAX_ANSWERS)
@@ -108,7 +108,7 @@ class Contents:
         return Upload(ref, common, tail, crcs)
 
     def _trained(self, task: Task) -> tuple[bytes, hashlib._Hash, tuple[int, ...]]:
-        """A hundredth of the model as its change, encoded as the task asks; its hash, its chunks' crcs."""
+        """A hundredth of the model as an encoded update, its hash, and the checksums of its chunks."""
         channel_map = decode_json(ChannelMap, self._store.path(task.blobs["channel-map"].digest).read_bytes())
         model = decoded(received_groups(task, self._store, channel_map))["model"]
         change = {name: model[name] * np.float32(-0.01) + np.float32(1e-4) for name in model}
@@ -121,7 +121,7 @@ class Contents:
 
 
 def own_tail(number: int, *, packed: bool) -> bytes:
-    """What device `number` ends its answer with: the last of its numbers, or what an unpacker passes over."""
+    """The last bytes of device `number`'s answer: its last number, or bytes that an unpacker skips."""
     return struct.pack("<I", number) if packed else np.float32(1e-6 * (1 + number)).tobytes()
 
 

@@ -1,4 +1,4 @@
-"""One device on the wire: the real session machine, with an edge of its own that trains nothing."""
+"""One connected device: the real session machine without training."""
 
 import time
 from collections import Counter
@@ -38,7 +38,7 @@ EXAMPLES = 600
 
 @dataclass
 class Place:
-    """What the devices of one process have in common; `counts` is what they have seen altogether."""
+    """What the devices of one process have in common; `counts` are their counters, added up."""
 
     federation: str
     contents: Contents
@@ -46,22 +46,22 @@ class Place:
 
 
 def tier_of(number: int) -> int:
-    """Devices are of all tiers in turn."""
+    """Assign the tiers to device numbers in turn."""
     return 1 + number % TIERS
 
 
 def device_name(number: int) -> str:
-    """What device `number` is called."""
+    """The name of device `number`."""
     return f"board-{number:05d}"
 
 
 def plain_topic(federation: str, layer: int) -> str:
-    """Where the floor publishes a layer of the model to all who hold it."""
+    """The topic on which the floor publishes a layer of the model to all devices that have it."""
     return f"{ROOT}/{federation}/plain/{layer}"
 
 
 class Device:
-    """Device `number` of a federation."""
+    """A device of a federation."""
 
     def __init__(self, place: Place, number: int) -> None:
         self._place, self.number = place, number
@@ -83,11 +83,11 @@ class Device:
         )
 
     def tick(self, now: float) -> None:
-        """Time has passed; a device that waits for nothing has nothing to do."""
+        """Handle the passing of time; an idle device does nothing."""
         if self._session.phase is not SessionPhase.IDLE:
             self._step(Tick(), now)
 
-    # --- what comes in ---
+    # --- incoming events ---
     def _ready(self) -> None:
         self._place.counts["ready"] += 1
         self.client.publish(self.topics[Channel.BIRTH], encode_message(self._birth()), retain=True)
@@ -122,7 +122,7 @@ class Device:
             self._place.counts[f"ignored: {error.reason}"] += 1
             return
         self._session, commands = stepped
-        # Before the reply to a task, which says that these topics are heard.
+        # Before the reply to a task, which confirms the subscription to these topics.
         listens = self._session.listens
         if listens != self._listens:
             self._listens = listens
@@ -130,7 +130,7 @@ class Device:
         for command in commands:
             self._do(command)
 
-    # --- what the machine decides ---
+    # --- the machine's commands ---
     def _do(self, command: Command) -> None:
         match command:
             case SendMessage(message):
@@ -183,14 +183,14 @@ class Device:
 
 @lru_cache(maxsize=16)
 def _announced(payload: bytes, *, federation: str) -> AnyMessage:
-    """What is said to all is read once."""
+    """Decode a message to all devices once."""
     return decode_message(payload, federation=federation)
 
 
 class PlainPart:
-    """A device's part in the floor: it takes `down` bytes, and sends `up` bytes when it is its turn.
+    """A device's part in the floor: it receives `down` bytes, and sends `up` bytes when it is its turn.
 
-    What comes is looked at no further than its length. `came` hears of every chunk by topic.
+    Only the length of received chunks is read. `came` is called with the topic of every chunk.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class PlainPart:
         self._turn = False
 
     def arrived(self, arrived: Arrived) -> None:
-        """Bytes of the model, or the word that it is this device's turn."""
+        """Handle bytes of the model, or the message that it is this device's turn."""
         if arrived.topic == self._turn_topic:
             self._turn = True
         else:

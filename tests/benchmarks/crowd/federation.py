@@ -1,9 +1,9 @@
-"""The real server in a process of its own, with a word to its parent whenever a round is closed.
+"""The real server in its own process, which reports every closed round to its parent.
 
     python -m tests.benchmarks.crowd.federation URL RUN_FOLDER key=value ...
 
-It is `Server` as `edge-server run` makes it; beside the bytes of MQTT payloads, which it counts itself, the
-kernel's counts of its socket are told.
+It is the `Server` of `edge-server run`. In addition to the bytes of MQTT payloads, which the server counts,
+the kernel's counts of its socket are reported.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from edge_server.observability.snapshot import Snapshot
 from tests.benchmarks.resident import peak_rss
 
 ACKED_AT, RECEIVED_AT = 120, 128
-"""Where Linux has, in `struct tcp_info`, the bytes that the peer acknowledged, and those received."""
+"""Offsets of acknowledged and received bytes in Linux's `struct tcp_info`."""
 
 
 class Counting:
-    """Reports the number of connected devices and shows nothing."""
+    """Reports the number of connected devices."""
 
     def __init__(self) -> None:
         self._connected = -1
@@ -72,9 +72,9 @@ class ReportingServer(Server):
             say(**reported, **_figures(port, self._sent_before or 0))
 
 
-def say(**what: Any) -> None:
-    """Write an event for the parent process, as a line of JSON."""
-    print(json.dumps(what), flush=True)
+def say(**fields: Any) -> None:
+    """Print an event for the parent process as a line of JSON."""
+    print(json.dumps(fields), flush=True)
 
 
 def _figures(port: int, sent_before: int) -> dict[str, Any]:

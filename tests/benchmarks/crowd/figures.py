@@ -1,21 +1,21 @@
-"""A thousand devices, and five thousand that only wait: `python -m tests.benchmarks crowd`.
+"""A thousand active devices and five thousand idle ones: `python -m tests.benchmarks crowd`.
 
-Protocol-level devices in two processes drive the real session machine over connections of their own, to one
-Mosquitto and one real server with its coordinator, journal and firewall (recipe `heterofl`, `two-nn`, all
-five tiers alike). What they do not do is train: an answer is a hundredth of the model, cheaply made, of the
-right shapes and bytes. Four things are measured.
+Protocol-level devices in two processes drive the real session machine over their own connections to one
+Mosquitto and one real server with its coordinator, journal and firewall (recipe `heterofl`, `two-nn`, an
+equal number of devices per tier). They do not train: an answer is a hundredth of the model, generated
+cheaply, with the right shapes and bytes. Four things are measured.
 
 - **egress** for 10, 100 and 1,000 devices: the bytes that the server's socket sent, as the kernel counts
-  them, over those of one full model per round, sent as shipped, and the control messages that the devices
-  got (with their topics).
+  them, over those of one full model per round in the default codec plus the control messages to the devices
+  (with their topics).
 - **a round**: seconds from the end of one round to the end of the next (planning, tasks, broadcast, answers,
-  checks, journal, aggregation, model on disk), over those of the floor (`floor.py`): the same bytes, chunked
-  alike, through the same broker, to and from the same connections, with no federation logic at all. The floor
-  comes after the rounds, whose bytes it takes, as often as there were rounds. Devices, broker and server
-  share the machine's cores in both.
-- **receivers**: a round of 100 devices with one receiver process over one without.
-- **idle**: how long 5,000 births take to be heard, what the broker and the server hold per device, what the
-  server does meanwhile, and whether all wills are heard in the end.
+  checks, journal, aggregation, model on disk), over those of the floor (`floor.py`): the same bytes in the
+  same chunks through the same broker, to and from the same connections, without any federation logic. The
+  floor runs after the rounds, with their bytes and as many times. Devices, broker and server share the
+  machine's cores in both.
+- **receivers**: a round of 100 devices with one receiver process over a round without.
+- **idle**: the time until the server has received 5,000 births, memory of broker and server per device, the
+  server's processor time meanwhile, and whether the server receives all wills.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from tests.benchmarks.options import Options
 
 
 def figures(options: Options) -> list[Figure]:
-    """All of it; without Mosquitto there is nothing to measure."""
+    """All figures of this benchmark; without Mosquitto nothing is measured."""
     if find_mosquitto() is None:
         return [Figure(AREA, "all of it", "", (), reason="Mosquitto is not installed")]
     sizes, waiting = ((5, 10, 20), 50) if options.quick else ((10, 100, 1000), 5000)
@@ -44,21 +44,21 @@ def figures(options: Options) -> list[Figure]:
 
 
 async def _busy(options: Options, sizes: tuple[int, int, int]) -> list[Figure]:
-    """Egress at every size; receivers at the middle one, which is soon done; the floor at the last."""
+    """Measure egress at every size, receivers at the middle size, and the floor at the last."""
     with (
         tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as folder,
         running_broker("mosquitto", Path(folder)) as broker,
     ):
-        async with crowd(broker.host, broker.port, NAME) as people:
+        async with crowd(broker.host, broker.port, NAME) as devices:
             place, few, middle, most = Path(folder), *sizes
-            await people.join(few)
-            found = [_egress(few, await federation(people, broker, place))]
-            await people.join(middle - few)
-            alone = await federation(people, broker, place)
-            shared = await federation(people, broker, place, "federation.receivers=1")
-            await people.join(most - middle)
-            taken = await federation(people, broker, place, rounds=2 if options.quick else 3)
-            floors = [await _floor(people, broker, place, taken) for _ in taken.seconds]
+            await devices.join(few)
+            found = [_egress(few, await federation(devices, broker, place))]
+            await devices.join(middle - few)
+            alone = await federation(devices, broker, place)
+            shared = await federation(devices, broker, place, "federation.receivers=1")
+            await devices.join(most - middle)
+            taken = await federation(devices, broker, place, rounds=2 if options.quick else 3)
+            floors = [await _floor(devices, broker, place, taken) for _ in taken.seconds]
     return [
         *found,
         _egress(middle, alone),
@@ -68,11 +68,11 @@ async def _busy(options: Options, sizes: tuple[int, int, int]) -> list[Figure]:
     ]
 
 
-async def _floor(people: Crowd, broker: RunningBroker, place: Path, rounds: Rounds) -> float:
-    """Seconds of the floor with the bytes that these rounds really had."""
+async def _floor(devices: Crowd, broker: RunningBroker, place: Path, rounds: Rounds) -> float:
+    """Seconds of the floor with the bytes of these rounds."""
     down = {tier: rounds.down(tier) for tier in range(1, TIERS + 1)}
     return await floor(
-        people,
+        devices,
         (broker.host, broker.port),
         NAME,
         layers={tier: max(1, down[tier] - down.get(tier - 1, 0)) for tier in down},
@@ -108,10 +108,10 @@ def _round_figures(size: int, taken: Rounds, floors: list[float]) -> list[Figure
             tuple(mine / its for mine, its in zip(taken.seconds, floors, strict=True)),
             target=1.5,
             detail=f"{moved[0]:,.0f} MB to the devices and {moved[1]:,.0f} MB from them; the floor writes "
-            f"what comes to files and does not wait for the disk; {taken.lost} answers lost",
-            reason="the server unpacks, checks and aggregates every update, one after the other "
-            "(deploy/docs/explanation/scale.md has what each takes), on cores that broker and devices "
-            f"use: without a server their processor time alone, over {cores} cores, is {alone:.2f} floors",
+            f"the answers to files and does not wait for the disk; {taken.lost} answers lost",
+            reason="the server unpacks, checks and aggregates the updates one after the other "
+            "(deploy/docs/explanation/scale.md lists the time of each step), on cores that broker and "
+            f"devices also use: their processor time alone, over {cores} cores, is {alone:.2f} floors",
             raw={"seconds": taken.seconds, "floor": floors, "closed": list(taken.closed)},
         ),
         Figure(AREA, "the same, seconds", "s", taken.seconds),
@@ -130,7 +130,7 @@ def _round_figures(size: int, taken: Rounds, floors: list[float]) -> list[Figure
             "the broker's and the devices' processor time for such a round",
             "s",
             taken.others_cpu_s,
-            detail=f"spread over {cores} cores {alone:.2f} floors, in which no device decides anything",
+            detail=f"over {cores} cores {alone:.2f} floors; devices make no decisions in the floor",
         ),
     ]
 
@@ -143,5 +143,5 @@ def _receivers_figure(size: int, shared: Rounds, alone: Rounds) -> Figure:
         "x",
         ratios,
         detail=f"the server's own process needs {shared.cpu_s[-1]:.2f} s of processor time for such a round "
-        f"instead of {alone.cpu_s[-1]:.2f}; {shared.lost} answers lost; it pays where a core is to spare",
+        f"instead of {alone.cpu_s[-1]:.2f}; {shared.lost} answers lost; receivers help if a core is idle",
     )

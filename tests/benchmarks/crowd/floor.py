@@ -1,11 +1,11 @@
 """The floor: a round's bytes through the same broker to and from the same devices, and nothing else.
 
-One publisher sends the model's layers once each, at QoS 0, on a topic per layer, a few chunks ahead of the
-slowest process of devices. A device has its part of the model when its bytes have come, and answers with as
-many bytes as it does in the federation, at QoS 1, in chunks of the same size. As many devices answer at the
-same time as the federation lets, in order of their tiers, lest the broker's queue overflow. One plain
-subscriber writes what comes to a file per device and does not wait for the disk. No message is decoded, no
-hash or checksum is taken, nothing is looked at, planned, journaled or aggregated.
+One publisher sends each of the model's layers once, at QoS 0, on a topic per layer, a few chunks ahead of the
+slowest process of devices. A device that has received its part of the model answers with the same number of
+bytes as in the federation, at QoS 1, in chunks of the same size. The number of devices that answer at the
+same time is that of the federation, in order of their tiers, so that the broker's queue does not overflow.
+One plain subscriber writes the answers to a file per device and does not wait for the disk. Nothing is
+decoded, hashed, checked, planned, journaled or aggregated.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ AT_ONCE, AHEAD = 32, 8
 
 
 async def floor(
-    people: Crowd,
+    devices: Crowd,
     address: tuple[str, int],
     federation: str,
     *,
@@ -36,32 +36,32 @@ async def floor(
     chunk_bytes: int,
     folder: Path | None,
 ) -> float:
-    """Seconds that it takes: `layers` are the bytes of each layer, `up` those of a tier's answer."""
+    """Run the floor and return its seconds; `layers`: bytes of each layer, `up`: bytes of a tier's answer."""
     down = {tier: sum(size for layer, size in layers.items() if layer <= tier) for tier in up}
-    await people.all_do("plain", "plain", down=down, up=up, chunk=chunk_bytes)
+    await devices.all_do("plain", "plain", down=down, up=up, chunk=chunk_bytes)
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as place:
-        receiver = Receiver(federation, range(people.size), up, Path(place))
+        receiver = Receiver(federation, range(devices.size), up, Path(place))
         await asyncio.get_running_loop().create_connection(lambda: receiver.client, *address)
         await receiver.ready.wait()
         began = time.perf_counter()
         receiver.begin()
-        await _publish(receiver.client, people, federation, layers, chunk_bytes)
+        await _publish(receiver.client, devices, federation, layers, chunk_bytes)
         await receiver.done.wait()
         seconds = time.perf_counter() - began
         receiver.client.close()
-    await people.all_do("federate", "federate")
+    await devices.all_do("federate", "federate")
     return seconds
 
 
 async def _publish(
-    client: Client, people: Crowd, federation: str, layers: Mapping[int, int], chunk_bytes: int
+    client: Client, devices: Crowd, federation: str, layers: Mapping[int, int], chunk_bytes: int
 ) -> None:
-    """All chunks in order, no more than `AHEAD` of them on their way to the slowest process."""
+    """Send all chunks in order, at most `AHEAD` of them in flight to the slowest process."""
     chunk = os.urandom(chunk_bytes)
     came = asyncio.Semaphore(AHEAD)
-    slowest = _Slowest(len(people.children), came)
+    slowest = _Slowest(len(devices.children), came)
     listening = [
-        asyncio.ensure_future(_listen(child, index, slowest)) for index, child in enumerate(people.children)
+        asyncio.ensure_future(_listen(child, index, slowest)) for index, child in enumerate(devices.children)
     ]
     for layer, size in layers.items():
         for at in range(0, size, chunk_bytes):
@@ -71,31 +71,31 @@ async def _publish(
         await came.acquire()
     for task in listening:
         task.cancel()
-    # Until a task has ended it still waits for its process's next line, which others want to read.
+    # A task that has not ended would consume its process's next line.
     await asyncio.wait(listening)
 
 
 class _Slowest:
-    """Lets one more chunk go when the last process has told of one."""
+    """Releases one more chunk when the slowest process has reported one."""
 
-    def __init__(self, processes: int, room: asyncio.Semaphore) -> None:
-        self._counts, self._room = [0] * processes, room
+    def __init__(self, processes: int, chunks: asyncio.Semaphore) -> None:
+        self._counts, self._chunks = [0] * processes, chunks
 
     def reported(self, process: int) -> None:
         before = min(self._counts)
         self._counts[process] += 1
         if min(self._counts) > before:
-            self._room.release()
+            self._chunks.release()
 
 
-async def _listen(one: Child, index: int, slowest: _Slowest) -> None:
+async def _listen(child: Child, index: int, slowest: _Slowest) -> None:
     while True:
-        await one.hear("came")
+        await child.hear("came")
         slowest.reported(index)
 
 
 class Receiver:
-    """Whose turn it is to answer, and the files of what has come."""
+    """Gives devices their turn to answer, and writes the answers to files."""
 
     def __init__(self, federation: str, numbers: range, up: Mapping[int, int], folder: Path) -> None:
         self._federation, self._folder = federation, folder
@@ -112,7 +112,7 @@ class Receiver:
         )
 
     def begin(self) -> None:
-        """The first devices have their turn."""
+        """Give the first devices their turn."""
         for _ in range(self._at_once):
             self._next()
 

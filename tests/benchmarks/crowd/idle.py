@@ -1,4 +1,4 @@
-"""Devices that only wait: what their births, their connections and their wills cost broker and server."""
+"""Idle devices: what their births, connections and wills cost broker and server."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ IDLE_WATCH_S = 5.0
 
 
 async def idle(options: Options, size: int) -> list[Figure]:
-    """So many devices connect, wait for a while, and are cut off."""
+    """Let `size` devices connect, wait for a while, and lose their connections."""
     with (
         tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as place,
         running_broker("mosquitto", Path(place)) as broker,
@@ -27,23 +27,23 @@ async def idle(options: Options, size: int) -> list[Figure]:
         mosquitto = _child_of(broker.pid)
         async with (
             child("federation", *words(broker, Path(place), size + 1, 1)) as server,
-            crowd(broker.host, broker.port, NAME) as people,
+            crowd(broker.host, broker.port, NAME) as devices,
         ):
             await _until_there(server, 0)
             before = {pid: rss(pid) or 0 for pid in (mosquitto, server.pid)}
             began = time.perf_counter()
-            await people.join(size)
+            await devices.join(size)
             joined = time.perf_counter() - began
             await _until_there(server, size)
-            heard = time.perf_counter() - began
+            received = time.perf_counter() - began
             each = {pid: ((rss(pid) or 0) - memory) / size for pid, memory in before.items()}
             watched, busy = 1.0 if options.quick else IDLE_WATCH_S, cpu_seconds(server.pid)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server.hear("ended"), watched)
             busy = (cpu_seconds(server.pid) - busy) / watched
-            lost = (await people.counts())["lost"]
+            lost = (await devices.counts())["lost"]
             began = time.perf_counter()
-            await people.all_do("leave", "left")
+            await devices.all_do("leave", "left")
             await _until_there(server, 0)
             died = time.perf_counter() - began
     name = f"{size:,} idle devices"
@@ -51,7 +51,7 @@ async def idle(options: Options, size: int) -> list[Figure]:
         Figure(
             AREA, f"{name}: connected and born", "s", (joined,), detail="with a will, at most 200 at once"
         ),
-        Figure(AREA, f"{name}: all births heard by the server", "s", (heard,)),
+        Figure(AREA, f"{name}: all births heard by the server", "s", (received,)),
         Figure(AREA, f"{name}: memory per device, broker", "kB", (each[mosquitto] / 1e3,)),
         Figure(AREA, f"{name}: memory per device, server", "kB", (each[server.pid] / 1e3,)),
         Figure(AREA, f"{name}: processor time of the server", "% of a core", (100 * busy,)),
@@ -66,6 +66,6 @@ async def _until_there(server: Child, devices: int) -> None:
 
 
 def _child_of(pid: int) -> int:
-    """The broker itself runs below the process that ends it in time."""
+    """The process of the broker, which is a child of the process that ends it."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0]) if children else pid

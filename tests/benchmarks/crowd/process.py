@@ -1,6 +1,6 @@
 """A process of devices: `python -m tests.benchmarks.crowd.process HOST PORT FEDERATION`.
 
-It is told what to do in JSON lines, and says in JSON lines what has come of it.
+It reads orders and writes results as JSON lines.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Process:
         self._came: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Do as told until there is nothing more to be told."""
+        """Carry out orders until the input ends."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -70,7 +70,7 @@ class Process:
                 say(event="left")
 
     async def _join(self, numbers: list[int]) -> None:
-        """Connect, so many at once as the broker's backlog holds easily."""
+        """Connect at most `AT_ONCE` devices at a time, which the broker's backlog can hold."""
         loop = asyncio.get_running_loop()
         wanted = len(self._devices) + len(numbers)
         for at in range(0, len(numbers), AT_ONCE):
@@ -98,16 +98,16 @@ class Process:
                     device.client.ping()
 
     def _chunk_came(self, topic: str) -> None:
-        """In the floor: tell when all devices here that wait for this topic have one chunk more."""
+        """In the floor: report when all devices here that receive this topic have one more chunk."""
         self._came[topic] += 1
         layer = int(topic.rpartition("/")[2])
         if self._came[topic] % sum(device.tier >= layer for device in self._devices) == 0:
             say(event="came", layer=layer)
 
 
-def say(**what: Any) -> None:
-    """Tell the parent."""
-    print(json.dumps(what), flush=True)
+def say(**fields: Any) -> None:
+    """Print an event for the parent process as a line of JSON."""
+    print(json.dumps(fields), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Some rounds of all devices of a crowd, and what the server's socket and the devices have seen of them."""
+"""Rounds of all devices of a crowd, with the counts of the server's socket and of the devices."""
 
 import itertools
 import tempfile
@@ -14,14 +14,14 @@ from tests.benchmarks.processes import cpu_seconds
 
 NAME = "bench"
 FULL_MODEL_BYTES = 2 * 1_663_370
-"""As it is shipped: in halves, but for some hundred numbers."""
+"""Encoded by default: half precision, except for some hundred numbers."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Some rounds of a federation: `seconds` of each but the first; what socket and devices have seen.
+    """Rounds of a federation: `seconds` of each but the first, counts of socket and devices.
 
-    `others_cpu_s` is the processor time for each of these rounds of all that is not the server.
+    `others_cpu_s` is the processor time of broker and devices for each of these rounds.
     """
 
     seconds: tuple[float, ...]
@@ -32,7 +32,7 @@ class Rounds:
 
     @property
     def lost(self) -> int:
-        """How many answers did not count, in all rounds."""
+        """The number of answers that did not count, in all rounds."""
         return (
             sum(len(round_["rejected"]) + round_["dropped"] for round_ in self.closed) + self.counts["lost"]
         )
@@ -48,35 +48,35 @@ class Rounds:
         return self.sent / (len(self.closed) * FULL_MODEL_BYTES + self.counts["control bytes"])
 
     def down(self, tier: int) -> int:
-        """Bytes that a device of this tier was sent per round, frames included."""
+        """Bytes sent to a device of this tier per round, frames included."""
         return self.counts[f"down {tier}"] // max(1, self.counts[f"tier {tier}"])
 
     def up(self, tier: int) -> int:
-        """Bytes of such a device's answer."""
+        """Bytes of the answer of a device of this tier."""
         return self.counts[f"up {tier}"] // max(1, self.counts[f"tier {tier}"])
 
 
 async def federation(
-    people: Crowd, broker: RunningBroker, place: Path, *more: str, rounds: int = 2
+    devices: Crowd, broker: RunningBroker, place: Path, *more: str, rounds: int = 2
 ) -> Rounds:
-    """Some rounds of all devices that are there."""
-    await people.counts()
-    async with child("federation", *words(broker, place, people.size, rounds), *more) as server:
+    """Run rounds with all connected devices."""
+    await devices.counts()
+    async with child("federation", *words(broker, place, devices.size, rounds), *more) as server:
         closed: list[Mapping[str, Any]] = []
         others: list[float] = []
         while (reported := await server.hear("closed", "ended"))["event"] == "closed":
             closed.append(reported)
-            others.append(sum(map(cpu_seconds, [broker.pid, *(process.pid for process in people.children)])))
+            others.append(sum(map(cpu_seconds, [broker.pid, *(process.pid for process in devices.children)])))
     if len(closed) < rounds:
         raise Failed(f"{len(closed)} of {rounds} rounds: {reported}")
-    counts = await people.counts()
+    counts = await devices.counts()
     seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
     used = tuple(b - a for a, b in itertools.pairwise(others))
     return Rounds(seconds, used, closed[-1]["sent"], counts, tuple(closed))
 
 
 def words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> list[str]:
-    """What the server's process is told."""
+    """The arguments of the server's process."""
     return [
         broker.url,
         str(Path(tempfile.mkdtemp(dir=place)) / "run"),

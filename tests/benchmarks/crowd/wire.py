@@ -1,6 +1,6 @@
-"""One light MQTT 5 connection: hundreds of them share a thread, a read buffer and what they have received.
+"""A light MQTT 5 connection: hundreds of them share a thread, a read buffer and received payloads.
 
-A large payload is handed on as the buffer that it lies in, and is not copied: its taker looks at it at once.
+A large payload is passed on in its buffer without a copy: the receiver reads it immediately.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ SCRATCH_BYTES = 512 * 1024
 KEEP_ALIVE_S = 60
 PUBLISH, PINGREQ = 3, b"\xc0\x00"
 _scratch = bytearray(SCRATCH_BYTES)
-"""Read into by all connections in turn: what is left of it after a turn is kept by its connection."""
+"""Read buffer of all connections in turn; each connection stores the incomplete rest of its own input."""
 _buffers: list[bytearray] = []
-"""Buffers of packets that are over, to be used again: fresh memory costs more than what lies in it."""
+"""Buffers of handled packets, for reuse: allocating fresh memory costs more than filling it."""
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A message: its payload is `data[start:stop]`, and `data` may change as soon as its taker returns."""
+    """A message: its payload is `data[start:stop]`; `data` may change as soon as the receiver returns."""
 
     topic: str
     data: bytearray
@@ -43,14 +43,14 @@ class Arrived:
 
     @property
     def payload(self) -> bytes:
-        """A copy of it."""
+        """A copy of the payload."""
         return bytes(memoryview(self.data)[self.start : self.stop])
 
 
 class Client(asyncio.BufferedProtocol):
-    """Connects, subscribes, then hands on what comes; `window` QoS 1 messages are under way at most.
+    """Connects, subscribes, then passes messages on; at most `window` QoS 1 messages are in flight.
 
-    It is `settled` as soon as it is open or lost.
+    The connection is `settled` as soon as it is open or lost.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class Client(asyncio.BufferedProtocol):
 
     # --- the transport's calls ---
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who this is."""
+        """Send the CONNECT packet."""
         self._transport = cast(asyncio.Transport, transport)
         connect = Connect(V5, self._client_id, keep_alive=KEEP_ALIVE_S, will=self._will)
         self._write(encoding.encode(connect, V5))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """A large packet's rest goes straight to its place, all else into what everyone shares."""
+        """Read the rest of a large packet directly into its buffer, anything else into the shared buffer."""
         if self._body is not None:
             return memoryview(self._body)[self._filled : self._length]
         return memoryview(_scratch)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Act on every packet that is whole now."""
+        """Handle every complete packet."""
         if self._body is None:
             self._parse(nbytes)
             return
@@ -99,10 +99,10 @@ class Client(asyncio.BufferedProtocol):
             _buffers.append(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remember why."""
+        """Store the reason."""
         self._lost(exc or ConnectionError("closed"))
 
-    # --- what its owner asks for ---
+    # --- the owner's calls ---
     def publish(
         self,
         topic: str,
@@ -124,12 +124,12 @@ class Client(asyncio.BufferedProtocol):
         self._write(head + payload if not more else b"".join((head, payload, more)))
 
     def publish_later(self, make: Callable[[], tuple[str, bytes, bytes | memoryview]]) -> None:
-        """Publish at QoS 1 as soon as the window has room: topic and the two parts of the payload."""
+        """Publish at QoS 1 as soon as the window permits; `make` returns topic and payload parts."""
         self._waiting.append(make)
         self._pump()
 
     def listen(self, topics: frozenset[str]) -> None:
-        """Hear these topics too, at QoS 0, and no others than them and the filters, as `Link` does it."""
+        """Subscribe to exactly these topics, at QoS 0, in addition to the filters, as `Link` does."""
         if topics and topics <= self._listened:
             return
         before, self._listened = self._listened, topics
@@ -140,14 +140,14 @@ class Client(asyncio.BufferedProtocol):
             self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
 
     def ping(self) -> None:
-        """Say that this client is still there."""
+        """Send a PINGREQ."""
         self._write(PINGREQ)
 
     def close(self) -> None:
-        """End without a farewell: the broker publishes the will."""
+        """Close without DISCONNECT: the broker publishes the will."""
         self._transport.abort()
 
-    # --- inside ---
+    # --- internals ---
     def _lost(self, why: Exception) -> None:
         self.is_open, self.lost = False, why
         self.settled.set()
@@ -203,7 +203,7 @@ class Client(asyncio.BufferedProtocol):
         if first & 6:
             acknowledgement = b"\x40\x02" + data[at : at + 2]
             at += 2
-        # Properties of less than 128 bytes: this protocol has none, and brokers add few.
+        # Assumes less than 128 bytes of properties: this protocol has none, and brokers add few.
         at += 1 + data[at]
         self._on_message(Arrived(topic, data, at, stop))
         if acknowledgement:

@@ -1,1 +1,1 @@
-"""The same federation with Flower, beside ours."""
+"""The same federation with Flower, for comparison."""

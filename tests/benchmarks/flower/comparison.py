@@ -1,16 +1,16 @@
 """The same federation with Flower and with ours: `python -m tests.benchmarks flower`.
 
 Ten SuperNodes of Flower's deployment runtime against ten device processes, both on loopback: the same
-networks, data, optimizer and threads per process, FedAvg of all ten, nobody evaluates, nothing is exported.
-Each is taken as it is shipped: Flower sends float32 both ways, ours halves down and updates in few levels,
-packed, up. `flower-exact` is the same with float32 on both sides (nine minutes more, so only where named).
-A client takes one step on a single image: as good as no work, so that what is timed is the framework, but
-the model that is sent is another one in each round. Rounds run from the end of one to the
-end of the next, and the first of each run is left out; of Flower's there is then one for each network, which
-takes a minute or more. Ours and Flower's take turns. Flower is configured as its documentation says
-(see `deployment`); each message starts a ClientApp process there, which is Flower's default.
-The launch runs from the first command (broker or SuperLink) to the moment when the tasks of round one are
-ready to be sent, ten clients being there; both sides note that before they send.
+networks, data, optimizer and threads per process, FedAvg of all ten, no evaluation, no export.
+Each side runs with its defaults: Flower sends float32 both ways; we send half precision down and packed
+updates of few levels up. `flower-exact` uses float32 on both sides (nine minutes more, so only if named).
+A client takes one step on a single image: practically no work, so that only the framework is timed, but the
+model changes in each round. Rounds last from the end of one to the end of the next, and the first of each run
+is left out; this leaves one of Flower's rounds per network, which takes a minute or more. Our runs and
+Flower's alternate. Flower is configured as documented (see `deployment`); each message starts a ClientApp
+process there, which is Flower's default.
+The launch lasts from the first command (broker or SuperLink) until the tasks of round one are ready to be
+sent and ten clients are connected; both sides record that moment before they send.
 """
 
 import os
@@ -32,13 +32,13 @@ from tests.benchmarks.options import Options
 AREA, EXACT = "flower", "flower, float32"
 NETWORKS = {"1.66 M": "two-nn", "25 M": LARGE}
 OURS, THEIRS = {"1.66 M": 5, "25 M": 3}, 2
-"""Rounds of each run. The first does not count."""
+"""Rounds of each run, including the first, which does not count."""
 MIN_TIME, MIN_EGRESS, MAX_LAUNCH = 20.0, 5.0, 1 / 3
 
 
 @dataclass(frozen=True)
 class Theirs:
-    """Flower's run, how long it took from launch to the tasks of round one and to its end, MB by process."""
+    """Flower's run; seconds from launch to the tasks and to the end of round one; MB by process."""
 
     rounds: Rounds
     tasks_s: float
@@ -47,12 +47,12 @@ class Theirs:
 
 
 def figures(options: Options) -> list[Figure]:
-    """Time and bytes of a round, memory and launch, with Flower over ours as shipped."""
+    """Time and bytes of a round, memory and launch, Flower over ours with the default codecs."""
     return _compared(options, exact=False)
 
 
 def exact(options: Options) -> list[Figure]:
-    """The same with float32 both ways on both sides; there is no target for that."""
+    """The same figures with float32 both ways on both sides, without targets."""
     return [replace(figure, area=EXACT, target=None) for figure in _compared(options, exact=True)]
 
 
@@ -76,7 +76,7 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
                 except (NotInstalled, RuntimeError) as error:
                     its, why = {}, str(error)
     shipped = (
-        f"models go down in {_told(DEFAULT_DOWNLINK)}, updates up in {_told(DEFAULT_UPLINK)}, as shipped"
+        f"models down: {_described(DEFAULT_DOWNLINK)}, updates up: {_described(DEFAULT_UPLINK)}, the default"
     )
     ways = f"ours: {'float32 both ways' if exact else shipped}"
     found = [
@@ -85,10 +85,10 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
     return [*found, *_launch(mine, its, why), _memory(its, version, why)]
 
 
-def _told(codecs: Sequence[Component]) -> str:
-    """Codecs in words."""
+def _described(codecs: Sequence[Component]) -> str:
+    """Codecs as text."""
     options = ("".join(f" ({key} {value})" for key, value in codec.options.items()) for codec in codecs)
-    return " and ".join(codec.name + said for codec, said in zip(codecs, options, strict=True))
+    return " and ".join(codec.name + option for codec, option in zip(codecs, options, strict=True))
 
 
 def _flower(environment: Environment, work: Work, data: Path, folder: Path) -> Theirs:
@@ -100,7 +100,7 @@ def _flower(environment: Environment, work: Work, data: Path, folder: Path) -> T
 
 
 def _sizes(size: str, mine: Timings, its: Theirs | None, version: str, why: str, up: str) -> list[Figure]:
-    """Of one network: our own time, and what Flower takes and sends for each of ours."""
+    """Figures of one network: our time, and Flower's time and bytes over ours."""
     ours = statistics.median(mine.round_s)
     own = Figure(
         AREA,
@@ -135,14 +135,14 @@ def _sizes(size: str, mine: Timings, its: Theirs | None, version: str, why: str,
             (its.rounds.egress / mine.egress,),
             target=MIN_EGRESS,
             bound="at least",
-            detail=f"per round on the server's sockets: {its.rounds.egress / 1e6:.1f} MB of the SuperLink to "
-            f"its SuperNodes, {mine.egress / 1e6:.1f} MB of ours to the broker",
+            detail=f"per round on the server's sockets: {its.rounds.egress / 1e6:.1f} MB from SuperLink to "
+            f"SuperNodes, {mine.egress / 1e6:.1f} MB from our server to the broker",
         ),
     ]
 
 
 def _launch(mine: dict[str, Timings], its: dict[str, Theirs], why: str) -> list[Figure]:
-    """How long until round one, to two moments."""
+    """Seconds from launch to two moments of round one."""
     moments: dict[str, tuple[Callable[[Timings], float], Callable[[Theirs], float], float | None]] = {
         "the tasks of round one are ready": (
             lambda t: t.tasks[1] - t.launched,
@@ -152,8 +152,8 @@ def _launch(mine: dict[str, Timings], its: dict[str, Theirs], why: str) -> list[
         "round one is closed": (lambda t: t.closed[1] - t.launched, lambda t: t.closed_s, None),
     }
     return [
-        _over(f"launch until {name}, ours over Flower", mine, its, one, other, target, why)
-        for name, (one, other, target) in moments.items()
+        _over(f"launch until {name}, ours over Flower", mine, its, our_seconds, flower_seconds, target, why)
+        for name, (our_seconds, flower_seconds, target) in moments.items()
     ]
 
 
@@ -161,16 +161,16 @@ def _over(
     name: str,
     mine: dict[str, Timings],
     its: dict[str, Theirs],
-    one: Callable[[Timings], float],
-    other: Callable[[Theirs], float],
+    our_seconds: Callable[[Timings], float],
+    flower_seconds: Callable[[Theirs], float],
     target: float | None,
     why: str,
 ) -> Figure:
-    ours = [one(reported) for reported in mine.values()]
+    ours = [our_seconds(reported) for reported in mine.values()]
     detail = f"ours {_seconds(ours)}"
     if not its:
         return Figure(AREA, name, "x", (), target=target, detail=detail, reason=why)
-    flower = [other(reported) for reported in its.values()]
+    flower = [flower_seconds(reported) for reported in its.values()]
     ratios = tuple(a / b for a, b in zip(ours, flower, strict=True))
     return Figure(
         AREA,

@@ -1,8 +1,9 @@
 """Flower as its documentation deploys it: a SuperLink, ten SuperNodes, `flwr run`, each a process.
 
 ServerApp and ClientApps are subprocesses of SuperLink and SuperNodes (isolation mode `subprocess`, the
-default). Off are TLS, telemetry, the search for updates, and the installation of the app's dependencies at
-run time, which are there. The SuperNodes' way to the SuperLink is a relay that counts bytes.
+default). TLS, telemetry, the search for updates, and the installation of the app's dependencies at run time,
+which are already installed, are switched off. The SuperNodes connect to the SuperLink through a relay that
+counts bytes.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_N
 
 @dataclass(frozen=True)
 class Mark:
-    """The ServerApp was at a point of a round, at so many seconds since 1970."""
+    """The ServerApp reached a point of a round at `at` seconds since 1970."""
 
     what: str
     round: int
@@ -37,13 +38,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What a `flwr run` came to; `egress` are the bytes that the SuperLink has sent per round."""
+    """The result of a `flwr run`; `egress` is the number of bytes that the SuperLink sent per round."""
 
     marks: Sequence[Mark]
     egress: float
 
     def at(self, what: str, number: int) -> float:
-        """When the round was at that point."""
+        """When the round reached that point."""
         return next(mark.at for mark in self.marks if mark.round == number and mark.what.startswith(what))
 
     @property
@@ -60,7 +61,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Deployment:
-    """SuperLink and SuperNodes that run; `launched` is when the first of them was started."""
+    """Running SuperLink and SuperNodes; `launched` is when the first of them was started."""
 
     environment: Environment
     folder: Path
@@ -70,7 +71,7 @@ class Deployment:
     launched: float
 
     def run(self, name: str, work: Work, data: Path) -> Rounds:
-        """`flwr run` to its end; raises `RuntimeError` where it fails or takes too long."""
+        """Run `flwr run` to its end; raises `RuntimeError` if it fails or takes too long."""
         marks = self.folder / f"{name}.jsonl"
         config = {
             "num-server-rounds": work.rounds,
@@ -88,11 +89,11 @@ class Deployment:
         return self._until_ended(marks, work)
 
     def watch(self) -> Watch:
-        """Look at the memory of the first SuperNode and of what it starts."""
+        """Watch the memory of the first SuperNode and its descendants."""
         return Watch(self.started.all["supernode 0"].pid)
 
     def _until_listening(self) -> None:
-        """`flwr run` does not wait for a SuperLink that is still starting."""
+        """Wait for the SuperLink, since `flwr run` does not."""
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until:
             self.started.check()
@@ -113,7 +114,7 @@ class Deployment:
                 raise RuntimeError(f"not done in {LIMIT_S:.0f} s at most; {self.folder} has the logs")
         wrong = [mark.what for mark in marks if mark.what.startswith("closed") and mark.what != ALL]
         if wrong:
-            raise RuntimeError(f"rounds that are not whole: {', '.join(wrong)}")
+            raise RuntimeError(f"incomplete rounds: {', '.join(wrong)}")
         rounds = Rounds([mark for mark in marks if mark.round], 0.0)
         sent = self.wire.back.between(rounds.at("closed", 1), rounds.at("closed", work.rounds))
         return Rounds(rounds.marks, sent / max(1, work.rounds - 1))
@@ -124,7 +125,7 @@ ALL = f"closed with {DEVICES}"
 
 @contextlib.contextmanager
 def deployment(environment: Environment, folder: Path) -> Iterator[Deployment]:
-    """A SuperLink with its SuperNodes for as long as the block lasts."""
+    """Run a SuperLink with its SuperNodes for the duration of the block."""
     port, home = free_port(), folder / "home"
     home.mkdir(parents=True)
     config = f'[superlink]\ndefault = "bench"\n\n[superlink.bench]\naddress = "127.0.0.1:{port}"\n'
@@ -146,14 +147,14 @@ def deployment(environment: Environment, folder: Path) -> Iterator[Deployment]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 def read_marks(path: Path) -> list[Mark]:
-    """What the ServerApp has noted so far."""
+    """The marks that the ServerApp has written so far."""
     lines = path.read_text().splitlines() if path.exists() else []
     reported = [json.loads(line) for line in lines if line.endswith("}")]
     return [Mark(mark["what"], mark["round"], mark["at"]) for mark in reported]
@@ -170,6 +171,6 @@ def _supernode(environment: Environment, port: int, index: int) -> list[str]:
 
 
 def _path(environment: Environment) -> str:
-    """SuperLink and SuperNodes start commands of theirs by name."""
+    """The search path: SuperLink and SuperNodes start Flower's commands by name."""
     rest = os.environ.get("PATH", "")
     return f"{environment.folder / 'bin'}:{rest}"

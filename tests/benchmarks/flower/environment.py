@@ -1,4 +1,4 @@
-"""Flower in an environment of its own: what it pins is none of ours, and the other way round."""
+"""Flower in its own environment: its pinned versions and ours do not affect each other."""
 
 import os
 import re
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WANTED = "flwr[simulation]"
-"""Both of its engines. The newest release of which all dependencies can be had."""
+"""Both of its engines, in the newest release whose dependencies are all available."""
 CONSTRAINTS = Path(__file__).parents[3] / "deploy" / "constraints.txt"
 PINNED = ("torch", "numpy")
-"""The same on both sides; Flower itself wants other releases of some of the rest."""
+"""Packages with the same version on both sides; Flower requires other versions of some of the rest."""
 
 
 class NotInstalled(Exception):
-    """Flower cannot be installed here; says why."""
+    """Flower cannot be installed here; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class Environment:
         return str(self.folder / "bin" / name)
 
     def version(self, package: str) -> str:
-        """The release of a package that is installed in it."""
+        """The installed version of a package."""
         code = f"import importlib.metadata as m; print(m.version('{package}'))"
         return subprocess.check_output([self.program("python"), "-c", code], text=True).strip()
 
 
 def default_folder() -> Path:
-    """Below the user's cache."""
+    """The environment's folder below the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "edge-federation" / "flower"
 
 
 def installed(folder: Path) -> Environment:
-    """The environment in `folder`, made where there is none; raises `NotInstalled`."""
+    """The environment in `folder`, created if missing; raises `NotInstalled`."""
     environment, done = Environment(folder), folder / "installed-both"
     if done.exists():
         return environment
@@ -50,7 +50,7 @@ def installed(folder: Path) -> Environment:
         _run([sys.executable, "-m", "venv", "--clear", str(folder)])
         pins = folder / "constraints.txt"
         pins.write_text(_pins(CONSTRAINTS.read_text()))
-        # Wheels alone: pip would otherwise go back to releases so old that they do not build.
+        # Only wheels: pip would otherwise choose releases so old that they do not build.
         pip = [
             environment.program("python"),
             "-m",
@@ -67,9 +67,9 @@ def installed(folder: Path) -> Environment:
 
 
 def main() -> None:
-    """Make it, so that no benchmark's time has that in it; without it they tell why they have no figures."""
+    """Create the environment in advance; if that fails, benchmarks report why they have no figures."""
     try:
-        print(f"Flower lies in {installed(default_folder()).folder}")
+        print(f"Flower is installed in {installed(default_folder()).folder}")
     except NotInstalled as error:
         print(f"no Flower: {error}")
 
@@ -82,7 +82,7 @@ def _pins(text: str) -> str:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
+        last = (done.stderr.strip() or "no output").splitlines()[-1]
         raise NotInstalled(f"{' '.join(command[1:4])} ended with {done.returncode}: {last[:300]}")
 
 

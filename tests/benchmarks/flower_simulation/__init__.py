@@ -1,1 +1,1 @@
-"""The same set-up in Flower's simulation engine. Its modules but for `engine` run in Flower's environment."""
+"""The same set-up in Flower's simulation engine. All modules except `engine` run in Flower's environment."""

@@ -1,4 +1,4 @@
-"""Seconds per round of Flower's simulation engine, in a process of its own with its own environment."""
+"""Seconds per round of Flower's simulation engine, in its own process and environment."""
 
 import contextlib
 import json
@@ -19,39 +19,39 @@ LONGEST_S = 240.0
 
 
 class FlowerFailed(Exception):
-    """Flower's process did not do its rounds."""
+    """Flower's process did not complete its rounds."""
 
 
 def round_seconds(config: Config, python: Path, *, workers: int, hidden: int = 200) -> list[float]:
-    """Wall seconds of each round, the first one with the start of everything."""
+    """Wall seconds of each round; the first includes the start of the engine."""
     with tempfile.TemporaryDirectory(prefix="edge-bench-") as name:
         folder = Path(name)
         job, result = folder / "job.json", folder / "result.json"
         job.write_text(json.dumps(_job(config, folder, workers, hidden) | {"result": str(result)}))
-        # Neither reports to its makers, and no proxy stands between processes of one machine.
+        # Switch off the usage reports of Flower and Ray.
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_HOME": name}
         ended = _run(
             [str(python), str(PROGRAM), str(job)],
             {**os.environ, **quiet, "PYTHONPATH": str(PROGRAM.parent)},
-            folder / "said.txt",
+            folder / "output.txt",
         )
         if ended or not result.exists():
-            said = (folder / "said.txt").read_text().strip()
-            raise FlowerFailed(f"ended with {ended}: {said[-500:]}")
+            output = (folder / "output.txt").read_text().strip()
+            raise FlowerFailed(f"ended with {ended}: {output[-500:]}")
         rounds: list[float] = json.loads(result.read_text())["rounds"]
     return rounds
 
 
-def _run(command: list[str], env: dict[str, str], said: Path) -> int:
-    """Run it in a session of its own: what Ray has started ends with it."""
-    with said.open("w") as output:
+def _run(command: list[str], env: dict[str, str], log: Path) -> int:
+    """Run a command in its own session, so that processes started by Ray end with it."""
+    with log.open("w") as output:
         process = subprocess.Popen(
-            command, env=env, cwd=said.parent, stdout=output, stderr=output, start_new_session=True
+            command, env=env, cwd=log.parent, stdout=output, stderr=output, start_new_session=True
         )
     try:
         return process.wait(LONGEST_S)
     except subprocess.TimeoutExpired:
-        raise FlowerFailed(f"not done within {LONGEST_S:g} s: {said.read_text().strip()[-500:]}") from None
+        raise FlowerFailed(f"not done within {LONGEST_S:g} s: {log.read_text().strip()[-500:]}") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -59,7 +59,7 @@ def _run(command: list[str], env: dict[str, str], said: Path) -> int:
 
 
 def _job(config: Config, folder: Path, workers: int, hidden: int) -> dict[str, object]:
-    """The job, with the data beside it as both sides share it out."""
+    """The job; writes its data, shared out as on our side, to `folder`."""
     data = load_source(config.data.source or "digits", data_root=config.data.data_root)
     clients = config.clients.num_clients
     partition = parse_partition(config.data.partition_spec)

@@ -1,8 +1,8 @@
-"""A Flower app of the same training; `flower_run.py` has the engine run it.
+"""A Flower app of the same training; `flower_run.py` runs it in the engine.
 
-Written as Flower's own guide has it: a `ClientApp`, a `ServerApp` with its FedAvg, the Ray backend with one
-core per client. The clients' loop is that of our floor. Nothing is tested, on neither side of it, which
-spares Flower what our simulation does beside its rounds.
+Written like Flower's own guide: a `ClientApp`, a `ServerApp` with its FedAvg, the Ray backend with one core
+per client. The clients' loop is that of our floor. Nothing is tested on either side, so Flower omits work
+that our simulation does in addition to its rounds.
 """
 
 import json
@@ -26,12 +26,12 @@ ended: list[float] = []
 
 
 def job() -> dict:
-    """What to do; the actors are told where it is by the environment."""
+    """The job; the environment gives the actors its path."""
     return json.loads(Path(os.environ["FLOWER_JOB"]).read_text())
 
 
 def network(inputs: int, hidden: int, classes: int) -> nn.Module:
-    """The same layers."""
+    """The layers of our network."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(inputs, hidden),
@@ -44,7 +44,7 @@ def network(inputs: int, hidden: int, classes: int) -> nn.Module:
 
 @lru_cache(maxsize=1)
 def data() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Prepared images, labels and each client's numbers; images are mapped, not copied."""
+    """Prepared images, labels and each client's indices; images are mapped, not copied."""
     folder = Path(job()["data"])
     order = np.load(folder / "order.npy")
     shares = np.split(order, np.load(folder / "ends.npy")[:-1])
@@ -75,10 +75,10 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Timed(FedAvg):
-    """FedAvg that notes when each round has been aggregated."""
+    """FedAvg that records when each round has been aggregated."""
 
     def aggregate_train(self, server_round, replies):
-        """As FedAvg does; without an answer of everyone the round is worth nothing."""
+        """Aggregate like FedAvg; raises `RuntimeError` unless every client has answered."""
         replies = list(replies)
         failed = [message.error.reason for message in replies if message.has_error()]
         if failed or len(replies) != round(job()["fraction"] * job()["clients"]):

@@ -1,6 +1,6 @@
 """Run the app in Flower's simulation engine: `python flower_run.py JOB.json`, where Flower is installed.
 
-The app is a module of its own: what is defined in the main program, Ray would send to its actors in pieces.
+The app is a separate module, since Ray would pickle objects of the main program for its actors.
 """
 
 import json

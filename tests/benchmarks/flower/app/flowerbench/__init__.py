@@ -1,1 +1,1 @@
-"""A Flower app that does what the devices of the benchmark do."""
+"""A Flower app with the same work as the benchmark's devices."""

@@ -1,4 +1,4 @@
-"""What each SuperNode runs for a message of the ServerApp."""
+"""The app that each SuperNode runs for a message of the ServerApp."""
 
 import os
 

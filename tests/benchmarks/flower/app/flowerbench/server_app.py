@@ -1,4 +1,4 @@
-"""FedAvg as Flower ships it; what is added notes when its rounds begin and end."""
+"""Flower's FedAvg, which also records when its rounds begin and end."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Timed(FedAvg):
         self._marks = marks
 
     def mark(self, what: str, number: int) -> None:
-        """Add a line: what has happened, in which round, when, in which process."""
+        """Append a line: the event, its round, its time, and the process."""
         line = {"what": what, "round": number, "at": time.time(), "pid": os.getpid()}
         with self._marks.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -36,7 +36,7 @@ class Timed(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Flower's own; it waits until all nodes are there."""
+        """Call Flower's method, which waits for all nodes, and record the time."""
         messages = list(super().configure_train(server_round, arrays, config, grid))
         self.mark("tasks", server_round)
         return messages
@@ -44,7 +44,7 @@ class Timed(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Flower's own, with a check that everybody counts."""
+        """Call Flower's method, and record the number of replies without error."""
         reported = list(replies)
         sound = sum(not message.has_error() for message in reported)
         result = super().aggregate_train(server_round, reported)

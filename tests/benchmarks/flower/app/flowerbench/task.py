@@ -1,4 +1,4 @@
-"""The network, the data and the training, as Flower's PyTorch quickstart lays them out."""
+"""The network, the data and the training, structured like Flower's PyTorch quickstart."""
 
 from pathlib import Path
 
