@@ -24,7 +24,7 @@ def main(words: Sequence[str]) -> int:
 
 def table(found: Sequence[Growth]) -> list[str]:
     """A Markdown table, a row per network and tier: predicted / measured MB by optimizer and batch."""
-    by_case = {growth.growth: growth for growth in found}
+    by_case = {growth.case: growth for growth in found}
     lines = ["| network | tier | sgd | momentum | adam | sgd, batch 8 | sgd, batch 64 |", "|" + " --- |" * 7]
     for model in SHAPES:
         for tier in range(1, len(RATIOS) + 1):

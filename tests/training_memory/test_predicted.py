@@ -21,7 +21,7 @@ def test_every_shipped_network_is_measured() -> None:
 def test_predicted_memory_is_within_a_fifth_of_measured_memory() -> None:
     found = repeated(every_case(), doubted=beyond) if ALL else repeated(FEW, runs=1)
     print("\n".join(table(found)))
-    assert {word(growth.growth): growth.ratio for growth in found if beyond(growth)} == {}
+    assert {word(growth.case): growth.ratio for growth in found if beyond(growth)} == {}
 
 
 def beyond(growth: Growth) -> bool:
