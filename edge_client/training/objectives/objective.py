@@ -56,12 +56,14 @@ class LocalObjective(Protocol):
     `resume` restores it after a `setup` in another process.
 
     `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers that it
-    works with (empty: any).
+    works with (empty: any). An objective that `measures` takes part in the run's last round alone, in which
+    devices run their data through the model without training.
     """
 
     receives: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[frozenset[str]] = frozenset()
     optimizers: ClassVar[frozenset[str]] = frozenset()
+    measures: ClassVar[bool] = False
 
     def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
         """Attach to the module, which has the received weights; returns further parameters to train."""
