@@ -18,7 +18,7 @@ from edge_server.strategy.aggregation.combiners import Combiner
 from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, is_statistic, sources_of
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups.rule import GroupRule, cut_groups, fold_groups
+from edge_server.strategy.groups.rule import GroupRule, Tiers, cut_groups, fold_groups
 from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
@@ -198,14 +198,13 @@ def downlink_groups(
     state: State,
     spec: SubModelSpec,
     channel_map: ChannelMap,
-    tiers: Sequence[SubModelSpec] = (),
+    tiers: Tiers = tuple,
 ) -> Groups:
-    """What a device with this sub-model receives: its part of the model and of every downlink group.
-
-    `tiers` are the sub-models of all tiers.
-    """
+    """What a device with this sub-model receives: its part of the model and of every downlink group."""
     ranked = strategy.pruner.is_ranked(Evidence(state.ordered, state.pruning, state.params))
-    return cut_groups(strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else ())
+    return cut_groups(
+        strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else tuple
+    )
 
 
 def close(
