@@ -23,7 +23,8 @@ from edge_server.config.test_data import model_spec
 from edge_server.observability.grad_cam import Heat, concentration, grad_cam
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.findings import Findings, Table
-from edge_server.simulation.experiments.runner import EndedRun, Progress, Simulate, run_all, run_path
+from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
+from edge_server.simulation.experiments.runner import Progress, run_all
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import FileGroups
 

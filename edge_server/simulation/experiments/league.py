@@ -17,7 +17,8 @@ from edge_server.config.units import bytes_text
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import percent
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
-from edge_server.simulation.experiments.runner import EndedRun, Progress, Simulate, run_all
+from edge_server.simulation.experiments.one_run import EndedRun, Simulate
+from edge_server.simulation.experiments.runner import Progress, run_all
 from edge_server.simulation.experiments.runs import findings_of
 from edge_server.simulation.experiments.sizes import tier_sizes
 from edge_server.storage.records import RoundRecord
@@ -78,9 +79,11 @@ class Difference:
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
-def find_league(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
+def find_league(
+    plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
+) -> Findings:
     """Run the missing runs, and compare every row with the reference."""
-    outcome = run_all(plan, out, simulate=simulate, progress=progress)
+    outcome = run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
     found = findings_of(plan, outcome, out)
     scores = league_scores(outcome.done, window=plan.experiment.average_rounds)
     reference = plan.experiment.reference
