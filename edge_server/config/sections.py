@@ -150,7 +150,9 @@ class DataSettings(Settings):
     data_root: Path | None = None
     """Folder of named data sets."""
     partition: str = "iid"
-    """How simulated devices share the data: "iid", "dirichlet" or "shards"."""
+    """How simulated devices share the data: "iid", "dirichlet", "shards", "paired" (every two devices have the
+    same classes) or "blocks" (contiguous parts in the order of the source).
+    """
     alpha: float | None = Field(default=None, gt=0)
     """Parameter of the Dirichlet partition: the smaller, the more the devices differ."""
     shards: int | None = Field(default=None, ge=1)
