@@ -64,7 +64,7 @@ def _paired(labels: Labels, count: int, value: float, rng: np.random.Generator) 
 
 
 def _blocks(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
-    """Contiguous parts in the source's order; if N is no multiple of K, the first ones have one example more."""
+    """Contiguous parts in the source's order; if they cannot be equal, the first have one example more."""
     return np.array_split(np.arange(len(labels)), count)
 
 

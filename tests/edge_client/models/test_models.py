@@ -15,7 +15,8 @@ from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
 # Weights and biases by hand for the small networks: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
-# mlp 157,000 + 40,200 + 2,010 = 199,210; each of two norms of 64 channels has 64 scales and 64 shifts. resnet56 is from the paper's table 4.
+# mlp 157,000 + 40,200 + 2,010 = 199,210; a norm of 64 channels has 64 scales and 64 shifts, and there
+# are two. resnet56 is from the paper's table 4.
 SIZES = [
     ("two-nn", (1, 28, 28), 1_663_370),
     ("mlp", (1, 28, 28), 199_210),
