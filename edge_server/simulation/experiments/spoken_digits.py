@@ -2,8 +2,8 @@
 
 Recordings (Z. Jackson et al., <https://github.com/Jakobovski/free-spoken-digit-dataset>, CC BY-SA 4.0) are
 WAV files of 8 kHz, one channel and 16 bits, named `digit_speaker_index.wav`. The set's own rule: indexes 0 to
-4 are the test part. The features are log-mel spectra, on the mel scale of HTK (Young et al., The HTK Book, section
-5.4): mel(f) = 2595 log10(1 + f / 700).
+4 are the test part. The features are log-mel spectra on the mel scale of HTK (Young et al., The HTK Book,
+section 5.4): mel(f) = 2595 log10(1 + f / 700).
 """
 
 import wave
@@ -87,7 +87,9 @@ def mel_filters(bands: int = BANDS, points: int = POINTS, rate: int = RATE) -> F
     edges = _hertz(np.linspace(0, _mel(rate / 2), bands + 2))
     lines = np.arange(points // 2 + 1) * rate / points
     low, centre, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    return np.clip(np.minimum((lines - low) / (centre - low), (high - lines) / (high - centre)), 0, None)
+    sides = np.minimum((lines - low) / (centre - low), (high - lines) / (high - centre))
+    filters: Floats = np.maximum(sides, 0)
+    return filters
 
 
 def stretched(values: Floats, count: int) -> Floats:
@@ -95,7 +97,8 @@ def stretched(values: Floats, count: int) -> Floats:
     places = np.linspace(0, len(values) - 1, count)
     before = np.minimum(places.astype(np.int64), max(0, len(values) - 2))
     after, share = np.minimum(before + 1, len(values) - 1), (places - before)[:, None]
-    return (1 - share) * values[before] + share * values[after]
+    rows: Floats = (1 - share) * values[before] + share * values[after]
+    return rows
 
 
 def _mel(hertz: float) -> float:
