@@ -67,7 +67,14 @@ def _place(ended: EndedRun) -> tuple[str, str]:
 def _details(scores: Scores) -> list[dict[str, Any]]:
     """Every run's accuracies, for results.json."""
     return [
-        {"row": row, "column": column, "seed": seed, "whole": score.whole, "tiers": score.tiers}
+        {
+            "row": row,
+            "column": column,
+            "seed": seed,
+            "whole": score.whole,
+            "tiers": score.tiers,
+            "clients": score.clients,
+        }
         for (row, column), by_seed in scores.items()
         for seed, score in by_seed.items()
     ]
@@ -94,6 +101,8 @@ def column_table(
         "mean tier (%)",
         *(f"tier {number} (%)" for number in range(1, tiers + 1)),
         "worst tier (%)",
+        "mean client (%)",
+        "worst client (%)",
         *(f"rounds to {100 * target:g} %" for target in targets),
         "up",
         "down",
@@ -143,6 +152,8 @@ def _row(
         *(over_seeds(measure) for measure in MEASURES.values()),
         *(over_seeds(tier(number)) for number in range(tiers)),
         over_seeds(lambda score: score.worst_tier),
+        over_seeds(lambda score: score.mean_client),
+        over_seeds(lambda score: score.worst_client),
         *(_rounds([score.reached.get(target) for score in own.values()]) for target in targets),
         _mean_bytes([score.uplink_bytes for score in own.values()]),
         _mean_bytes([score.downlink_bytes for score in own.values()]),

@@ -7,7 +7,7 @@ method).
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Score:
 
     `whole` is the global model's accuracy; None if no tier trains the full model. `tiers` are the accuracies
     of the tiers' own sub-models, the weakest first. `reached` has the first round at which the global model
-    reached each target accuracy, or None. `diverged` counts rounds that were given up.
+    reached each target accuracy, or None. `diverged` counts rounds that were given up. `clients` are the
+    accuracies of the clients' own sub-models on their own held-out data; empty where none is held out.
     """
 
     whole: float | None
@@ -35,6 +36,7 @@ class Score:
     downlink_bytes: int
     reached: Mapping[float, int | None] = field(default_factory=dict)
     diverged: int = 0
+    clients: tuple[float, ...] = ()
 
     @property
     def mean_tier(self) -> float | None:
@@ -45,6 +47,16 @@ class Score:
     def worst_tier(self) -> float | None:
         """The accuracy of the worst tier."""
         return min(self.tiers, default=None)
+
+    @property
+    def mean_client(self) -> float | None:
+        """The mean over the clients, each counted once."""
+        return statistics.fmean(self.clients) if self.clients else None
+
+    @property
+    def worst_client(self) -> float | None:
+        """The accuracy of the worst client."""
+        return min(self.clients, default=None)
 
 
 Scores = Mapping[tuple[str, str], Mapping[int, Score]]
@@ -88,6 +100,7 @@ def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, s
                 full=0.0 in config.tiers.levels,
                 targets=cell.targets,
             )
+            score = replace(score, clients=tuple(ended.clients.values()))
             scores.setdefault((cell.row, cell.column), {})[ended.run.seed] = score
     return scores
 

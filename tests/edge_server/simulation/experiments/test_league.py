@@ -1,6 +1,7 @@
 """The league's intervals, tables and verdicts, with numbers computed by hand."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from edge_server.simulation.experiments.league_scores import (
     difference,
     interval,
 )
+from edge_server.simulation.experiments.one_run import do_run
+from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
 
@@ -77,6 +80,18 @@ def test_a_row_without_the_full_model_has_no_accuracy_of_the_whole_model() -> No
     assert rows["theirs"]["whole model over ours"] == "-2.5 [-3.0, -2.0]"
     assert rows["small"]["whole model (%)"] == ""
     assert rows["small"]["mean tier over ours"] == "+0.0 [+0.0, +0.0]"
+
+
+def test_clients_that_hold_out_data_have_a_mean_and_a_worst() -> None:
+    clients = {1: (0.5, 0.9), 2: (0.7, 0.7, 1.0)}
+    own = {seed: replace(score(0.8), clients=held) for seed, held in clients.items()}
+    table = column_table({("ours", "a"): own, ("theirs", "a"): {1: score(0.7)}}, "a", "ours", {})
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    # The means are 0.7 and 0.8, the worst 0.5 and 0.7.
+    assert rows["ours"]["mean client (%)"] == "75.00 ± 7.07"
+    assert rows["ours"]["worst client (%)"] == "60.00 ± 14.14"
+    assert rows["theirs"]["mean client (%)"] == ""
+    assert "mean client (%)" not in column_table(SCORES, "a", "ours", {}).columns
 
 
 def test_the_matrix_counts_settings_above_level_and_below() -> None:
@@ -162,3 +177,19 @@ def test_a_league_without_its_reference_is_refused(tmp_path: Path) -> None:
     (tmp_path / "league.toml").write_text(LEAGUE.replace('reference = "ours"', 'reference = "hours"'))
     with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
         named_experiment([str(tmp_path / "league.toml")])
+
+
+def test_the_accuracies_of_clients_are_those_of_the_last_answers(tmp_path: Path) -> None:
+    words = ("data.source=digits", "model.name=mlp", "num-clients=3", "rounds=2", "workers=1")
+    experiment = named_experiment(["fedavg", "fedprox"])
+    found = {}
+    for share in ("0.2", "0"):
+        choice = RunSelection(overrides=(*words, f"simulation.hold-out={share}"))
+        run = checked_plan(experiment, choice).runs[0]
+        found[share] = do_run(run, tmp_path / share, partial(simulate, export=False), Quiet())
+    held, last = found["0.2"].clients, found["0.2"].history[-1]
+    assert tuple(held) == last.completed
+    # The history has their mean, weighted by examples.
+    assert last.client_accuracy is not None
+    assert min(held.values()) <= last.client_accuracy <= max(held.values())
+    assert found["0"].clients == {}
