@@ -154,7 +154,10 @@ def _row(
         over_seeds(lambda score: score.worst_tier),
         over_seeds(lambda score: score.mean_client),
         over_seeds(lambda score: score.worst_client),
-        *(_rounds([score.reached.get(target) for score in own.values()]) for target in targets),
+        *(
+            _rounds([score.reached[target] for score in own.values() if target in score.reached])
+            for target in targets
+        ),
         _mean_bytes([score.uplink_bytes for score in own.values()]),
         _mean_bytes([score.downlink_bytes for score in own.values()]),
         f"{macs / 1e6:.2f}",

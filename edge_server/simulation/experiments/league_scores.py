@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edge_server.observability.report.measures import Reached, first_reached
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
 
@@ -25,9 +26,10 @@ class Score:
     """One run: accuracies 0 to 1, means over the last tested rounds; bytes sent in all rounds.
 
     `whole` is the global model's accuracy; None if no tier trains the full model. `tiers` are the accuracies
-    of the tiers' own sub-models, the weakest first. `reached` has the first round at which the global model
-    reached each target accuracy, or None. `diverged` counts rounds that were given up. `clients` are the
-    accuracies of the clients' own sub-models on their own held-out data; empty where none is held out.
+    of the tiers' own sub-models, the weakest first. `reached` has the first round at which the mean of the
+    global model's last five accuracies exceeds each target, or None; it is empty without a `whole` model.
+    `diverged` counts rounds that were given up. `clients` are the accuracies of the clients' own sub-models
+    on their own held-out data; empty where none is held out.
     """
 
     whole: float | None
@@ -99,6 +101,7 @@ def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, s
                 window=1 if measured else window,
                 full=0.0 in config.tiers.levels,
                 targets=cell.targets,
+                parameters=ended.summary.parameters if ended.summary else 0,
             )
             score = replace(score, clients=tuple(ended.clients.values()))
             scores.setdefault((cell.row, cell.column), {})[ended.run.seed] = score
@@ -106,7 +109,12 @@ def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, s
 
 
 def _score(
-    history: Sequence[RoundRecord], *, window: int, full: bool, targets: Sequence[float] = ()
+    history: Sequence[RoundRecord],
+    *,
+    window: int,
+    full: bool,
+    targets: Sequence[float] = (),
+    parameters: int = 0,
 ) -> Score:
     last = [record for record in history if record.round > history[-1].round - window]
     whole = [record.test_accuracy for record in last if record.test_accuracy is not None]
@@ -121,15 +129,13 @@ def _score(
         tuple(tiers),
         sum(record.uplink_bytes for record in history),
         sum(record.downlink_bytes for record in history),
-        {target: _first(history, target) for target in targets} if full else {},
+        {target: _round(first_reached(history, parameters, target)) for target in targets} if full else {},
         sum(record.diverged for record in history),
     )
 
 
-def _first(history: Sequence[RoundRecord], target: float) -> int | None:
-    """The first round whose model reaches the target."""
-    reached = (record.round for record in history if (record.test_accuracy or 0) >= target)
-    return next(reached, None)
+def _round(reached: Reached | None) -> int | None:
+    return None if reached is None else reached.round
 
 
 def difference(

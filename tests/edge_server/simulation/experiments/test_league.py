@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.simulation.experiments.cells import RunSelection
+from edge_server.simulation.experiments.cells import CellRun, RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
 from edge_server.simulation.experiments.league import column_table, matrix, verdicts
 from edge_server.simulation.experiments.league_scores import (
@@ -18,11 +18,12 @@ from edge_server.simulation.experiments.league_scores import (
     Score,
     difference,
     interval,
+    league_scores,
 )
-from edge_server.simulation.experiments.one_run import do_run
+from edge_server.simulation.experiments.one_run import EndedRun, do_run
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
-from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
+from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated, record, summary
 
 
 def score(whole: float | None, *tiers: float) -> Score:
@@ -80,6 +81,25 @@ def test_a_row_without_the_full_model_has_no_accuracy_of_the_whole_model() -> No
     assert rows["theirs"]["whole model over ours"] == "-2.5 [-3.0, -2.0]"
     assert rows["small"]["whole model (%)"] == ""
     assert rows["small"]["mean tier over ours"] == "+0.0 [+0.0, +0.0]"
+
+
+def test_a_target_is_reached_when_the_mean_of_five_rounds_exceeds_it() -> None:
+    words = ("data.source=digits", "num-clients=2", "rounds=8")
+    cells = checked_plan(
+        named_experiment(["fedavg", "smallest-for-all"]), RunSelection(overrides=words)
+    ).cells
+    # The means of rounds 1 to 5, 2 to 6 and 3 to 7 are 0.56, 0.6 and 0.66; round 4 alone has 0.9.
+    accuracies = (0.3, 0.5, 0.5, 0.9, 0.6, 0.5, 0.8, 0.8)
+    history = tuple(record(number, accuracy) for number, accuracy in enumerate(accuracies, start=1))
+    done = [EndedRun(CellRun(replace(cell, targets=(0.6, 0.9)), 1), history, summary()) for cell in cells]
+    scores = league_scores(done, window=1)
+    assert scores["fedavg", "result"][1].reached == {0.6: 7, 0.9: None}
+    table = column_table(scores, "result", "fedavg", {})
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["fedavg"]["rounds to 60 %"] == "7"
+    assert rows["fedavg"]["rounds to 90 %"] == "not reached"
+    # No tier trains the full model there.
+    assert rows["smallest-for-all"]["rounds to 60 %"] == ""
 
 
 def test_clients_that_hold_out_data_have_a_mean_and_a_worst() -> None:
