@@ -21,7 +21,8 @@ def limits(done: Iterable[EndedRun]) -> list[str]:
         place = (cell.row, cell.column)
         if cell.config().strategy.weighting.name not in PLAIN:
             found = [record.weights for record in ended.history if len(record.weights) > 1]
-            weights[place] = weights.get(place, True) and all(map(is_uniform, found))
+            if found:
+                weights[place] = weights.get(place, True) and all(map(is_uniform, found))
         if known := _scores(ended.history):
             scores[place] = scores.get(place, True) and all(map(is_uniform, known))
     return [

@@ -40,6 +40,11 @@ def test_a_weighting_that_hardly_differs_from_uniform_is_named() -> None:
     assert limits(both) == []
 
 
+def test_rounds_without_weights_to_compare_say_nothing() -> None:
+    assert limits([ended(cell("igfl"))]) == []
+    assert limits([ended(cell("igfl"), weights={"a": 1.0})]) == []
+
+
 def test_weights_by_examples_say_nothing_of_a_weighting() -> None:
     assert limits([ended(cell("fedprox"), weights={"a": 0.5, "b": 0.5})]) == []
 
