@@ -19,14 +19,15 @@ EXAMPLES = """\
 examples:
   edge-server compare --list                                  the shipped experiments
   edge-server compare adafl-table-1-2 --scale small
-  edge-server compare league --scale small --parallel 4      four runs at once
+  edge-server compare league --scale small --parallel 2      two runs at once
   edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only ATTENDING
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
 
 Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
 The folder holds compare.html and compare.md, table.md, table.csv, results.json, curves.png and curves.csv,
 and a run folder for every row, column and seed. After Ctrl-C the same command continues with the
-missing runs. To compare finished runs: edge-server report RUN RUN...
+missing runs, and with stopped ones at their last closed round. To compare finished runs:
+edge-server report RUN RUN...
 """
 
 
@@ -58,7 +59,7 @@ def register(subparsers: Subparsers) -> None:
         type=positive_int,
         default=1,
         metavar="N",
-        help="runs at once, each in a process of its own with one worker (default: 1)",
+        help="runs at once, each in a process of its own with one worker, or --workers (default: 1)",
     )
     add_log_options(parser, level="error")
     parser.set_defaults(execute=execute)

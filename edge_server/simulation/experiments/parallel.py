@@ -42,8 +42,8 @@ def run_in_processes(
     """The runs as they end, `count` at once; a process that dies fails its run alone.
 
     `at_work` is called with the number of running ones when it may have changed. The first SIGINT or SIGTERM
-    stops all runs after their current round, and those that had not begun are left out; a second SIGINT ends
-    the processes.
+    stops all runs, which resume at their last closed round, and leaves out those that had not begun; a second
+    SIGINT ends the processes.
     """
     pool, left = _Pool(out, simulate), list(reversed(runs))
     try:

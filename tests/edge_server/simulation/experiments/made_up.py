@@ -144,6 +144,18 @@ class _AfterRoundOne:
 
 
 @dataclass(frozen=True)
+class Stuck:
+    """A run that never ends and that no signal stops; it marks in `begun` that it has begun."""
+
+    begun: Path
+
+    def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        (self.begun / out.name).touch()
+        while True:
+            threading.Event().wait()
+
+
+@dataclass(frozen=True)
 class Waits:
     """A run that goes on until it is stopped; it marks in `begun` that it has begun."""
 

@@ -25,6 +25,7 @@ from tests.edge_server.simulation.experiments.made_up import (
     Raises,
     Simulated,
     StopsTheParent,
+    Stuck,
     Waits,
 )
 
@@ -124,6 +125,31 @@ def test_one_signal_to_the_parent_stops_all_runs(tmp_path: Path, number: signal.
     assert len(list(begun.iterdir())) == 2
     again = run_all(plan(), tmp_path / "out", simulate=Simulated(), progress=Quiet(), parallel=2)
     assert len(again.done) == 4
+
+
+def test_a_second_ctrl_c_ends_processes_that_do_not_stop(tmp_path: Path) -> None:
+    over, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def press_twice() -> None:
+        while len(list(tmp_path.glob("*seed*"))) < 2 and not over.wait(0.02):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        # The handler of the first gives way to the one before.
+        while signal.getsignal(signal.SIGINT) is not signal.default_int_handler and not over.wait(0.02):
+            pass
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press_twice)
+    pressing.start()
+    try:
+        ended = run_all(plan(), tmp_path / "out", simulate=Stuck(tmp_path), progress=Quiet(), parallel=2)
+    finally:
+        over.set()
+        pressing.join(DEADLINE_S)
+        signal.signal(signal.SIGINT, before)
+    assert ended.interrupted
+    assert ended.done == ()
 
 
 GROUP = """
