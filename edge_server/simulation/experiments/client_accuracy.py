@@ -64,7 +64,7 @@ def class_accuracies(outputs: NDArray[np.float32], data: LabelledData) -> Floats
 
 
 def of_mix(accuracies: Floats, counts: NDArray[np.int64]) -> float:
-    """The mean of the classes' accuracies, weighted by `counts`; classes without test examples are left out."""
+    """The mean of the classes' accuracies, weighted by `counts`, without untested classes."""
     known = ~np.isnan(accuracies) & (counts > 0)
     return float(np.average(accuracies[known], weights=counts[known])) if known.any() else float("nan")
 
