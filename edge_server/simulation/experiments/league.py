@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edge_server.config.units import bytes_text
+from edge_server.observability.report.measures import averaging_window
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import percent
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
@@ -82,7 +83,11 @@ def find_league(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress
     """Run the missing runs, and compare every row with the reference."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress)
     found = findings_of(plan, outcome, out)
-    scores = league_scores(outcome.done, window=plan.experiment.average_rounds)
+    scores = league_scores(
+        outcome.done,
+        average_rounds=plan.experiment.average_rounds,
+        average_share=plan.experiment.average_share,
+    )
     reference = plan.experiment.reference
     sizes = {(cell.row, cell.column): tier_sizes(cell.config()) for cell in plan.cells}
     macs = {place: statistics.fmean(size.macs for size in found) for place, found in sizes.items()}
@@ -90,12 +95,20 @@ def find_league(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress
     return replace(
         found,
         tables=(
+            *_beside_the_paper(plan, found),
             *(column_table(scores, column, reference, macs) for column in columns),
             *(matrix(scores, columns, name) for name in MEASURES),
         ),
         details={**found.details, "scores": _details(scores)},
         notes=(*found.notes, *verdicts(scores, columns, reference)),
     )
+
+
+def _beside_the_paper(plan: Plan, found: Findings) -> tuple[Table, ...]:
+    """The usual tables, of the global model, where a paper has numbers for a cell."""
+    if all(cell.paper is None for cell in plan.cells):
+        return ()
+    return tuple(replace(table, caption=f"{table.caption}: beside the paper") for table in found.tables)
 
 
 def _details(scores: Scores) -> list[dict[str, Any]]:
@@ -107,13 +120,18 @@ def _details(scores: Scores) -> list[dict[str, Any]]:
     ]
 
 
-def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, str], dict[int, Score]]:
-    """The score of every finished run."""
+def league_scores(
+    done: Iterable[EndedRun], *, average_rounds: int, average_share: float | None = None
+) -> dict[tuple[str, str], dict[int, Score]]:
+    """The score of every finished run, over its last `average_rounds` rounds or that share of them."""
     scores: dict[tuple[str, str], dict[int, Score]] = {}
     for ended in done:
         if ended.history and not ended.failure:
-            cell = ended.run.cell
-            full = 0.0 in cell.config().tiers.levels
+            cell, config = ended.run.cell, ended.run.cell.config()
+            window = averaging_window(
+                config.federation.rounds, average_rounds=average_rounds, average_share=average_share
+            )
+            full = 0.0 in config.tiers.levels
             score = _score(ended.history, window=window, full=full)
             scores.setdefault((cell.row, cell.column), {})[ended.run.seed] = score
     return scores
