@@ -106,7 +106,13 @@ DATA = (
         "SOURCE",
     ),
     _Option("data_root", Path, "folder of named data sets", None, "DIR"),
-    _Option("partition", str, "iid, dirichlet(ALPHA) or shards(K) (default: %(default)s)", "iid", "P"),
+    _Option(
+        "partition",
+        str,
+        "iid, dirichlet(ALPHA), shards(K), paired or blocks (default: %(default)s)",
+        "iid",
+        "P",
+    ),
     _Option("share", str, "use share I of N of the partition (default: all data)", "1/1", "I/N"),
     _Option("seed", int, "seed of the partition and the hold-out (default: %(default)s)", 0, "N"),
     _Option(

@@ -3,7 +3,8 @@
 `dirichlet(alpha)` is the LDA partition of ATTENDING (section 4.1): each client gets a part of each class,
 drawn from Dirichlet(alpha). `shards(k)` is McMahan et al. 2017, section 3: examples sorted by label are cut
 into k shards per client and dealt at random. `paired` is the paired population of IGFL (Huang et al. 2021,
-section 5.4): every two clients hold the same labels, which no other pair holds.
+section 5.4): every two clients hold the same labels, which no other pair holds. `blocks` cuts the examples in
+the source's order, for data whose order means something: speakers, places, days.
 """
 
 import re
@@ -62,6 +63,11 @@ def _paired(labels: Labels, count: int, value: float, rng: np.random.Generator) 
     return [np.sort(part) for part in shares]
 
 
+def _blocks(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
+    """Contiguous parts in the source's order; if they cannot be equal, the first have one example more."""
+    return np.array_split(np.arange(len(labels)), count)
+
+
 Deal = Callable[[Labels, int, float, np.random.Generator], list[Indices]]
 
 PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
@@ -69,6 +75,7 @@ PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
     "dirichlet": (_dirichlet, "alpha"),
     "shards": (_shards, "shards"),
     "paired": (_paired, None),
+    "blocks": (_blocks, None),
 }
 """Each kind of partition with the name of its number."""
 
@@ -76,10 +83,13 @@ _TEXT = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*(?:([a-z]+)\s*=\s*)?([^()=]+?)\s*\
 
 
 def parse_partition(text: str) -> Partition:
-    """Parse `iid`, `dirichlet(0.1)`, `dirichlet(alpha=0.1)` or `shards(2)`; `ConfigError` otherwise."""
+    """Parse `iid`, `blocks`, `paired`, `dirichlet(0.1)`, `dirichlet(alpha=0.1)` or `shards(2)`.
+
+    Raises `ConfigError` for anything else.
+    """
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise ConfigError(f"partition {text!r} is not of the form iid, dirichlet(0.1) or shards(2)")
+        raise ConfigError(f"partition {text!r} is not of the form iid, blocks, dirichlet(0.1) or shards(2)")
     name, key, number = match[1].lower(), match[2], match[3]
     if name not in PARTITIONS:
         raise ConfigError(f"unknown partition {name!r}{nearest(name, PARTITIONS)}")

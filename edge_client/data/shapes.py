@@ -60,6 +60,18 @@ def resize(picture: "Image.Image", width: int, height: int) -> "Image.Image":
     return picture.resize((width, height), Image.Resampling.BILINEAR)
 
 
+def with_side(data: "LabelledData", side: int) -> "LabelledData":
+    """Pictures [N, C, H, W] of bytes as [N, C, side, side]; `ConfigError` for other data."""
+    import numpy as np
+
+    if data.images.ndim != 4 or data.images.dtype != np.uint8 or data.input_shape[0] not in MODES:
+        kind = f"{in_words(data.input_shape)} of {data.images.dtype}"
+        raise ConfigError(
+            f"only pictures of bytes, grey or coloured, can be resized, and the examples are {kind}"
+        )
+    return replace(data, images=_redrawn(data, (data.input_shape[0], side, side)))
+
+
 def in_words(shape: Shape) -> str:
     """A shape as text: 1x8x8."""
     return "x".join(str(size) for size in shape) or "a single number"
@@ -68,6 +80,10 @@ def in_words(shape: Shape) -> str:
 # A device fits what it trains on and what it holds out, again for every task.
 @lru_cache(maxsize=2)
 def _resized(data: "LabelledData", shape: Shape) -> "Pixels":
+    return _redrawn(data, shape)
+
+
+def _redrawn(data: "LabelledData", shape: Shape) -> "Pixels":
     import numpy as np
     from PIL import Image
 

@@ -1,7 +1,7 @@
 """Data sources: a name in the configuration becomes one `LabelledData`."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,22 +57,26 @@ def _npz(request: SourceRequest) -> LabelledData:
 def _python(request: SourceRequest) -> LabelledData:
     named = f"data source python:{request.argument}"
     function: Any = users_function(request.argument, what=named)
-    official = _takes_split(function)
+    offered = {"split": request.split, "data_root": request.data_root}
+    given = {name: value for name, value in offered.items() if name in _parameters(function)}
     try:
-        value = function(split=request.split) if official else function()
+        value = function(**given)
+    except ConfigError:
+        # It names its remedy itself.
+        raise
     except FAILS as error:
         # The user's own code may fail in any way, and all of them are for the user to repair.
         raise ConfigError(f"{named} failed: {error!r}{hidden_by_ours(error)}") from error
     data = _examples(value, f"python:{request.argument}")
-    return data if official else request.of(data)
+    return data if "split" in given else request.of(data)
 
 
-def _takes_split(function: Any) -> bool:
-    """Whether a user's function has the parameter `split`."""
+def _parameters(function: Any) -> Collection[str]:
+    """The names of a user's function's parameters; none if they cannot be found."""
     try:
-        return "split" in inspect.signature(function).parameters
+        return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return False
+        return ()
 
 
 def _examples(value: Any, source: str) -> LabelledData:

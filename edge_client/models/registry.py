@@ -46,6 +46,16 @@ MODELS: Registry[ModelEntry] = Registry(
             summary="two convolutions and two hidden layers, 1.8M parameters on CIFAR (McMahan et al. 2017)",
             pictures=True,
         ),
+        "cnn-batch": ModelEntry(
+            factory="edge_client.models.cnn:cnn_batch",
+            summary="`cnn` with batch normalisation behind each convolution (Ioffe and Szegedy 2015)",
+            pictures=True,
+        ),
+        "cnn-group": ModelEntry(
+            factory="edge_client.models.cnn:cnn_group",
+            summary="`cnn` with group normalisation behind each convolution, 32 groups (Wu and He 2018)",
+            pictures=True,
+        ),
         "resnet56": ModelEntry(
             factory="edge_client.models.resnet56:ResNet56",
             summary="CIFAR bottleneck ResNet, 0.6M parameters (ATTENDING, table 6; FedML)",

@@ -20,6 +20,7 @@ from edge_client.training.objectives.objective import Batch, LocalObjective, Run
 from edge_client.training.objectives.registry import build_objectives, merge_groups
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
 from edge_client.training.step_capture import Examples, Recorder, Step
+from edge_client.training.switched_steps import SwitchedSteps
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -96,8 +97,8 @@ def train(
         step: Step = partial(
             _step, module, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
         )
-        if micro_batch is None and recorder is not None and not objectives:
-            step = recorder.steps(module, optimizer, step)
+        if micro_batch is None and recorder is not None:
+            step = _recorded(recorder, module, optimizer, objectives, step)
         left = _epochs(module, examples, plan, done=len(losses))
         for epoch, batches in enumerate(left, start=len(losses) + 1):
             loss, taken = _run_epoch(batches, step, objectives, should_stop=should_stop)
@@ -113,6 +114,21 @@ def train(
         groups = merge_groups(objective.finish() for objective in objectives)
         keeping = merge_groups(objective.keep() for objective in objectives)
     return TrainingResult(groups, _metrics(len(data), losses, steps, start), keeping)
+
+
+def _recorded(
+    recorder: Recorder,
+    module: nn.Module,
+    optimizer: Optimizer,
+    objectives: Sequence[LocalObjective],
+    step: Step,
+) -> Step:
+    """Recorded steps where no objective does more than choose the step's network, else `step`."""
+    if not objectives:
+        return recorder.steps(module, optimizer, step)
+    if len(objectives) == 1 and objectives[0].switches():
+        return SwitchedSteps(recorder, module, optimizer, objectives[0])
+    return step
 
 
 def _metrics(examples: int, losses: Sequence[float | None], steps: int, start: float) -> TrainingMetrics:

@@ -11,7 +11,7 @@ import copy
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.training.captured_graph import products, turned_beforehand, with_descent, without_detours
+from edge_client.training.objectives.objective import StepNetwork
 from edge_client.training.optimizers import Descent, Optimizer
 
 log = logging.getLogger(__name__)
@@ -63,11 +64,16 @@ class Recorder:
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[nn.Module, dict[Any, Recording | None]] = WeakKeyDictionary()
 
-    def steps(self, module: nn.Module, optimizer: Optimizer, plain: Step) -> Step:
-        """The steps of one training: recorded if possible, else `plain`."""
+    def steps(
+        self, module: nn.Module, optimizer: Optimizer, plain: Step, network: StepNetwork | None = None
+    ) -> Step:
+        """The steps of one training: recorded if possible, else `plain`.
+
+        They run the module, or another `network` over its tensors.
+        """
         if not _is_recordable(module):
             return plain
-        return _RecordedSteps(self._known.setdefault(module, {}), module, optimizer, plain)
+        return _RecordedSteps(self._known.setdefault(module, {}), module, optimizer, plain, network)
 
 
 class _RecordedSteps:
@@ -79,14 +85,17 @@ class _RecordedSteps:
         module: nn.Module,
         optimizer: Optimizer,
         plain: Step,
+        network: StepNetwork | None,
     ) -> None:
         self._known, self._module, self._optimizer, self._plain = known, module, optimizer, plain
+        self._network = network
         self._parameters = list(module.parameters())
         self._tensors = [*self._parameters, *module.buffers()]
         self._descent = optimizer.descent if _is_plain(self._parameters) else None
         self._momentum = self._descent.momentum if self._descent is not None else 0.0
         modes = tuple(part.training for part in module.modules())
-        self._kind = (modes, self._descent is not None, self._momentum > 0)
+        key = None if network is None else network.key
+        self._kind = (modes, self._descent is not None, self._momentum > 0, key)
         self._steps: dict[torch.Size, Step] = {}
 
     def __call__(self, examples: Examples) -> Tensor:
@@ -152,7 +161,7 @@ class _RecordedSteps:
         """A recording with the bits of the plain step; None if there is none."""
         try:
             with _untouched(self._tensors), torch.no_grad():
-                graph = _record(self._module, examples.inputs, examples.labels)
+                graph = _record(self._module, self._network, examples.inputs, examples.labels)
             passes = _compiled(graph, len(self._tensors))
             if not self._gives_the_bits(self._advance(passes), examples, laid_out=True):
                 log.info("a recorded step differs from the plain one, which is used instead")
@@ -225,7 +234,7 @@ def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
                 tensor.copy_(value)
 
 
-def _record(module: nn.Module, inputs: Tensor, labels: Tensor) -> Any:
+def _record(module: nn.Module, network: StepNetwork | None, inputs: Tensor, labels: Tensor) -> Any:
     """The kernels of both passes as a graph."""
     # A large import, needed only by processes that record.
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -233,12 +242,17 @@ def _record(module: nn.Module, inputs: Tensor, labels: Tensor) -> Any:
     names = [name for name, _ in module.named_parameters()]
     buffers = [name for name, _ in module.named_buffers()]
 
+    def run(state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        if network is not None:
+            return network.outputs(state, inputs)
+        outputs: Tensor = torch.func.functional_call(module, dict(state), (inputs,))
+        return outputs
+
     def passes(*given: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             leaves = [weight.detach().requires_grad_() for weight in given[: len(names)]]
             state = dict(zip([*names, *buffers], [*leaves, *given[len(names) : -2]], strict=True))
-            outputs = torch.func.functional_call(module, state, (given[-2],))
-            loss = functional.cross_entropy(outputs, given[-1])
+            loss = functional.cross_entropy(run(state, given[-2]), given[-1])
             return (loss.detach(), *(gradient.detach() for gradient in torch.autograd.grad(loss, leaves)))
 
     example = [given.detach().clone() for given in (*module.parameters(), *module.buffers(), inputs, labels)]

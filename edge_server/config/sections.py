@@ -149,8 +149,14 @@ class DataSettings(Settings):
     """Data that the server tests on, and that simulated devices share."""
     data_root: Path | None = None
     """Folder of named data sets."""
+    resize: int | None = Field(default=None, ge=1, le=4096)
+    """Height and width in pixels to which the pictures of `source` are resized, for the server and for
+    simulated devices; as they are if unset. Real devices' arrays must have the network's size already.
+    """
     partition: str = "iid"
-    """How simulated devices share the data: "iid", "dirichlet" or "shards"."""
+    """How simulated devices share the data: "iid", "dirichlet", "shards", "paired" (every two devices
+    have the same classes) or "blocks" (contiguous parts in the order of the source).
+    """
     alpha: float | None = Field(default=None, gt=0)
     """Parameter of the Dirichlet partition: the smaller, the more the devices differ."""
     shards: int | None = Field(default=None, ge=1)

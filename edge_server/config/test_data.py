@@ -4,7 +4,7 @@ import logging
 
 from edge_client.data.classes import completed, in_classes, shortened
 from edge_client.data.dataset import LabelledData, sample
-from edge_client.data.shapes import fit, shape_misfit
+from edge_client.data.shapes import fit, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split
 from edge_client.models.registry import entry
@@ -28,11 +28,15 @@ def load_test_data(config: Config) -> LabelledData | None:
 
 
 def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:
-    """Examples of the configured source; `ConfigError` that starts with its key."""
+    """Examples of the configured source in the configured size; `ConfigError` that starts with its key."""
     try:
-        return load_source(source, data_root=config.data.data_root, split=split)
+        data = load_source(source, data_root=config.data.data_root, split=split)
     except ConfigError as error:
         raise ConfigError(f"[data] source: {error}") from error
+    try:
+        return data if config.data.resize is None else with_side(data, config.data.resize)
+    except ConfigError as error:
+        raise ConfigError(f"[data] resize: {error}") from error
 
 
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:

@@ -3,6 +3,7 @@
 from edge_client.compression.chain import make_chain
 from edge_client.compression.downlink import make_downlink
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.training.objectives.registry import OBJECTIVES
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import MOVES_CHANNELS, TRANSFORMS
 from edge_server.strategy.components import make_component
@@ -29,13 +30,14 @@ def make_strategy(
     fraction = make_component("schedule", SCHEDULES, spec.fraction or _ALL_DEVICES, **run)
     epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
     make_chain(spec.uplink or ())
+    measuring = tuple(objective for objective in spec.objectives if _measures(objective))
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
         selection=make_component("selection", SELECTIONS, spec.selection),
         ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
         pruner=make_component("pruner", PRUNERS, spec.pruner),
-        objectives=spec.objectives,
+        objectives=tuple(objective for objective in spec.objectives if objective not in measuring),
         groups=tuple(make_component("group rule", GROUPS, rule) for rule in spec.groups),
         transforms=tuple(make_component("transform", TRANSFORMS, transform) for transform in spec.transforms),
         weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
@@ -44,4 +46,11 @@ def make_strategy(
         own_order=any(transform.name in MOVES_CHANNELS for transform in spec.transforms),
         uplink=spec.uplink or (),
         downlink=make_downlink(spec.downlink or ()),
+        measuring=measuring,
+        last=rounds,
     )
+
+
+def _measures(component: Component) -> bool:
+    """Whether an objective only measures; an unknown one is refused elsewhere."""
+    return bool(getattr(OBJECTIVES.get(component.name), "measures", False))

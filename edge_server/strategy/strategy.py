@@ -16,9 +16,9 @@ from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_rati
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.combiners import Combiner
 from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
-from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, sources_of
+from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, is_statistic, sources_of
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups.rule import GroupRule, cut_groups, fold_groups
+from edge_server.strategy.groups.rule import GroupRule, Tiers, cut_groups, fold_groups
 from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
@@ -43,7 +43,8 @@ from schemas.tensors.blobs import Arrays, Groups
 class Strategy:
     """One component per concept (DESIGN.md section 4).
 
-    `own_order`: a transform moves each client's channels by the client's own ranking.
+    `own_order`: a transform moves each client's channels by the client's own ranking. In round `last` devices
+    train nothing: they send what the objectives `measuring` measure of the model, where there are any.
     """
 
     fraction: Schedule
@@ -62,6 +63,8 @@ class Strategy:
     claims: Claims = field(default_factory=Claims)
     uplink: tuple[Component, ...] = ()
     downlink: DownlinkCodecs = field(default_factory=DownlinkCodecs)
+    measuring: tuple[Component, ...] = ()
+    last: int = 0
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""
@@ -169,7 +172,18 @@ def cut(
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
+    if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
+        return Cut(made.spec, objectives=strategy.measuring, train=False, returned=())
     return replace(made, objectives=strategy.objectives + made.objectives)
+
+
+def _only_measures(strategy: Strategy, number: int, channel_map: ChannelMap) -> bool:
+    """Whether devices train nothing in round `number`; without statistics there is nothing to measure."""
+    return (
+        bool(strategy.measuring)
+        and number == strategy.last
+        and any(map(is_statistic, channel_map.parameters))
+    )
 
 
 def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:
@@ -184,14 +198,13 @@ def downlink_groups(
     state: State,
     spec: SubModelSpec,
     channel_map: ChannelMap,
-    tiers: Sequence[SubModelSpec] = (),
+    tiers: Tiers = tuple,
 ) -> Groups:
-    """What a device with this sub-model receives: its part of the model and of every downlink group.
-
-    `tiers` are the sub-models of all tiers.
-    """
+    """What a device with this sub-model receives: its part of the model and of every downlink group."""
     ranked = strategy.pruner.is_ranked(Evidence(state.ordered, state.pruning, state.params))
-    return cut_groups(strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else ())
+    return cut_groups(
+        strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else tuple
+    )
 
 
 def close(
@@ -214,7 +227,7 @@ def close(
     weighed, change, privacy = _combine(strategy, state, matched, channel_map)
     sources = sources_of(matched)
     ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
-    params, optimizer = _apply_change(strategy, state, change, ranks=ranks, keep=keep)
+    params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)
     names = [source.client for source in sources]
     by_client = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
     result = RoundResult(
@@ -290,12 +303,20 @@ def _spent(strategy: Strategy, state: State, privacy: dp.PrivacyState | None) ->
 
 
 def _apply_change(
-    strategy: Strategy, state: State, change: Arrays, *, ranks: bool, keep: NewArrayStore
+    strategy: Strategy,
+    state: State,
+    sources: Sequence[ClientUpdate],
+    change: Arrays,
+    *,
+    ranks: bool,
+    keep: NewArrayStore,
 ) -> tuple[Arrays, Groups]:
-    """The server optimizer's step.
+    """The server optimizer's step; none where nobody trained.
 
     A round that `ranks` channels mostly reorders them: its change is added as it is and leaves no momentum.
     """
+    if not any(source.groups["model"] for source in sources):
+        return state.params, state.server_optimizer
     if ranks:
         return clamp_variances(add_change(state.params, change)), {}
     params, gathered = apply_optimizer(

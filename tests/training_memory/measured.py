@@ -33,7 +33,15 @@ from tests.benchmarks.resident import forget_peak, peak_rss, rss
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
-SHAPES = {"two-nn": GREY, "mlp": GREY, "cnn": COLOUR, "resnet56": COLOUR, "mobilenet-v2": COLOUR}
+SHAPES = {
+    "two-nn": GREY,
+    "mlp": GREY,
+    "cnn": COLOUR,
+    "cnn-batch": COLOUR,
+    "cnn-group": COLOUR,
+    "resnet56": COLOUR,
+    "mobilenet-v2": COLOUR,
+}
 OPTIMIZERS: dict[str, dict[str, object]] = {
     "sgd": {},
     "momentum": {"momentum": 0.9},

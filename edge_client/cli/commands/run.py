@@ -34,7 +34,8 @@ data sources:
   MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
-  python:module:function    a function that returns images and labels; a parameter `split` gets "train"
+  python:module:function    a function that returns images and labels; a parameter `split` gets "train",
+                            a parameter `data_root` gets --data-root
   npz:PATH#train            four fifths of every class; the server tests on the rest (npz:PATH#test)
 
 examples:

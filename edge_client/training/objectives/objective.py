@@ -3,7 +3,7 @@
 Each objective is one class in its own file and one entry in the registry; plain SGD has none.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -16,6 +16,17 @@ from schemas.tensors.blobs import Groups
 
 Run = Callable[[Tensor], Tensor]
 """From inputs [B, C, H, W] to outputs [B, classes]."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepNetwork:
+    """A network over a module's tensors: `outputs` is a pure function of them, by name, and the inputs.
+
+    Networks of one module with the same `key` are the same.
+    """
+
+    key: Hashable
+    outputs: Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +67,14 @@ class LocalObjective(Protocol):
     `resume` restores it after a `setup` in another process.
 
     `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers that it
-    works with (empty: any).
+    works with (empty: any). An objective that `measures` takes part in the run's last round alone, in which
+    devices run their data through the model without training.
     """
 
     receives: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[frozenset[str]] = frozenset()
     optimizers: ClassVar[frozenset[str]] = frozenset()
+    measures: ClassVar[bool] = False
 
     def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
         """Attach to the module, which has the received weights; returns further parameters to train."""
@@ -77,6 +90,14 @@ class LocalObjective(Protocol):
     def network(self, module: nn.Module, run: Run) -> Run:
         """The network to run in this step, `run` if not another; the step's optimizer trains `module`."""
         return run
+
+    def switches(self) -> bool:
+        """Whether all that the objective does is to choose each step's network, by `switched`."""
+        return False
+
+    def switched(self) -> StepNetwork | None:
+        """The next step's network; None for the module itself."""
+        return None
 
     def loss(self, batch: Batch, base: Tensor) -> Tensor:
         """Extend the scalar loss so far; called after each forward pass."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from torch.nn import functional
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import cut_down, hollow
-from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
+from edge_client.training.objectives.objective import (
+    Batch,
+    LocalObjective,
+    Run,
+    StepNetwork,
+    TrainingContext,
+)
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -23,21 +30,26 @@ from schemas.tensors.blobs import Arrays
 class Width:
     """A smaller sub-model: its network without numbers, and the place of its arrays in the device's."""
 
+    kept: Mapping[str, int | tuple[int, ...]]
     network: nn.Module
     index_sets: Mapping[str, IndexSet]
+    buffers: frozenset[str]
 
     def run(self, module: nn.Module) -> Run:
         """The smaller network with the part of the module's weights that it shares; gradients reach them."""
+        return partial(self.outputs, {**dict(module.named_parameters()), **dict(module.named_buffers())})
+
+    def outputs(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """The smaller network's outputs from the device's own tensors, by name."""
+        parts = {name: _taken(tensors[name], index_set) for name, index_set in self.index_sets.items()}
         # Statistics of the smaller network are not those of the device's own.
-        buffers = {name: tensor.detach().clone() for name, tensor in module.named_buffers()}
-        tensors = {**dict(module.named_parameters()), **buffers}
+        copies = {name: parts[name].detach().clone() for name in self.buffers & parts.keys()}
+        outputs: Tensor = functional_call(self.network, {**parts, **copies}, (inputs,))
+        return outputs
 
-        def forward(inputs: Tensor) -> Tensor:
-            parts = {name: _taken(tensors[name], index_set) for name, index_set in self.index_sets.items()}
-            outputs: Tensor = functional_call(self.network, parts, (inputs,))
-            return outputs
-
-        return forward
+    def as_step_network(self) -> StepNetwork:
+        """This width, known by its channels."""
+        return StepNetwork(tuple(sorted(self.kept.items())), self.outputs)
 
 
 class OrderedDropout(LocalObjective):
@@ -74,6 +86,12 @@ class OrderedDropout(LocalObjective):
         """The step's width; without training, the device's own."""
         narrower = module.training and self._chosen < len(self._widths)
         return self._widths[self._chosen].run(module) if narrower else run
+
+    def switches(self) -> bool:
+        return not self._distil
+
+    def switched(self) -> StepNetwork | None:
+        return self._widths[self._chosen].as_step_network() if self._chosen < len(self._widths) else None
 
     def loss(self, batch: Batch, base: Tensor) -> Tensor:
         if not self._distil or not self._widths or self._chosen < len(self._widths):
@@ -116,10 +134,13 @@ def _smaller(module: nn.Module, arrays: Arrays, channel_map: ChannelMap) -> list
         number, _, group = name.partition("/")
         kept.setdefault(number, {})[group] = tuple(arrays[name].tolist())
     specs = [SubModelSpec(kept=kept[number]) for number in sorted(kept, key=int)]
+    buffers = frozenset(name for name, _ in module.named_buffers())
     return [
         Width(
+            dict(spec.kept),
             cut_down(hollow(module), spec, channel_map),
             {name: submodel_index_set(layout, spec) for name, layout in channel_map.parameters.items()},
+            buffers,
         )
         for spec in specs
     ]

@@ -19,6 +19,7 @@ EXAMPLES = """\
 examples:
   edge-server compare --list                                  the shipped experiments
   edge-server compare adafl-table-1-2 --scale small
+  edge-server compare league --scale small --parallel 4      four runs at once
   edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only ATTENDING
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
 
@@ -52,6 +53,13 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
     parser.add_argument("--workers", type=positive_int, metavar="N", help="worker processes per run")
+    parser.add_argument(
+        "--parallel",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="runs at once, each in a process of its own with one worker (default: 1)",
+    )
     add_log_options(parser, level="error")
     parser.set_defaults(execute=execute)
 
@@ -72,13 +80,15 @@ def execute(args: argparse.Namespace) -> int:
     if not names:
         raise ConfigError("name an experiment or recipes; edge-server compare --list shows the experiments")
     overrides = [word for word in args.words if "=" in word]
-    overrides += [f"simulation.workers={args.workers}"] if args.workers else []
+    workers = args.workers or (1 if args.parallel > 1 else None)
+    overrides += [f"simulation.workers={workers}"] if workers else []
     choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides))
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
     begin_log(args, level=logging.ERROR)
-    findings = find(plan, out, simulate=partial(simulate, export=False), progress=Lines(sys.stderr))
+    run = partial(simulate, export=False)
+    findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, provenance(_command(sys.argv)))
     _show(findings, out, args.format)
     return INTERRUPTED if findings.interrupted else FAILED if findings.failures else DONE

@@ -177,6 +177,11 @@ def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
     if config.clients.mode != "buffered":
         return
     schedule, share = config.strategy.fraction, config.clients.fraction
+    for objective in strategy.measuring:
+        yield (
+            f"[strategy] objectives: '{objective.name}' measures the final model in the last round, and in "
+            "[clients] mode 'buffered' no round waits for all devices: leave it out, or set mode = \"rounds\""
+        )
     reason = "says nothing in [clients] mode 'buffered', where no round chooses its devices"
     remedy = 'leave it out and set [clients] concurrency, or set mode = "rounds"'
     if schedule is not None and schedule != Component(name="constant", options={"value": 1.0}):

@@ -147,9 +147,7 @@ class TaskAssigner:
         tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> tuple[PublishedVersion, ...]:
         """Publish the model for these sub-models; repeating it makes the same blobs."""
-        holding = partial(
-            downlink_groups, self._strategy, state, channel_map=self._channel_map, tiers=tuple(tiers())
-        )
+        holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map, tiers=tiers)
         version = ModelVersion(state.params, state.round, holding, channel_map.chunk_bytes)
         if deliver:
             return self._publisher.publish_exact(version, specs)

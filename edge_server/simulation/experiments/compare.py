@@ -9,7 +9,8 @@ from edge_client.data.sources import load_source
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
 from edge_server.simulation.experiments.findings import Findings
-from edge_server.simulation.experiments.runner import Progress, Simulate
+from edge_server.simulation.experiments.one_run import Simulate
+from edge_server.simulation.experiments.runner import Progress
 from schemas.errors import ConfigError
 
 
@@ -27,8 +28,8 @@ def named_experiment(words: Sequence[str]) -> Experiment:
     return Experiment(title=", ".join(row.label for row in rows), seeds=(1,), rows=rows)
 
 
-def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
-    """Run the comparison of the experiment's kind."""
+def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1) -> Findings:
+    """Run the comparison of the experiment's kind; `parallel` runs at once where runs are compared."""
     kind = plan.experiment.kind
     if kind == "sizes":
         from edge_server.simulation.experiments.sizes import find_sizes
@@ -45,10 +46,10 @@ def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Fi
     if kind == "league":
         from edge_server.simulation.experiments.league import find_league
 
-        return find_league(plan, out, simulate=simulate, progress=progress)
+        return find_league(plan, out, simulate=simulate, progress=progress, parallel=parallel)
     from edge_server.simulation.experiments.runs import find_runs
 
-    return find_runs(plan, out, simulate=simulate, progress=progress)
+    return find_runs(plan, out, simulate=simulate, progress=progress, parallel=parallel)
 
 
 def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:

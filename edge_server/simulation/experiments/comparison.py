@@ -10,7 +10,7 @@ from edge_server.observability.report.measures import RunMeasures, averaging_win
 from edge_server.simulation.experiments.cells import Cell, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty
-from edge_server.simulation.experiments.runner import EndedRun
+from edge_server.simulation.experiments.one_run import EndedRun
 
 
 @dataclass(frozen=True)

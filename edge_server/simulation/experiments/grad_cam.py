@@ -14,16 +14,16 @@ from torch import nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit
-from edge_client.data.sources import load_source
 from edge_client.data.splits import part_of
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import load_arrays
 from edge_client.training.evaluation import evaluate
-from edge_server.config.test_data import model_spec
+from edge_server.config.test_data import model_spec, read_source
 from edge_server.observability.grad_cam import Heat, concentration, grad_cam
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.findings import Findings, Table
-from edge_server.simulation.experiments.runner import EndedRun, Progress, Simulate, run_all, run_path
+from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
+from edge_server.simulation.experiments.runner import Progress, run_all
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import FileGroups
 
@@ -62,8 +62,7 @@ def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progre
 def _pictures(plan: Plan, count: int) -> LabelledData:
     """The first test pictures of each class in turn, so that all classes are shown."""
     config = plan.cells[0].config()
-    source, root = part_of(str(config.data.source), "test"), config.data.data_root
-    data = load_source(source, data_root=root, split="test")
+    data = read_source(config, part_of(str(config.data.source), "test"), split="test")
     data = fit(data, model_spec(config, data).input_shape)
     turns = np.zeros(len(data), dtype=np.int64)
     for label in range(data.num_classes):

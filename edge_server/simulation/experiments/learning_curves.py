@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.simulation.experiments.findings import Spread, spread
+from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.simulation.experiments.plots import DPI, plt
-from edge_server.simulation.experiments.runner import EndedRun
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
 """Okabe and Ito's palette for all kinds of colour vision, with a darker yellow."""

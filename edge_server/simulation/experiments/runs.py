@@ -10,15 +10,19 @@ from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
 from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw
-from edge_server.simulation.experiments.runner import EndedRuns, Progress, Simulate, run_all
+from edge_server.simulation.experiments.limits import limits
+from edge_server.simulation.experiments.one_run import Simulate
+from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
 
-def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
+def find_runs(
+    plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
+) -> Findings:
     """Run the missing runs and compare all."""
-    return findings_of(plan, run_all(plan, out, simulate=simulate, progress=progress), out)
+    return findings_of(plan, run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel), out)
 
 
 def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
@@ -32,7 +36,7 @@ def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
         details=details(found),
         pictures=_draw_curves(plan, out, lines),
         charts=_accuracy_charts(lines),
-        notes=plan.notes,
+        notes=(*plan.notes, *limits(outcome.done)),
         failures=tuple(
             f"{ended.run.cell.row}, {ended.run.cell.column}, seed {ended.run.seed}: {ended.failure}"
             for ended in outcome.done

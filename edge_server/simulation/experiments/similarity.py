@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
-from edge_client.data.sources import load_source
 from edge_client.data.splits import part_of
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.training.loop import single_thread, train
 from edge_server.config.config import Config
+from edge_server.config.test_data import read_source
 from edge_server.simulation.experiments.cells import CellRun, Plan
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.runner import Progress
@@ -91,7 +91,7 @@ _UNMAPPED = full_coverage(ChannelMap(groups={}, parameters={}))
 
 def attend(config: Config) -> Population:
     """Run all rounds of one population."""
-    data = load_source(part_of(str(config.data.source), "train"), data_root=config.data.data_root)
+    data = read_source(config, part_of(str(config.data.source), "train"))
     shares = _shares(config, data)
     shape, classes = data.input_shape, data.num_classes
     spec = ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)

@@ -1,14 +1,12 @@
 """SCAFFOLD's server side of the controls (Karimireddy et al. 2020, Algorithm 1, line 17)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays, select_arrays
 from edge_server.strategy.aggregation.deltas import delta_rows
 from edge_server.strategy.aggregation.updates import group_to_global, sources_of
-from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, zeros
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Tiers, zeros
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, rows_of
@@ -32,9 +30,7 @@ class Control(GroupRule):
         """Zeros."""
         return zeros(params)
 
-    def down(
-        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
-    ) -> Arrays:
+    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
         """c without its count, cut to the sub-model."""
         return super().down(_control(held), spec, channel_map)
 

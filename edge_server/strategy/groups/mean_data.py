@@ -1,13 +1,13 @@
 """FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from edge_server.strategy.aggregation.updates import sources_of
-from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape, Tiers
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -32,9 +32,7 @@ class MeanData(GroupRule):
         if self.pool < 1:
             raise ValueError("pool must be at least 1")
 
-    def down(
-        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
-    ) -> Arrays:
+    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
         """The pool, sorted by client; the same for every sub-model."""
         clients = sorted(name.removeprefix("images/") for name in held if name.startswith("images/"))
         if not clients:

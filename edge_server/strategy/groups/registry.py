@@ -9,6 +9,7 @@ from edge_server.strategy.groups.last_step import LastStep
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.overlap import Overlap
 from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.groups.widths import Widths
 
 GROUPS: Registry[Callable[..., GroupRule]] = Registry(
@@ -19,6 +20,7 @@ GROUPS: Registry[Callable[..., GroupRule]] = Registry(
         "last-step": LastStep,
         "overlap": Overlap,
         "mean-data": MeanData,
+        "statistics": Statistics,
         "widths": Widths,
     },
 )

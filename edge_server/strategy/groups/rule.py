@@ -4,7 +4,7 @@ SCAFFOLD's control, IGFL's last step, FedMix's averaged data, FedGH's prototypes
 what every device receives, what it may send back, and how the server combines what comes back.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -21,6 +21,8 @@ from schemas.values import ModelSpec
 Shape = tuple[int | None, ...]
 """The shape of an array that a device may send; None is any number from 1 to `MAX_ROWS`."""
 MAX_ROWS = 64
+Tiers = Callable[[], Iterable[SubModelSpec]]
+"""The sub-models of all tiers, computed when a rule asks for them."""
 
 
 def zeros(params: Arrays) -> Arrays:
@@ -57,13 +59,8 @@ class GroupRule(Protocol):
         """The server's arrays before round one."""
         return {}
 
-    def down(
-        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
-    ) -> Arrays:
-        """What a device with this sub-model receives: arrays named after a parameter are cut like it.
-
-        `tiers` are the sub-models of all tiers.
-        """
+    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
+        """What a device with this sub-model receives: arrays named after a parameter are cut like it."""
         return LazySlice(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
@@ -88,7 +85,7 @@ def cut_groups(
     groups: Groups,
     spec: SubModelSpec,
     channel_map: ChannelMap,
-    tiers: Sequence[SubModelSpec] = (),
+    tiers: Tiers = tuple,
 ) -> Groups:
     """The model and every downlink group that is not empty, cut for a sub-model."""
     down = {

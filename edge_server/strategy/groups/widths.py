@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.groups.rule import GroupRule, Tiers
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 
@@ -20,11 +20,9 @@ class Widths(GroupRule):
     name = "widths"
     uplink = False
 
-    def down(
-        self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Sequence[SubModelSpec] = ()
-    ) -> Arrays:
+    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
         """The smaller sub-models' channels."""
-        inner = [_within(tier, spec, channel_map) for tier in tiers]
+        inner = [_within(tier, spec, channel_map) for tier in tiers()]
         smaller = {tuple(sorted(found.items())): found for found in inner if found}
         ascending = sorted(smaller.values(), key=lambda found: _count(found, spec, channel_map))
         return {

@@ -28,6 +28,12 @@ def given_data() -> LabelledData:
     return labelled(np.zeros((5, 1, 2, 2), np.uint8), np.arange(5))
 
 
+def given_below(data_root: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    if data_root is None:
+        raise ConfigError("nothing without a root")
+    return np.zeros((4, 1, 2, 2), np.float32), np.load(data_root / "labels.npy")
+
+
 def given_by_split(split: str) -> tuple[np.ndarray, list[int]]:
     return np.zeros((7 if split == "train" else 3, 4, 4), np.uint8), [0] * (7 if split == "train" else 3)
 
@@ -146,6 +152,15 @@ def test_a_python_function_with_a_split_parameter_returns_its_own_parts() -> Non
     source = f"python:{__name__}:given_by_split"
     assert [len(load_source(source, split=split)) for split in ("train", "test")] == [7, 3]
     assert [len(load_source(part_of(source, split))) for split in ("train", "test")] == [7, 3]
+
+
+def test_a_python_function_with_a_parameter_data_root_gets_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(4) % 2)
+    source = f"python:{__name__}:given_below"
+    assert load_source(source, data_root=tmp_path).labels.tolist() == [0, 1, 0, 1]
+    # What the function says itself is not said again.
+    with pytest.raises(ConfigError, match=r"^nothing without a root$"):
+        load_source(source)
 
 
 @pytest.mark.parametrize(

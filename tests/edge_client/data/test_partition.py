@@ -17,7 +17,7 @@ from edge_client.data.partition import (
 )
 from schemas.errors import ConfigError
 
-SPECS = ("iid", "dirichlet(0.1)", "dirichlet(100)", "shards(2)", "paired")
+SPECS = ("iid", "dirichlet(0.1)", "dirichlet(100)", "shards(2)", "paired", "blocks")
 
 
 @given(
@@ -89,6 +89,21 @@ def test_paired_clients_hold_the_same_labels_and_no_other_pair_does() -> None:
     ] == [True] * 5
 
 
+def test_blocks_are_contiguous_parts_in_the_order_of_the_source() -> None:
+    # 8 examples for 3 clients: 3, 3 and 2, whatever their labels and the seed.
+    labels = np.array([2, 0, 1, 0, 2, 1, 1, 0])
+    for seed in (0, 1):
+        shares = partition_indices(labels, Partition("blocks"), count=3, seed=seed)
+        assert [part.tolist() for part in shares] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_blocks_of_data_ordered_by_speaker_are_one_speakers_each() -> None:
+    # 3 speakers of 4 examples and 6 clients: two clients per speaker, each with 2 consecutive examples.
+    speakers = np.repeat([0, 1, 2], 4)
+    shares = partition_indices(np.arange(12) % 2, Partition("blocks"), count=6, seed=0)
+    assert [speakers[part].tolist() for part in shares] == [[0, 0], [0, 0], [1, 1], [1, 1], [2, 2], [2, 2]]
+
+
 def test_small_alpha_is_uneven_and_large_alpha_is_even() -> None:
     labels = np.repeat(np.arange(10), 100)
 
@@ -119,6 +134,7 @@ def test_dirichlet_may_leave_a_client_empty() -> None:
         (" dirichlet( alpha = 0.1 ) ", Partition("dirichlet", 0.1)),
         ("shards(2)", Partition("shards", 2)),
         ("shards(shards=2)", Partition("shards", 2)),
+        ("blocks", Partition("blocks")),
     ],
 )
 def test_partitions_are_read(text: str, expected: Partition) -> None:
@@ -132,6 +148,7 @@ def test_partitions_are_read(text: str, expected: Partition) -> None:
         ("dirichlet", r"is written dirichlet\(alpha=...\)"),
         ("dirichlet(beta=1)", r"is written dirichlet\(alpha=...\)"),
         ("iid(2)", "is written iid"),
+        ("blocks(2)", "is written blocks"),
         ("dirichlet(x)", "'x' is not a number"),
         ("dirichlet(0)", "above 0"),
         ("dirichlet(nan)", "above 0"),

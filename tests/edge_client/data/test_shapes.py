@@ -11,11 +11,12 @@ from PIL import Image
 from edge_client.cli.main import main
 from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import labelled
-from edge_client.data.shapes import fit, shape_misfit
+from edge_client.data.shapes import fit, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model, read_image
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data, model_spec
+from edge_server.simulation.inputs import training_data
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from tests.edge_client.inference.test_onnx_model import write_model
@@ -46,6 +47,38 @@ def test_arrays_keep_their_shape_except_grey_pictures_and_trailing_channels(
 ) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros(given, dtype), labels=np.arange(6) % 2)
     assert load_source(f"npz:{tmp_path / 'a.npz'}").input_shape == kept
+
+
+def test_pictures_are_resized_to_a_side_by_the_mean_of_their_pixels() -> None:
+    # 4x2 pixels as 1x1: the filter weighs rows 1, 3, 3, 1 and columns evenly: (0 + 240 + 480 + 240) / 8.
+    rows = np.array([0, 80, 160, 240], np.uint8)
+    grey = labelled(np.repeat(rows, 2).reshape(1, 1, 4, 2), np.array([0]))
+    assert with_side(grey, 1).images.tolist() == [[[[120]]]]
+    coloured = labelled(np.full((2, 3, 8, 6), 7, np.uint8), np.array([0, 1]))
+    resized = with_side(coloured, 4)
+    assert resized.input_shape == (3, 4, 4)
+    assert (resized.images == 7).all()
+    assert (resized.labels == coloured.labels).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2, 2, 8), np.uint8), ((2, 1, 8, 8), np.float32), ((2, 5, 8, 8), np.uint8)]
+)
+def test_only_pictures_of_bytes_are_resized_to_a_side(shape: tuple[int, ...], dtype: type) -> None:
+    data = labelled(np.zeros(shape, dtype), np.array([0, 1]))
+    with pytest.raises(ConfigError, match="only pictures of bytes"):
+        with_side(data, 4)
+
+
+def test_the_server_and_simulated_devices_resize_their_data(tmp_path: Path) -> None:
+    config = load_config("fedavg", ["data.source=digits", "data.resize=4", "model.name=mlp"])
+    test_data = load_test_data(config)
+    assert test_data is not None
+    assert test_data.input_shape == training_data(config).input_shape == (1, 4, 4)
+    assert model_spec(config, test_data).input_shape == (1, 4, 4)
+    np.savez(tmp_path / "a.npz", images=np.zeros((6, 2, 8), np.float32), labels=np.arange(6) % 2)
+    with pytest.raises(ConfigError, match=r"\[data\] resize: only pictures of bytes"):
+        load_test_data(load_config("fedavg", [f"data.source=npz:{tmp_path / 'a.npz'}", "data.resize=4"]))
 
 
 def test_only_a_channel_axis_of_one_is_added_or_removed(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,13 +15,16 @@ from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
 # Weights and biases by hand for the small networks: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
-# mlp 157,000 + 40,200 + 2,010 = 199,210; resnet56 is from the paper's table 4. Two colours less
-# are 2 * 8 * 9 = 144 weights less in the stem of mobilenet-v2-quarter.
+# mlp 157,000 + 40,200 + 2,010 = 199,210; a norm of 64 channels has 64 scales and 64 shifts, and there
+# are two. resnet56 is from the paper's table 4. Two colours less are 2 * 8 * 9 = 144 weights less in the
+# stem of mobilenet-v2-quarter.
 SIZES = [
     ("two-nn", (1, 28, 28), 1_663_370),
     ("mlp", (1, 28, 28), 199_210),
     ("cnn", (3, 32, 32), 1_756_426),
     ("cnn", (1, 28, 28), 1_384_586),
+    ("cnn-batch", (3, 32, 32), 1_756_426 + 256),
+    ("cnn-group", (3, 32, 32), 1_756_426 + 256),
     ("resnet56", (3, 32, 32), 591_322),
     ("mobilenet-v2", (3, 32, 32), 2_236_682),
     ("mobilenet-v2-quarter", (3, 32, 32), 250_922),
@@ -40,7 +43,9 @@ def test_a_network_has_its_published_size_and_returns_class_scores(name, shape, 
     assert module(torch.zeros(2, *shape)).shape == (2, 10)
 
 
-@pytest.mark.parametrize("name", ["two-nn", "mlp", "cnn", "mobilenet-v2", "mobilenet-v2-quarter"])
+@pytest.mark.parametrize(
+    "name", ["two-nn", "mlp", "cnn", "cnn-batch", "cnn-group", "mobilenet-v2", "mobilenet-v2-quarter"]
+)
 def test_a_network_supports_other_image_sizes_and_class_counts(name):
     module = build_model(spec(name, (2, 9, 13), 3)).eval()
     assert module(torch.zeros(2, 2, 9, 13)).shape == (2, 3)
@@ -50,6 +55,21 @@ def test_weights_are_determined_by_the_seed():
     first, same, other = (build_model(spec("mlp"), seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not torch.equal(first["linear1.weight"], other["linear1.weight"])
+
+
+@pytest.mark.parametrize("name", ["cnn-batch", "cnn-group"])
+def test_normalisation_leaves_the_initial_weights_of_the_other_layers_as_they_are(name):
+    plain, normalised = build_model(spec("cnn")).state_dict(), build_model(spec(name)).state_dict()
+    assert all(torch.equal(normalised.pop(key), tensor) for key, tensor in plain.items())
+    assert {key.partition(".")[0] for key in normalised} == {"norm1", "norm2"}
+
+
+def test_group_normalisation_makes_each_pair_of_channels_even_before_the_relu():
+    module = build_model(spec("cnn-group", (1, 8, 8)))
+    normed = module.norm1(module.conv1(torch.rand(3, 1, 8, 8))).reshape(3, 32, -1)
+    torch.testing.assert_close(normed.mean(-1), torch.zeros(3, 32), atol=1e-5, rtol=0)
+    # The 1e-5 that keeps the division finite counts where the deviation is small.
+    torch.testing.assert_close(normed.std(-1, unbiased=False), torch.ones(3, 32), atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize(("name", "shape", "parameters"), SIZES)

@@ -51,6 +51,21 @@ def test_compact_networks_have_the_sizes_of_table_4(name):
     assert tuple(sizes) == expected
 
 
+# 32 norm groups of two channels, of which ceil(32 p) are cut: 23, 16, 10, 4 and 0.
+@pytest.mark.parametrize(("level", "kept"), [*zip(LEVELS, (18, 32, 44, 56, 64), strict=True)])
+def test_the_norm_groups_of_a_sub_model_compute_what_they_compute_in_the_full_network(level, kept):
+    module = build_model(ModelSpec(name="cnn-group", input_shape=(1, 8, 8), num_classes=10))
+    channel_map = trace_channels(module, (1, 8, 8))
+    ratios = group_ratios(entry("cnn-group"), level, channel_map)
+    smaller = compact(module, prefix_spec(ratios, channel_map), channel_map)
+    pictures = torch.rand(2, 1, 8, 8)
+    torch.testing.assert_close(
+        smaller.norm1(smaller.conv1(pictures)), module.norm1(module.conv1(pictures))[:, :kept]
+    )
+    assert smaller.norm2.num_groups == kept // 2
+    assert smaller(pictures).shape == (2, 10)
+
+
 @settings(max_examples=40, deadline=None)
 @given(recipes, seeds)
 def test_a_compact_network_equals_the_full_one_with_channels_zeroed(recipe, seed):

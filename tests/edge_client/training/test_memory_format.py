@@ -17,7 +17,13 @@ from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
 SHAPE = (3, 16, 16)
-NETWORKS = [("two-nn", (1, 16, 16)), ("cnn", SHAPE), ("resnet56", SHAPE), ("mobilenet-v2", SHAPE)]
+NETWORKS = [
+    ("two-nn", (1, 16, 16)),
+    ("cnn", SHAPE),
+    ("cnn-group", SHAPE),
+    ("resnet56", SHAPE),
+    ("mobilenet-v2", SHAPE),
+]
 
 
 def network(name: str = "cnn", shape: tuple[int, ...] = SHAPE) -> torch.nn.Module:

@@ -72,7 +72,9 @@ class Counting:
         monkeypatch.setattr(step_capture, "_equal", counted)
 
 
-@pytest.mark.parametrize("make", [named("mlp"), named("cnn"), named("two-nn"), normalised])
+@pytest.mark.parametrize(
+    "make", [named("mlp"), named("cnn"), named("cnn-batch"), named("cnn-group"), named("two-nn"), normalised]
+)
 @pytest.mark.parametrize(
     "how",
     [

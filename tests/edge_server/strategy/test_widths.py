@@ -11,7 +11,7 @@ TIERS = (SubModelSpec(kept={"hidden": (1, 3)}), SubModelSpec(kept={"hidden": (0,
 
 
 def down(spec: SubModelSpec, tiers: tuple[SubModelSpec, ...] = TIERS) -> dict[str, list[int]]:
-    return {name: array.tolist() for name, array in Widths().down({}, spec, MAP, tiers).items()}
+    return {name: array.tolist() for name, array in Widths().down({}, spec, MAP, lambda: tiers).items()}
 
 
 def test_a_device_gets_the_smaller_tiers_smallest_first() -> None:
@@ -40,6 +40,6 @@ def test_nothing_is_sent_before_channels_are_ranked() -> None:
     )
     strategy = make_strategy(spec, RATIOS)
     unranked = State(params=arrays(0))
-    assert downlink_groups(strategy, unranked, SubModelSpec(), MAP, TIERS).keys() == {"model"}
+    assert downlink_groups(strategy, unranked, SubModelSpec(), MAP, lambda: TIERS).keys() == {"model"}
     ranked = State(params=arrays(0), pruning={"hidden": arrays(0)["hidden.bias"]})
-    assert downlink_groups(strategy, ranked, SubModelSpec(), MAP, TIERS).keys() == {"model", "widths"}
+    assert downlink_groups(strategy, ranked, SubModelSpec(), MAP, lambda: TIERS).keys() == {"model", "widths"}

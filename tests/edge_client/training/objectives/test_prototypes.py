@@ -42,6 +42,8 @@ class Backwards(nn.Module):
         ("two-nn", "linear2"),
         ("mlp", "linear3"),
         ("cnn", "linear3"),
+        ("cnn-batch", "linear3"),
+        ("cnn-group", "linear3"),
         ("resnet56", "fc"),
         ("mobilenet-v2", "classifier.1"),
     ],

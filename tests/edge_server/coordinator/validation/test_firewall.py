@@ -301,7 +301,13 @@ def test_metrics_too_large_to_compute_with_are_refused(metrics):
 
 
 # --- the size bound ---
-NETWORKS = [("two-nn", (3, 32, 32)), ("two-nn", (1, 8, 8)), ("resnet56", (3, 32, 32)), ("mlp", (1, 28, 28))]
+NETWORKS = [
+    ("two-nn", (3, 32, 32)),
+    ("two-nn", (1, 8, 8)),
+    ("resnet56", (3, 32, 32)),
+    ("mlp", (1, 28, 28)),
+    ("cnn-group", (1, 8, 8)),
+]
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 
 

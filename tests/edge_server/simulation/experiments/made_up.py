@@ -1,10 +1,13 @@
 """Made-up runs: a simulate function that writes a history instead of training."""
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_server.config.config import Config
+from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.storage.records import RoundRecord, Summary
@@ -41,11 +44,16 @@ def summary(*, outcome: str = "finished", rounds: int = 1, accuracy: float | Non
     )
 
 
+def tenths(config: Config, number: int) -> float:
+    """0.1 more in every round."""
+    return 0.1 * number
+
+
 @dataclass
 class Simulated:
     """Replaces `simulate`: a round's accuracy is `accuracy(config, round)`; `calls` are (folder, resume)."""
 
-    accuracy: Callable[[Config, int], float] = lambda config, number: 0.1 * number
+    accuracy: Callable[[Config, int], float] = tenths
     stop_in: str = ""
     fail_in: str = ""
     calls: list[tuple[str, bool]] = field(default_factory=list)
@@ -78,3 +86,33 @@ class Quiet:
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         self.results.append(f"{run.folder}: {text}")
+
+
+class Dies:
+    """As `Simulated`, but the process dies in one run."""
+
+    def __init__(self, in_: str) -> None:
+        self.in_, self._others = in_, Simulated()
+
+    def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        if out.name == self.in_:
+            os._exit(9)
+        return self._others(config, out=out, watcher=watcher, resume=resume)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A run that goes on until it is stopped; it marks in `begun` that it has begun."""
+
+    begun: Path
+
+    def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        folder, stopped = RunFolder.create(out, config), threading.Event()
+        folder.add_round(record(1, 0.5))
+        with stopped_by_signals(stopped.set):
+            (self.begun / out.name).touch()
+            while not stopped.is_set():
+                watcher.show(None)  # type: ignore[arg-type]
+        ended = summary(outcome="interrupted")
+        folder.write_summary(ended)
+        return ended

@@ -172,6 +172,7 @@ def test_all_tables_of_the_papers_are_shipped():
         "attending-figure-4",
         "attending-figure-5",
         "attending-figure-6",
+        "attending-figure-11",
         "attending-figure-12",
         "attending-table-2-3",
         "attending-table-4",

@@ -1,23 +1,22 @@
 """The league's intervals, tables and verdicts, with numbers computed by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edge_server.simulation.experiments.cells import RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
-from edge_server.simulation.experiments.league import (
+from edge_server.simulation.experiments.league import column_table, matrix, verdicts
+from edge_server.simulation.experiments.league_scores import (
     ABOVE,
     BELOW,
     LEVEL,
     MEASURES,
     Difference,
     Score,
-    column_table,
     difference,
     interval,
-    matrix,
-    verdicts,
 )
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
@@ -86,6 +85,27 @@ def test_the_matrix_counts_settings_above_level_and_below() -> None:
     assert rows["ours"]["theirs"] == "1 / 0 / 1"
     assert rows["theirs"]["ours"] == "1 / 0 / 1"
     assert rows["ours"]["small"] == ""
+
+
+def test_rounds_to_a_target_count_the_seeds_that_reached_it() -> None:
+    reached = [{0.7: 10, 0.8: None}, {0.7: 13, 0.8: 20}]
+    own = {
+        seed: replace(score(0.8, 0.8), reached=rounds, diverged=seed) for seed, rounds in enumerate(reached)
+    }
+    table = column_table({("ours", "a"): own}, "a", "ours", {})
+    (row,) = (dict(zip(table.columns, line, strict=True)) for line in table.rows)
+    assert row["rounds to 70 %"] == "12"
+    assert row["rounds to 80 %"] == "20 (1 of 2)"
+    assert row["remarks"] == "1 rounds diverged"
+
+
+def test_a_row_whose_runs_all_failed_says_why() -> None:
+    failures = {("broken", "a"): ["out of memory"], ("broken", "b"): ["another column"]}
+    table = column_table(SCORES, "a", "ours", {}, failures)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["broken"]["remarks"] == "out of memory"
+    assert rows["broken"]["whole model (%)"] == ""
+    assert rows["ours"]["remarks"] == ""
 
 
 def test_verdicts_say_what_the_intervals_carry() -> None:

@@ -1,0 +1,76 @@
+"""Static batch normalisation: a federated pass of statistics (HeteroFL, Diao et al. 2021, section 3)."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from edge_client.training.objectives.objective import LocalObjective, Run, TrainingContext
+from edge_client.training.objectives.parameters import array_of
+from schemas.tensors.blobs import Groups
+
+
+class BatchStatistics(LocalObjective):
+    """Measure the mean and variance of each batch normalisation's input over all of a device's examples.
+
+    It takes part in the run's last round alone, in which nothing is trained. As in training, each layer
+    normalises a batch by the batch's own statistics. The group `statistics` sends `running_mean` [C] and
+    `running_var` [C] of each layer, under the names of these buffers.
+    """
+
+    sends = frozenset({"statistics"})
+    measures: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._layers: dict[str, _BatchNorm] = {}
+        self._sums: dict[str, tuple[int, Tensor, Tensor]] = {}
+        self._handles: list[Any] = []
+
+    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+        self._layers = {
+            name: part
+            for name, part in module.named_modules()
+            if isinstance(part, _BatchNorm) and part.running_mean is not None
+        }
+        for name, layer in self._layers.items():
+            self._handles.append(layer.register_forward_pre_hook(partial(self._observe, name)))
+        return ()
+
+    def network(self, module: nn.Module, run: Run) -> Run:
+        """The network with batch statistics; its buffers stay as they are."""
+
+        def forward(inputs: Tensor) -> Tensor:
+            for layer in self._layers.values():
+                layer.training, layer.track_running_stats = True, False
+            return run(inputs)
+
+        return forward
+
+    def finish(self) -> Groups:
+        statistics = {}
+        for name, (count, total, squares) in self._sums.items():
+            mean = total / count
+            statistics[f"{name}.running_mean"] = array_of(mean.float())
+            statistics[f"{name}.running_var"] = array_of((squares / count - mean**2).clamp(min=0).float())
+        return {"statistics": statistics} if statistics else {}
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        for layer in self._layers.values():
+            layer.track_running_stats = True
+        self._handles, self._layers = [], {}
+
+    @torch.no_grad()
+    def _observe(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        """Add the values of a batch [B, C, ...], per channel, in double precision."""
+        values = inputs[0].detach().double().transpose(0, 1).flatten(1)
+        count, total, squares = self._sums.get(name, (0, torch.zeros(()), torch.zeros(())))
+        self._sums[name] = (
+            count + values.shape[1],
+            total + values.sum(1),
+            squares + values.square().sum(1),
+        )

@@ -1,0 +1,54 @@
+"""Recorded steps of a training in which an objective chooses each step's network."""
+
+from collections.abc import Hashable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edge_client.training.objectives.objective import LocalObjective, StepNetwork
+from edge_client.training.optimizers import Optimizer
+from edge_client.training.step_capture import Examples, Recorder, Step
+
+
+class SwitchedSteps:
+    """One step per call, on the network that `objective` chooses; one recording per network.
+
+    The bits are those of plain steps with the objective.
+    """
+
+    def __init__(
+        self, recorder: Recorder, module: nn.Module, optimizer: Optimizer, objective: LocalObjective
+    ) -> None:
+        self._recorder, self._module = recorder, module
+        self._optimizer, self._objective = optimizer, objective
+        self._steps: dict[Hashable, Step] = {}
+
+    def __call__(self, examples: Examples) -> Tensor:
+        """Run the step, and let the objective choose the next network."""
+        network = self._objective.switched()
+        key = None if network is None else network.key
+        step = self._steps.get(key)
+        if step is None:
+            plain = partial(plain_step, self._module, self._optimizer, network)
+            step = self._recorder.steps(self._module, self._optimizer, plain, network)
+            self._steps[key] = step
+        loss = step(examples)
+        self._objective.correct()
+        return loss
+
+
+def plain_step(
+    module: nn.Module, optimizer: Optimizer, network: StepNetwork | None, examples: Examples
+) -> Tensor:
+    """One step on the module, or on another network over its tensors; returns the loss."""
+    optimizer.zero_grad()
+    if network is None:
+        outputs = module(examples.inputs)
+    else:
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        outputs = network.outputs(tensors, examples.inputs)
+    loss = functional.cross_entropy(outputs, examples.labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.detach()
