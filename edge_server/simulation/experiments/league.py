@@ -56,7 +56,7 @@ def find_league(
     return replace(
         found,
         tables=(
-            *_beside_the_paper(plan, found),
+            *_with_paper_numbers(plan, found),
             *(column_table(scores, column, reference, macs, failures) for column in columns),
             *(matrix(scores, columns, name) for name in MEASURES),
         ),
@@ -69,11 +69,13 @@ def _place(ended: EndedRun) -> tuple[str, str]:
     return ended.run.cell.row, ended.run.cell.column
 
 
-def _beside_the_paper(plan: Plan, found: Findings) -> tuple[Table, ...]:
+def _with_paper_numbers(plan: Plan, found: Findings) -> tuple[Table, ...]:
     """The usual tables, of the global model, where a paper has numbers for a cell."""
     if all(cell.paper is None for cell in plan.cells):
         return ()
-    return tuple(replace(table, caption=f"{table.caption}: beside the paper") for table in found.tables)
+    return tuple(
+        replace(table, caption=f"{table.caption}: with the paper's numbers") for table in found.tables
+    )
 
 
 def _details(scores: Scores) -> list[dict[str, Any]]:

@@ -186,18 +186,18 @@ average-share = 0.1
 """
 
 
-def test_a_scale_can_be_a_league_with_its_own_window_beside_the_papers_numbers(tmp_path: Path) -> None:
+def test_a_scale_can_be_a_league_with_its_own_window_and_the_papers_numbers(tmp_path: Path) -> None:
     (tmp_path / "scaled.toml").write_text(SCALED)
     experiment = named_experiment([str(tmp_path / "scaled.toml")])
     assert checked_plan(experiment, RunSelection()).experiment.kind == "runs"
     plan = checked_plan(experiment, RunSelection("long"))
     assert all(cell.config().federation.evaluate_tiers_every == 1 for cell in plan.cells)
     simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
-    beside, league, *_ = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet()).tables
+    printed, league, *_ = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet()).tables
     # A tenth of 20 rounds: the mean of rounds 19 and 20 is 0.2 + 0.195.
-    assert dict(zip(beside.columns, beside.rows[0], strict=True))["paper"] == "91.13"
-    assert beside.columns[1] == "average of last 2 (%)"
-    assert (beside.caption, beside.rows[0][1]) == ("result: beside the paper", "39.50")
+    assert dict(zip(printed.columns, printed.rows[0], strict=True))["paper"] == "91.13"
+    assert printed.columns[1] == "average of last 2 (%)"
+    assert (printed.caption, printed.rows[0][1]) == ("result: with the paper's numbers", "39.50")
     assert (league.caption, league.rows[0][1]) == ("result", "39.50")
     assert league.rows[1][-1] == "-19.0 [-19.0, -19.0]"
 
