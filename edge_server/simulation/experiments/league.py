@@ -41,7 +41,8 @@ def find_league(
     found = findings_of(plan, outcome, out)
     scores = league_scores(
         outcome.done,
-        window=plan.experiment.average_rounds,
+        average_rounds=plan.experiment.average_rounds,
+        average_share=plan.experiment.average_share,
         clients=lambda ended: client_accuracies(
             ended.run.cell.config(ended.run.seed), run_path(ended.run, out)
         ),
@@ -59,6 +60,7 @@ def find_league(
     return replace(
         found,
         tables=(
+            *_with_paper_numbers(plan, found),
             *(column_table(scores, column, reference, macs, failures) for column in columns),
             *(matrix(scores, columns, name) for name in MEASURES),
         ),
@@ -69,6 +71,15 @@ def find_league(
 
 def _place(ended: EndedRun) -> tuple[str, str]:
     return ended.run.cell.row, ended.run.cell.column
+
+
+def _with_paper_numbers(plan: Plan, found: Findings) -> tuple[Table, ...]:
+    """The usual tables, of the global model, where a paper has numbers for a cell."""
+    if all(cell.paper is None for cell in plan.cells):
+        return ()
+    return tuple(
+        replace(table, caption=f"{table.caption}: with the paper's numbers") for table in found.tables
+    )
 
 
 def _details(scores: Scores) -> list[dict[str, Any]]:

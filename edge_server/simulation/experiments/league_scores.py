@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edge_server.observability.report.measures import averaging_window
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
 
@@ -87,14 +88,24 @@ class Difference:
 
 
 def league_scores(
-    done: Iterable[EndedRun], *, window: int, clients: Clients = lambda ended: {}
+    done: Iterable[EndedRun],
+    *,
+    average_rounds: int,
+    average_share: float | None = None,
+    clients: Clients = lambda ended: {},
 ) -> dict[tuple[str, str], dict[int, Score]]:
-    """The score of every finished run; `clients` gives its clients' accuracies by name."""
+    """The score of every finished run, over its last `average_rounds` rounds or that share of them.
+
+    `clients` gives a run's clients' accuracies by name.
+    """
     scores: dict[tuple[str, str], dict[int, Score]] = {}
     for ended in done:
         if ended.history and not ended.failure:
             cell = ended.run.cell
             config = cell.config()
+            window = averaging_window(
+                config.federation.rounds, average_rounds=average_rounds, average_share=average_share
+            )
             # The last round may have measured what earlier models lacked.
             measured = bool(config.make_strategy().measuring) and ended.history[-1].train_loss is None
             score = _score(

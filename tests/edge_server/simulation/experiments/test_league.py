@@ -158,6 +158,56 @@ def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
     assert findings.notes[-1] == "ours against theirs: whole model: above in 1 of 1 settings."
 
 
+SCALED = """
+title = "two rows"
+seeds = [1]
+[settings.data]
+source = "digits"
+[settings.model]
+name = "mlp"
+input-shape = [1, 8, 8]
+num-classes = 10
+[settings.clients]
+num-clients = 2
+[settings.federation]
+rounds = 20
+[[rows]]
+label = "ours"
+recipe = "fedavg"
+settings.training.learning-rate = 0.2
+paper.result = { average = 91.13 }
+[[rows]]
+label = "theirs"
+recipe = "fedavg"
+[scale.long]
+kind = "league"
+reference = "ours"
+average-share = 0.1
+"""
+
+
+def test_a_scale_can_be_a_league_with_its_own_window_and_the_papers_numbers(tmp_path: Path) -> None:
+    (tmp_path / "scaled.toml").write_text(SCALED)
+    experiment = named_experiment([str(tmp_path / "scaled.toml")])
+    assert checked_plan(experiment, RunSelection()).experiment.kind == "runs"
+    plan = checked_plan(experiment, RunSelection("long"))
+    assert all(cell.config().federation.evaluate_tiers_every == 1 for cell in plan.cells)
+    simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
+    printed, league, *_ = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet()).tables
+    # A tenth of 20 rounds: the mean of rounds 19 and 20 is 0.2 + 0.195.
+    assert dict(zip(printed.columns, printed.rows[0], strict=True))["paper"] == "91.13"
+    assert printed.columns[1] == "average of last 2 (%)"
+    assert (printed.caption, printed.rows[0][1]) == ("result: with the paper's numbers", "39.50")
+    assert (league.caption, league.rows[0][1]) == ("result", "39.50")
+    assert league.rows[1][-1] == "-19.0 [-19.0, -19.0]"
+
+
+def test_a_scale_without_its_reference_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "scaled.toml").write_text(SCALED.replace('reference = "ours"', 'reference = "hours"'))
+    with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
+        named_experiment([str(tmp_path / "scaled.toml")])
+
+
 def test_a_league_without_its_reference_is_refused(tmp_path: Path) -> None:
     (tmp_path / "league.toml").write_text(LEAGUE.replace('reference = "ours"', 'reference = "hours"'))
     with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
