@@ -103,13 +103,17 @@ def _begin(setup: WorkSetup, over: "Synchronized[int]") -> None:
     global _bench, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    end_with_parent()
     begin_inherited_log(logging.WARNING)
     _bench, _run_over = ClientWork(setup), over
 
 
-def _end_with_parent() -> None:
-    """Exit when the parent dies, since a killed parent cannot end its workers."""
+def end_with_parent() -> None:
+    """Exit as soon as the parent dies, since a killed parent cannot end its workers."""
+    threading.Thread(target=_wait_for_parent, name="parent", daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         with contextlib.suppress(OSError, ValueError):

@@ -12,6 +12,7 @@ from typing import Any
 
 from edge_server.config.units import bytes_text
 from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.client_accuracy import client_accuracies
 from edge_server.simulation.experiments.comparison import percent
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.league_scores import (
@@ -26,7 +27,7 @@ from edge_server.simulation.experiments.league_scores import (
     difference,
     league_scores,
 )
-from edge_server.simulation.experiments.one_run import EndedRun, Simulate
+from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
 from edge_server.simulation.experiments.runner import Progress, run_all
 from edge_server.simulation.experiments.runs import findings_of
 from edge_server.simulation.experiments.sizes import tier_sizes
@@ -42,6 +43,9 @@ def find_league(
         outcome.done,
         average_rounds=plan.experiment.average_rounds,
         average_share=plan.experiment.average_share,
+        clients=lambda ended: client_accuracies(
+            ended.run.cell.config(ended.run.seed), run_path(ended.run, out)
+        ),
     )
     reference = plan.experiment.reference
     failures = {
@@ -108,6 +112,8 @@ def column_table(
         "mean tier (%)",
         *(f"tier {number} (%)" for number in range(1, tiers + 1)),
         "worst tier (%)",
+        "mean client (%)",
+        "worst client (%)",
         *(f"rounds to {100 * target:g} %" for target in targets),
         "up",
         "down",
@@ -157,6 +163,8 @@ def _row(
         *(over_seeds(measure) for measure in MEASURES.values()),
         *(over_seeds(tier(number)) for number in range(tiers)),
         over_seeds(lambda score: score.worst_tier),
+        over_seeds(lambda score: score.mean_client),
+        over_seeds(lambda score: score.worst_client),
         *(_rounds([score.reached.get(target) for score in own.values()]) for target in targets),
         _mean_bytes([score.uplink_bytes for score in own.values()]),
         _mean_bytes([score.downlink_bytes for score in own.values()]),

@@ -7,7 +7,7 @@ method).
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Score:
     `whole` is the global model's accuracy; None if no tier trains the full model. `tiers` are the accuracies
     of the tiers' own sub-models, the weakest first. `reached` has the first round at which the global model
     reached each target accuracy, or None. `diverged` counts rounds that were given up.
+    `clients` are the accuracies of the clients' own sub-models on their own mix of classes.
     """
 
     whole: float | None
@@ -36,6 +37,7 @@ class Score:
     downlink_bytes: int
     reached: Mapping[float, int | None] = field(default_factory=dict)
     diverged: int = 0
+    clients: tuple[float, ...] = ()
 
     @property
     def mean_tier(self) -> float | None:
@@ -47,10 +49,21 @@ class Score:
         """The accuracy of the worst tier."""
         return min(self.tiers, default=None)
 
+    @property
+    def mean_client(self) -> float | None:
+        """The mean over the clients."""
+        return statistics.fmean(self.clients) if self.clients else None
+
+    @property
+    def worst_client(self) -> float | None:
+        """The accuracy of the client with the lowest one."""
+        return min(self.clients, default=None)
+
 
 Scores = Mapping[tuple[str, str], Mapping[int, Score]]
 """By row and column, then by seed."""
 Measure = Callable[[Score], float | None]
+Clients = Callable[[EndedRun], Mapping[str, float]]
 MEASURES: Mapping[str, Measure] = {
     "whole model": lambda score: score.whole,
     "mean tier": lambda score: score.mean_tier,
@@ -75,9 +88,16 @@ class Difference:
 
 
 def league_scores(
-    done: Iterable[EndedRun], *, average_rounds: int, average_share: float | None = None
+    done: Iterable[EndedRun],
+    *,
+    average_rounds: int,
+    average_share: float | None = None,
+    clients: Clients = lambda ended: {},
 ) -> dict[tuple[str, str], dict[int, Score]]:
-    """The score of every finished run, over its last `average_rounds` rounds or that share of them."""
+    """The score of every finished run, over its last `average_rounds` rounds or that share of them.
+
+    `clients` gives a run's clients' accuracies by name.
+    """
     scores: dict[tuple[str, str], dict[int, Score]] = {}
     for ended in done:
         if ended.history and not ended.failure:
@@ -94,6 +114,7 @@ def league_scores(
                 full=0.0 in config.tiers.levels,
                 targets=cell.targets,
             )
+            score = replace(score, clients=tuple(clients(ended).values()))
             scores.setdefault((cell.row, cell.column), {})[ended.run.seed] = score
     return scores
 

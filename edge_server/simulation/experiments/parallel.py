@@ -5,23 +5,61 @@ workers of one run. The results are the same.
 """
 
 import contextlib
+import ctypes
+import logging
 import multiprocessing
 import os
 import signal
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate, do_run, read_run, run_path
+from edge_server.simulation.local_engine import end_with_parent
+
+log = logging.getLogger(__name__)
 
 DIED = "its process has died: out of memory? use fewer with --parallel N"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_in_processes(
+    runs: Sequence[CellRun],
+    out: Path,
+    simulate: Simulate,
+    count: int,
+    *,
+    at_work: Callable[[int], None] = lambda busy: None,
+) -> Iterator[EndedRun]:
+    """The runs as they end, `count` at once; a process that dies fails its run alone.
+
+    `at_work` is called with the number of running ones when it may have changed. The first SIGINT or SIGTERM
+    stops all runs after their current round, and those that had not begun are left out; a second SIGINT ends
+    the processes.
+    """
+    pool, left = _Pool(out, simulate), list(reversed(runs))
+    try:
+        with stopped_by_signals(pool.stop):
+            while True:
+                while left and not pool.stopping and len(pool.busy) < count:
+                    pool.begin(left.pop())
+                at_work(len(pool.busy))
+                if not pool.busy:
+                    return
+                yield from pool.wait()
+    except KeyboardInterrupt:
+        pool.kill()
+        raise
+    finally:
+        pool.close()
 
 
 @dataclass(eq=False)
@@ -33,94 +71,129 @@ class _Worker:
     run: CellRun | None = None
 
 
-def run_in_processes(
-    runs: Sequence[CellRun], out: Path, simulate: Simulate, count: int
-) -> Iterator[EndedRun]:
-    """The runs as they end, `count` at once; a process that dies fails its run alone.
+class _Pool:
+    """The processes, each begun for the first run that finds no idle one, and used again."""
 
-    The first SIGINT or SIGTERM stops all of them after their current round; those that had not begun are left
-    out.
-    """
-    context = multiprocessing.get_context("spawn")
-    stop, left = context.Event(), list(reversed(runs))
+    def __init__(self, out: Path, simulate: Simulate) -> None:
+        self._out, self._simulate = out, simulate
+        self._context = multiprocessing.get_context("spawn")
+        # Without a lock: a signal handler sets it, and a process may be killed while it reads.
+        self._stop = self._context.RawValue(ctypes.c_bool, False)
+        self._workers: list[_Worker] = []
 
-    def begin() -> _Worker:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, simulate, out, stop))
-        process.start()
-        theirs.close()
-        return _Worker(process, ours)
+    @property
+    def stopping(self) -> bool:
+        """Whether the runs have been asked to stop."""
+        return bool(self._stop.value)
 
-    workers: list[_Worker] = []
-    try:
-        with stopped_by_signals(stop.set):
-            while True:
-                busy = [worker for worker in workers if worker.run is not None]
-                idle = [worker for worker in workers if worker.run is None]
-                while left and not stop.is_set() and len(busy) < count:
-                    worker = idle.pop() if idle else begin()
-                    if worker not in workers:
-                        workers.append(worker)
-                    worker.run = left.pop()
-                    worker.connection.send(worker.run)
-                    busy.append(worker)
-                if not busy:
-                    return
-                for connection in wait([worker.connection for worker in busy]):
-                    worker = next(worker for worker in busy if worker.connection is connection)
-                    yield _ended(worker, out)
-                    if not worker.process.is_alive():
-                        workers.remove(worker)
-    finally:
-        stop.set()
-        for worker in workers:
+    @property
+    def busy(self) -> list[_Worker]:
+        """The workers that are at a run."""
+        return [worker for worker in self._workers if worker.run is not None]
+
+    def stop(self) -> None:
+        """Ask all runs to stop; may be called from a signal handler."""
+        self._stop.value = True
+
+    def begin(self, run: CellRun) -> None:
+        """Give a run to an idle worker, or to a new one."""
+        idle = (worker for worker in self._workers if worker.run is None and worker.process.is_alive())
+        worker = next(idle, None) or self._new_worker()
+        worker.run = run
+        # A worker that has died is found by its closed connection.
+        with contextlib.suppress(OSError):
+            worker.connection.send(run)
+
+    def wait(self) -> list[EndedRun]:
+        """Wait until a run has ended; those that were stopped before they began are left out."""
+        ready = set(wait([worker.connection for worker in self.busy]))
+        ended = [self._ended(worker) for worker in self.busy if worker.connection in ready]
+        return [run for run in ended if run is not None]
+
+    def kill(self) -> None:
+        """End all processes at once."""
+        for worker in self._workers:
+            worker.process.kill()
+
+    def close(self) -> None:
+        """End the idle processes, and the others as soon as their runs have stopped."""
+        self.stop()
+        for worker in self._workers:
             worker.connection.close()
-        for worker in workers:
+        for worker in self._workers:
             worker.process.join()
 
+    def _new_worker(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        arguments = (theirs, self._simulate, self._out, self._stop, logging.getLogger().level)
+        process = self._context.Process(target=_work, args=arguments)
+        # Started later, it would remove our block of the signals.
+        resource_tracker.ensure_running()
+        # The process inherits the block: Ctrl-C reaches every process of the terminal, even during imports.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        self._workers.append(_Worker(process, ours))
+        return self._workers[-1]
 
-def _ended(worker: _Worker, out: Path) -> EndedRun:
-    """The run that the worker has ended, or died in."""
-    run, worker.run = worker.run, None
-    assert run is not None
-    try:
-        failure = worker.connection.recv()
-    except (EOFError, OSError):
-        worker.process.join()
-        failure = DIED
-    return EndedRun(run, failure=failure) if failure else read_run(run, run_path(run, out))
+    def _ended(self, worker: _Worker) -> EndedRun | None:
+        """The run that the worker has ended, or died in; None if it did not begin."""
+        run, worker.run = worker.run, None
+        assert run is not None
+        try:
+            failure = worker.connection.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            self._workers.remove(worker)
+            return EndedRun(run, failure=DIED)
+        if failure is None:
+            return None
+        return EndedRun(run, failure=failure) if failure else read_run(run, run_path(run, self._out))
 
 
 class _Stopping:
     """A watcher that stops its run, as Ctrl-C would, once the parent says so."""
 
     def __init__(self, stop: Any) -> None:
-        self._stop, self._stopped = stop, False
+        self._stop, self.stopped = stop, False
 
     def show(self, snapshot: Snapshot) -> None:
         """Raise the signal once."""
-        if self._stop.is_set() and not self._stopped:
-            self._stopped = True
+        if self._stop.value and not self.stopped:
+            self.stopped = True
             signal.raise_signal(signal.SIGINT)
 
 
-def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any) -> None:
-    """Run what the parent sends, until it closes the connection; answer each with its failure, if any."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Only the parent handles them; a run has handlers of its own.
-        signal.signal(number, signal.SIG_IGN)
+def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, level: int) -> None:
+    """Run what the parent sends, until it closes the connection.
+
+    The answer is the failure, "" if there is none, and None for a run that did not begin before the stop.
+    """
     os.setpgrp()
+    for number in SIGNALS:
+        # Only the parent handles them; a run has handlers of its own. To ignore them would be inherited.
+        signal.signal(number, _nothing)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    begin_inherited_log(level)
+    end_with_parent()
     with contextlib.suppress(EOFError, OSError):
         while True:
             run = connection.recv()
-            connection.send(do_run(run, out, simulate, _Stopping(stop)).failure)
+            connection.send(None if stop.value else _failure(run, out, simulate, _Stopping(stop)))
 
 
-def _end_with_parent() -> None:
-    """Exit when the parent dies, since a killed parent cannot end its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def _failure(run: CellRun, out: Path, simulate: Simulate, watcher: _Stopping) -> str:
+    """Why the run failed; "" if it did not. What a user's own code raises fails this run alone."""
+    try:
+        return do_run(run, out, simulate, watcher).failure
+    except Exception as error:
+        log.exception("%s failed", run.folder)
+        return f"{type(error).__name__}: {error}"
+
+
+def _nothing(number: int, frame: object) -> None:
+    """Handle a signal by doing nothing."""

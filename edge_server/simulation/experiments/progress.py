@@ -1,4 +1,4 @@
-"""Progress of an experiment: one line per run and, on a terminal, its current round."""
+"""Progress of an experiment: a line per run; on a terminal also its round, or how many runs are at work."""
 
 from dataclasses import dataclass
 from typing import TextIO
@@ -19,6 +19,13 @@ class Lines:
         """The watcher of a run, which writes on a terminal only."""
         head = f"[{number}/{count}] {_name(run)}"
         return RoundLine(head, self.stream)
+
+    def at_work(self, busy: int, *, ended: int, count: int) -> None:
+        """Overwrite the line with the number of runs at work, on a terminal; with none, clear it."""
+        if self.stream.isatty():
+            runs = "1 run" if busy == 1 else f"{busy} runs"
+            text = f"{runs} at work, {ended} of {count} ended" if busy else ""
+            print(f"\r\x1b[K{text}", end="", file=self.stream, flush=True)
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         """Write the final line of a run."""

@@ -1,5 +1,6 @@
 """Runs every cell and seed of a plan in a run folder of its own; finished runs are not repeated."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ class Progress(Protocol):
 
     def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         """Display that a run begins; returns the run's watcher."""
+        ...
+
+    def at_work(self, busy: int, *, ended: int, count: int) -> None:
+        """Display that `busy` runs of `count` are simulated at once, and that `ended` have ended."""
         ...
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
@@ -96,13 +101,19 @@ def _run_parallel(
             done[run.folder] = kept
             progress.end(numbers[run.folder], run, text=result_text(kept, True), left_s=None)
     missing = [run for run in plan.runs if run.folder not in done]
-    began, interrupted = clock(), False
-    for finished, ended in enumerate(run_in_processes(missing, out, simulate, count), start=1):
-        if ended.summary is not None and ended.summary.outcome == INTERRUPTED:
-            interrupted = True
-            continue
-        done[ended.run.folder] = ended
-        guess = (len(missing) - finished) * (clock() - began) / finished
-        progress.end(numbers[ended.run.folder], ended.run, text=result_text(ended, False), left_s=guess)
+    began = clock()
+
+    def at_work(busy: int) -> None:
+        progress.at_work(busy, ended=len(done), count=len(plan.runs))
+
+    # A second Ctrl-C ends the processes: what has ended until then is compared.
+    with contextlib.suppress(KeyboardInterrupt):
+        ended_runs = run_in_processes(missing, out, simulate, count, at_work=at_work)
+        for finished, ended in enumerate(ended_runs, start=1):
+            if ended.summary is not None and ended.summary.outcome == INTERRUPTED:
+                continue
+            done[ended.run.folder] = ended
+            guess = (len(missing) - finished) * (clock() - began) / finished
+            progress.end(numbers[ended.run.folder], ended.run, text=result_text(ended, False), left_s=guess)
     ordered = tuple(done[run.folder] for run in plan.runs if run.folder in done)
-    return EndedRuns(ordered, interrupted=interrupted or len(ordered) < len(plan.runs))
+    return EndedRuns(ordered, interrupted=len(ordered) < len(plan.runs))

@@ -1,6 +1,8 @@
 """Made-up runs: a simulate function that writes a history instead of training."""
 
+import contextlib
 import os
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from edge_server.config.config import Config
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments.cells import CellRun
+from edge_server.simulation.simulator import simulate
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 
@@ -75,14 +78,18 @@ class Simulated:
 
 @dataclass
 class Quiet:
-    """A progress display that only records the results of runs."""
+    """A progress display that only records the results of runs, and how many were at work."""
 
     results: list[str] = field(default_factory=list)
+    busy: list[int] = field(default_factory=list)
 
     def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         return self
 
     def show(self, snapshot: Snapshot) -> None: ...
+
+    def at_work(self, busy: int, *, ended: int, count: int) -> None:
+        self.busy.append(busy)
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         self.results.append(f"{run.folder}: {text}")
@@ -98,6 +105,42 @@ class Dies:
         if out.name == self.in_:
             os._exit(9)
         return self._others(config, out=out, watcher=watcher, resume=resume)
+
+
+class Raises:
+    """As `Simulated`, but one run raises an error that is none of ours."""
+
+    def __init__(self, in_: str) -> None:
+        self.in_, self._others = in_, Simulated()
+
+    def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        if out.name == self.in_:
+            raise ZeroDivisionError("a user's own network")
+        return self._others(config, out=out, watcher=watcher, resume=resume)
+
+
+class StopsTheParent:
+    """Simulates; the first run to close a round sends one signal to the parent, and all wait for its stop."""
+
+    def __init__(self, sent: Path) -> None:
+        self._sent = sent
+
+    def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        return simulate(
+            config, out=out, watcher=_AfterRoundOne(watcher, self._sent), resume=resume, export=False
+        )
+
+
+class _AfterRoundOne:
+    def __init__(self, watcher: Watcher, sent: Path) -> None:
+        self._watcher, self._sent = watcher, sent
+
+    def show(self, snapshot: Snapshot) -> None:
+        while snapshot.history and not self._watcher.stopped:  # type: ignore[attr-defined]
+            with contextlib.suppress(FileExistsError):
+                self._sent.touch(exist_ok=False)
+                os.kill(os.getppid(), signal.SIGINT)
+            self._watcher.show(snapshot)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
 """Runs in processes of their own: the same results, one stop for all, one failed run if a process dies."""
 
+import io
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +15,18 @@ import pytest
 from edge_server.simulation.experiments.cells import Plan, RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
 from edge_server.simulation.experiments.parallel import DIED
+from edge_server.simulation.experiments.progress import Lines
 from edge_server.simulation.experiments.runner import EndedRuns, run_all
 from edge_server.simulation.simulator import simulate
-from tests.edge_server.simulation.experiments.made_up import Dies, Quiet, Simulated, Waits
+from edge_server.storage.run_files import read_run_files
+from tests.edge_server.simulation.experiments.made_up import (
+    Dies,
+    Quiet,
+    Raises,
+    Simulated,
+    StopsTheParent,
+    Waits,
+)
 
 DEADLINE_S = 120
 
@@ -38,10 +51,9 @@ def test_the_models_are_those_of_one_run_after_the_other(tmp_path: Path) -> None
     }
     assert folders(ended[2]) == folders(ended[1])
     for folder in folders(ended[1]):
-        one, two = (tmp_path / str(count) / "runs" / folder / "models" for count in (1, 2))
-        assert (one / "round-0002/state.safetensors").read_bytes() == (
-            two / "round-0002/state.safetensors"
-        ).read_bytes()
+        one, two = (tmp_path / str(count) / "runs" / folder for count in (1, 2))
+        for name in ("history.jsonl", "models/round-0002/state.safetensors"):
+            assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
 def test_ended_runs_are_reported_and_kept_by_the_next_call(tmp_path: Path) -> None:
@@ -50,6 +62,8 @@ def test_ended_runs_are_reported_and_kept_by_the_next_call(tmp_path: Path) -> No
     assert folders(ended) == [run.folder for run in plan().runs]
     assert not ended.interrupted
     assert len(first.results) == 4
+    assert max(first.busy) == 2
+    assert first.busy[-1] == 0
     run_all(plan(), tmp_path, simulate=Dies("none"), progress=second, parallel=2)
     assert all(result.endswith("finished earlier") for result in second.results)
 
@@ -59,6 +73,30 @@ def test_a_process_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
     ended = run_all(plan(), tmp_path, simulate=dies, progress=Quiet(), parallel=2)
     assert {done.run.folder: done.failure for done in ended.done if done.failure} == {dies.in_: DIED}
     assert len(ended.done) == 4
+
+
+def test_what_a_run_raises_is_the_reason_of_its_failure(tmp_path: Path) -> None:
+    raises = Raises("fedavg-result-seed1")
+    ended = run_all(plan(), tmp_path, simulate=raises, progress=Quiet(), parallel=2)
+    failures = {done.run.folder: done.failure for done in ended.done if done.failure}
+    assert failures == {raises.in_: "ZeroDivisionError: a user's own network"}
+    assert len(ended.done) == 4
+
+
+def test_stopped_runs_go_on_to_the_same_history(tmp_path: Path) -> None:
+    whole, stopped, real = tmp_path / "whole", tmp_path / "stopped", partial(simulate, export=False)
+    made = plan("rounds=3", "workers=1")
+    run_all(made, whole, simulate=real, progress=Quiet())
+    first = run_all(made, stopped, simulate=StopsTheParent(tmp_path / "sent"), progress=Quiet(), parallel=2)
+    assert first.interrupted
+    assert first.done == ()
+    begun = [path.parent for path in stopped.glob("runs/*/summary.json")]
+    assert {read_run_files(path).summary.outcome for path in begun} == {"interrupted"}
+    again = run_all(made, stopped, simulate=real, progress=Quiet(), parallel=2)
+    assert not again.interrupted
+    for folder in folders(again):
+        histories = [out / "runs" / folder / "history.jsonl" for out in (whole, stopped)]
+        assert histories[0].read_bytes() == histories[1].read_bytes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -86,3 +124,68 @@ def test_one_signal_to_the_parent_stops_all_runs(tmp_path: Path, number: signal.
     assert len(list(begun.iterdir())) == 2
     again = run_all(plan(), tmp_path / "out", simulate=Simulated(), progress=Quiet(), parallel=2)
     assert len(again.done) == 4
+
+
+GROUP = """
+import os, pathlib, signal, sys
+from edge_server.simulation.experiments.parallel import run_in_processes
+from tests.edge_server.simulation.experiments.made_up import Waits
+from tests.edge_server.simulation.experiments.test_parallel import plan
+
+# Needed if the tests run in the background of a shell, which ignores SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+out = pathlib.Path(sys.argv[1])
+
+def at_work(busy):
+    if busy and sys.argv[2] == "stop":
+        sys.argv[2] = ""
+        os.killpg(0, signal.SIGINT)
+
+ended = list(run_in_processes(plan().runs, out / "out", Waits(out), 2, at_work=at_work))
+print(len(ended))
+"""
+
+
+def start(out: Path, what: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", GROUP, str(out), what],
+        cwd=Path(__file__).parents[4],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_ctrl_c_while_processes_start_ends_them_without_a_word(tmp_path: Path) -> None:
+    assert start(tmp_path, "stop").communicate(timeout=DEADLINE_S) == ("0\n", "")
+    assert not (tmp_path / "out/runs").exists()
+
+
+def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    parent, tick = start(tmp_path, ""), threading.Event()
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while len(list(tmp_path.glob("*seed*"))) < 2 and time.monotonic() < deadline:
+            tick.wait(0.02)
+    finally:
+        parent.kill()
+    # The pipe is open for as long as a process lives that has inherited it.
+    parent.communicate(timeout=DEADLINE_S)
+    assert len(list(tmp_path.glob("*seed*"))) == 2
+
+
+class Terminal(io.StringIO):
+    """A stream that takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_many_runs_are_at_work() -> None:
+    terminal, file = Terminal(), io.StringIO()
+    for stream in (terminal, file):
+        Lines(stream).at_work(2, ended=3, count=24)
+        Lines(stream).at_work(0, ended=24, count=24)
+    assert terminal.getvalue() == "\r\x1b[K2 runs at work, 3 of 24 ended\r\x1b[K"
+    assert file.getvalue() == ""
