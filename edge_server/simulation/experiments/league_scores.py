@@ -5,6 +5,7 @@ method).
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ class Difference:
         return ABOVE if self.low > 0 else BELOW if self.high < 0 else LEVEL
 
     def __str__(self) -> str:
+        if math.isinf(self.low):
+            return f"{self.mean:+.1f} (one seed)"
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
@@ -159,8 +162,10 @@ def difference(
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean of `values`, the same in every call."""
+    """The 95 % bootstrap interval of the mean of `values`, the same in every call; infinite for one value."""
     count = len(values)
+    if count == 1:
+        return -math.inf, math.inf
     if count <= EXACT:
         places = np.array(list(itertools.product(range(count), repeat=count)))
     else:

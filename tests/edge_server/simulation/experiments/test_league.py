@@ -30,8 +30,8 @@ SCORES = {
     ("ours", "a"): {1: score(0.80, 0.7, 0.8), 2: score(0.82, 0.7, 0.8)},
     ("theirs", "a"): {1: score(0.78, 0.6, 0.8), 2: score(0.79, 0.7, 0.8)},
     ("small", "a"): {1: score(None, 0.75), 2: score(None, 0.75)},
-    ("ours", "b"): {1: score(0.60, 0.6, 0.6)},
-    ("theirs", "b"): {1: score(0.65, 0.6, 0.6)},
+    ("ours", "b"): {1: score(0.60, 0.6, 0.6), 2: score(0.60, 0.6, 0.6)},
+    ("theirs", "b"): {1: score(0.65, 0.6, 0.6), 2: score(0.65, 0.6, 0.6)},
 }
 
 
@@ -44,6 +44,13 @@ def test_the_interval_is_computed_over_all_resamples_of_a_few_seeds() -> None:
     assert interval([0.0, 4.0]) == (0.0, 4.0)
     # Of the 27 resamples of (0, 3, 6) one is 0, three are 1: the quantile lies in the first.
     assert interval([0.0, 3.0, 6.0]) == (0.0, 6.0)
+
+
+def test_one_seed_has_no_interval_and_no_verdict() -> None:
+    found = difference({1: score(0.9)}, {1: score(0.5)}, MEASURES["whole model"])
+    assert found is not None
+    assert found.verdict == LEVEL
+    assert str(found) == "+40.0 (one seed)"
 
 
 def test_the_interval_of_many_seeds_is_the_same_in_every_call_and_close_to_the_normal_one() -> None:
@@ -199,7 +206,7 @@ def test_a_scale_can_be_a_league_with_its_own_window_and_the_papers_numbers(tmp_
     assert printed.columns[1] == "average of last 2 (%)"
     assert (printed.caption, printed.rows[0][1]) == ("result: with the paper's numbers", "39.50")
     assert (league.caption, league.rows[0][1]) == ("result", "39.50")
-    assert league.rows[1][-1] == "-19.0 [-19.0, -19.0]"
+    assert league.rows[1][-1] == "-19.0 (one seed)"
 
 
 def test_a_scale_without_its_reference_is_refused(tmp_path: Path) -> None:
