@@ -11,13 +11,24 @@ def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
     With torchvision's strides an image of 32x32 shrinks to a single position.
     """
+    return _of_width(1.0, input_shape, num_classes)
+
+
+def mobilenet_v2_quarter(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Build it with about a quarter of the channels: 250,922 parameters for 3 colours and 10 classes."""
+    return _of_width(0.25, input_shape, num_classes)
+
+
+def _of_width(width: float, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     colours = image_shape(input_shape)[0]
     torchvision_ready()
     from torchvision import models
 
-    module: nn.Module = models.mobilenet_v2(weights=None, num_classes=num_classes)
+    module: nn.Module = models.mobilenet_v2(weights=None, num_classes=num_classes, width_mult=width)
     if colours != 3:
         stem = module.get_submodule("features.0")
         assert isinstance(stem, nn.Sequential)
-        stem[0] = nn.Conv2d(colours, 32, 3, stride=2, padding=1, bias=False)
+        first = stem.get_submodule("0")
+        assert isinstance(first, nn.Conv2d)
+        stem[0] = nn.Conv2d(colours, first.out_channels, 3, stride=2, padding=1, bias=False)
     return module

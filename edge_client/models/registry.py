@@ -75,6 +75,12 @@ MODELS: Registry[ModelEntry] = Registry(
             targets=("features.*",),
             pictures=True,
         ),
+        "mobilenet-v2-quarter": ModelEntry(
+            factory="edge_client.models.mobilenet_v2:mobilenet_v2_quarter",
+            summary="MobileNetV2 of a quarter of the width, for processors",
+            targets=("features.*",),
+            pictures=True,
+        ),
     },
 )
 

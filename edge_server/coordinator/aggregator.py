@@ -135,7 +135,7 @@ class Aggregator:
         """Test the new model and every tier's, in rounds in which a test is due."""
         model = self._model
         with self._context.durations.timed("testing"):
-            return self._context.testing.tested(number, model.network, model.state.params, model.tier_spec)
+            return self._context.testing.tested(number, model.network, model.params_of, model.tier_spec)
 
     def _record(
         self, command: CloseRound, figures: RoundFigures, look: RoundReview, tested: Mapping[int, Evaluation]

@@ -82,9 +82,16 @@ class Testing:
         return f"tested on {len(self._data)} examples of {self._config.data.source}"
 
     def tested(
-        self, number: int, model: GlobalModel, params: Arrays, tier_spec: Callable[[Ratio], SubModelSpec]
+        self,
+        number: int,
+        model: GlobalModel,
+        params_of: Callable[[SubModelSpec], Arrays],
+        tier_spec: Callable[[Ratio], SubModelSpec],
     ) -> dict[int, Evaluation]:
-        """Test the full model (as tier 0) and every tier's; empty without data, or if no test is due."""
+        """Test the full model (as tier 0) and every tier's; empty without data, or if no test is due.
+
+        `params_of` gives the full arrays that a sub-model is cut from.
+        """
         settings, data = self._config.federation, self._data
         if data is None or not is_due(number, every=settings.evaluate_every, last=settings.rounds):
             return {}
@@ -92,7 +99,7 @@ class Testing:
         ratios = self._config.tiers.ratios if tiers_due else ()
         return evaluate_tiers(
             {tier: tier_spec(ratio) for tier, ratio in enumerate(ratios, start=1)},
-            lambda spec: model.test(params, spec, data, self._inputs),
+            lambda spec: model.test(params_of(spec), spec, data, self._inputs),
         )
 
     def canary(self, model: GlobalModel) -> Accuracy | None:

@@ -23,7 +23,7 @@ class Exporter:
             with self._context.durations.timed("exporting"):
                 self._model.network.export(
                     paths[tier],
-                    self._model.state.params,
+                    self._model.params_of(spec),
                     spec,
                     preprocessing=self._context.testing.preprocessing,
                     provenance=provenance,

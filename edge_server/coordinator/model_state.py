@@ -17,7 +17,7 @@ from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
 from edge_server.strategy.checkpoint import load_checkpoint
-from edge_server.strategy.strategy import State, start, tier_spec
+from edge_server.strategy.strategy import State, params_of, start, tier_spec
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
@@ -88,7 +88,11 @@ class ModelState:
     def sub_model(self, tier: int) -> nn.Module:
         """The network that a tier trains, to be inspected."""
         spec = self.tier_spec(self.context.config.tiers.ratios[tier - 1])
-        return self.network.sub_model(self.state.params, spec)
+        return self.network.sub_model(self.params_of(spec), spec)
+
+    def params_of(self, spec: SubModelSpec) -> Arrays:
+        """The full arrays that this sub-model is cut from."""
+        return params_of(self.context.strategy, self.state, spec, self.context.channel_map)
 
     def tier_parameters(self) -> dict[int, int]:
         """The number of trainable parameters of each tier's network."""

@@ -243,18 +243,6 @@ class JournalReader:
         )
         return dict(known)
 
-    def client_accuracies(self) -> dict[str, float]:
-        """Each device's accuracy, 0 to 1, on its own held-out data after its newest accepted training.
-
-        Devices that hold out no data are left out, and answers of rounds that train nothing.
-        """
-        rows = self._asked(
-            "SELECT device, json_extract(message, '$.metrics.accuracy') AS accuracy, max(attempt)"
-            " FROM updates WHERE reason IS NULL AND accuracy IS NOT NULL"
-            " AND json_extract(message, '$.metrics.epochs') > 0 GROUP BY device ORDER BY device"
-        )
-        return {device: float(accuracy) for device, accuracy, _ in rows}
-
     def examined(self) -> list[ExaminedUpdate]:
         """Every examined update as the firewall remembers it, in order."""
         rows = self._asked("SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid")
@@ -356,12 +344,6 @@ def read_classes(path: Path) -> tuple[str, ...]:
     """The run's list of classes; empty before it is known."""
     with closing(JournalReader(path)) as reader:
         return reader.classes()
-
-
-def read_client_accuracies(path: Path) -> dict[str, float]:
-    """Each device's accuracy on its own held-out data after its newest accepted training."""
-    with closing(JournalReader(path)) as reader:
-        return reader.client_accuracies()
 
 
 def read_strikes(path: Path) -> list[Strike]:

@@ -18,7 +18,7 @@ from edge_server.strategy.aggregation.combiners import Combiner
 from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, is_statistic, sources_of
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups.rule import GroupRule, Tiers, cut_groups, fold_groups
+from edge_server.strategy.groups.rule import GroupRule, Tiers, cut_groups, fold_groups, own_params
 from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
@@ -191,6 +191,11 @@ def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) 
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params)
     return strategy.pruner.tier(by_group, network.channel_map, evidence)
+
+
+def params_of(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+    """The full arrays that a sub-model is cut from: the global model's, or the sub-model's own."""
+    return own_params(strategy.groups, state.params, state.groups, spec, channel_map)
 
 
 def downlink_groups(

@@ -23,6 +23,7 @@ def group_problems(config: Config, strategy: Strategy) -> Iterator[str]:
     yield from _sent_twice(config)
     yield from _not_served(config, strategy)
     yield from _not_used(config, strategy)
+    yield from _not_encoded(config, strategy)
 
 
 def _sent_twice(config: Config) -> Iterator[str]:
@@ -67,6 +68,16 @@ def _not_used(config: Config, strategy: Strategy) -> Iterator[str]:
             yield (
                 f"[strategy] groups: '{component.name}' is for the group '{rule.name}', "
                 f"which no objective {' or '.join(idle)}: {remedy}"
+            )
+
+
+def _not_encoded(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Codecs of models, which encode the global one, where sub-models have arrays of their own."""
+    for rule in strategy.groups:
+        if rule.owns and config.strategy.downlink != ():
+            yield (
+                f"[strategy] downlink: the group '{rule.name}' gives each tier arrays of its own, and codecs "
+                "encode the one global model: set downlink = []"
             )
 
 

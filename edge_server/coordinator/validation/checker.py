@@ -13,7 +13,7 @@ from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
 from edge_server.storage.recovery import Resumption
-from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.groups.rule import GroupRule, own_params
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
@@ -88,8 +88,9 @@ class UpdateChecker:
         reason, detail = found.reason, found.detail
         if reason is None and found.groups:
             try:
+                params = own_params(self._rules, state.params, state.groups, task.spec, self._channel_map)
                 self.history.check(
-                    update, found.groups, found.sizes, norms, params=state.params, round_number=state.round
+                    update, found.groups, found.sizes, norms, params=params, round_number=state.round
                 )
             except PeerError as error:
                 reason, detail = Reason(error.reason), str(error)

@@ -16,6 +16,7 @@ from edge_server.simulation.experiments.experiment import (
     PaperNumbers,
     Row,
     Scale,
+    at_scale,
     scale_of,
 )
 from schemas.errors import ConfigError, nearest
@@ -94,6 +95,7 @@ def slug(label: str) -> str:
 def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     """Make and check all cells; raises `ConfigError` for the first that is wrong."""
     scale = scale_of(experiment, choice.scale)
+    experiment = at_scale(experiment, scale)
     cells = tuple(_cells(experiment, scale, choice))
     if not cells:
         raise ConfigError(f"the experiment has no cells at scale '{choice.scale}'")

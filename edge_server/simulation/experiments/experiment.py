@@ -65,9 +65,15 @@ class Row(Settings):
 
 
 class Scale(Settings):
-    """A smaller version: its settings, seeds and targets replace the experiment's."""
+    """A version of another size: what it states replaces the experiment's.
 
+    A scale may be a league of rows that have papers' numbers at full scale.
+    """
+
+    kind: Literal["runs", "league"] | None = None
+    reference: str | None = None
     seeds: tuple[Seed, ...] | None = None
+    average_share: float | None = Field(default=None, gt=0, le=1)
     target_accuracies: tuple[Target, ...] | None = None
     notes: tuple[str, ...] = ()
     settings: Tables = Field(default_factory=dict)
@@ -105,8 +111,9 @@ class Experiment(Settings):
                 raise ValueError(f"two {kind}s have the same label: each {kind} needs its own")
         for row in self.rows:
             _known("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
-        if self.kind == "league":
-            _known("row", rows, [self.reference])
+        for version in (self, *(at_scale(self, scale) for scale in self.scale.values())):
+            if version.kind == "league":
+                _known("row", rows, [version.reference])
         for scale in self.scale.values():
             _known("row", rows, [*scale.rows, *scale.drop_rows])
             _known("column", columns, [*scale.columns, *scale.drop_columns])
@@ -146,6 +153,12 @@ def scale_of(experiment: Experiment, name: str) -> Scale:
     if name == "full":
         return Scale()
     raise ConfigError(f"no scale is called '{name}'{nearest(name, {'full', *experiment.scale})}")
+
+
+def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
+    """The experiment with the scale's kind, reference row and averaging window."""
+    stated = {name: getattr(scale, name) for name in ("kind", "reference", "average_share")}
+    return experiment.model_copy(update={name: value for name, value in stated.items() if value is not None})
 
 
 def _read(path: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from edge_server.config.units import bytes_text
 from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.client_accuracy import client_accuracies
 from edge_server.simulation.experiments.comparison import percent
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.league_scores import (
@@ -26,7 +27,7 @@ from edge_server.simulation.experiments.league_scores import (
     difference,
     league_scores,
 )
-from edge_server.simulation.experiments.one_run import EndedRun, Simulate
+from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
 from edge_server.simulation.experiments.runner import Progress, run_all
 from edge_server.simulation.experiments.runs import findings_of
 from edge_server.simulation.experiments.sizes import tier_sizes
@@ -38,7 +39,14 @@ def find_league(
     """Run the missing runs, and compare every row with the reference."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
     found = findings_of(plan, outcome, out)
-    scores = league_scores(outcome.done, window=plan.experiment.average_rounds)
+    scores = league_scores(
+        outcome.done,
+        average_rounds=plan.experiment.average_rounds,
+        average_share=plan.experiment.average_share,
+        clients=lambda ended: client_accuracies(
+            ended.run.cell.config(ended.run.seed), run_path(ended.run, out)
+        ),
+    )
     reference = plan.experiment.reference
     failures = {
         (row, column): [
@@ -52,6 +60,7 @@ def find_league(
     return replace(
         found,
         tables=(
+            *_with_paper_numbers(plan, found),
             *(column_table(scores, column, reference, macs, failures) for column in columns),
             *(matrix(scores, columns, name) for name in MEASURES),
         ),
@@ -64,17 +73,19 @@ def _place(ended: EndedRun) -> tuple[str, str]:
     return ended.run.cell.row, ended.run.cell.column
 
 
+def _with_paper_numbers(plan: Plan, found: Findings) -> tuple[Table, ...]:
+    """The usual tables, of the global model, where a paper has numbers for a cell."""
+    if all(cell.paper is None for cell in plan.cells):
+        return ()
+    return tuple(
+        replace(table, caption=f"{table.caption}: with the paper's numbers") for table in found.tables
+    )
+
+
 def _details(scores: Scores) -> list[dict[str, Any]]:
     """Every run's accuracies, for results.json."""
     return [
-        {
-            "row": row,
-            "column": column,
-            "seed": seed,
-            "whole": score.whole,
-            "tiers": score.tiers,
-            "clients": score.clients,
-        }
+        {"row": row, "column": column, "seed": seed, "whole": score.whole, "tiers": score.tiers}
         for (row, column), by_seed in scores.items()
         for seed, score in by_seed.items()
     ]
@@ -154,10 +165,7 @@ def _row(
         over_seeds(lambda score: score.worst_tier),
         over_seeds(lambda score: score.mean_client),
         over_seeds(lambda score: score.worst_client),
-        *(
-            _rounds([score.reached[target] for score in own.values() if target in score.reached])
-            for target in targets
-        ),
+        *(_rounds([score.reached.get(target) for score in own.values()]) for target in targets),
         _mean_bytes([score.uplink_bytes for score in own.values()]),
         _mean_bytes([score.downlink_bytes for score in own.values()]),
         f"{macs / 1e6:.2f}",

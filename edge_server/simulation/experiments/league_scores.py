@@ -5,13 +5,14 @@ method).
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edge_server.observability.report.measures import Reached, first_reached
+from edge_server.observability.report.measures import averaging_window
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
 
@@ -26,10 +27,9 @@ class Score:
     """One run: accuracies 0 to 1, means over the last tested rounds; bytes sent in all rounds.
 
     `whole` is the global model's accuracy; None if no tier trains the full model. `tiers` are the accuracies
-    of the tiers' own sub-models, the weakest first. `reached` has the first round at which the mean of the
-    global model's last five accuracies exceeds each target, or None; it is empty without a `whole` model.
-    `diverged` counts rounds that were given up. `clients` are the accuracies of the clients' own sub-models
-    on their own held-out data; empty where none is held out.
+    of the tiers' own sub-models, the weakest first. `reached` has the first round at which the global model
+    reached each target accuracy, or None. `diverged` counts rounds that were given up.
+    `clients` are the accuracies of the clients' own sub-models on their own mix of classes.
     """
 
     whole: float | None
@@ -52,18 +52,19 @@ class Score:
 
     @property
     def mean_client(self) -> float | None:
-        """The mean over the clients, each counted once."""
+        """The mean over the clients."""
         return statistics.fmean(self.clients) if self.clients else None
 
     @property
     def worst_client(self) -> float | None:
-        """The accuracy of the worst client."""
+        """The accuracy of the client with the lowest one."""
         return min(self.clients, default=None)
 
 
 Scores = Mapping[tuple[str, str], Mapping[int, Score]]
 """By row and column, then by seed."""
 Measure = Callable[[Score], float | None]
+Clients = Callable[[EndedRun], Mapping[str, float]]
 MEASURES: Mapping[str, Measure] = {
     "whole model": lambda score: score.whole,
     "mean tier": lambda score: score.mean_tier,
@@ -84,16 +85,30 @@ class Difference:
         return ABOVE if self.low > 0 else BELOW if self.high < 0 else LEVEL
 
     def __str__(self) -> str:
+        if math.isinf(self.low):
+            return f"{self.mean:+.1f} (one seed)"
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
-def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, str], dict[int, Score]]:
-    """The score of every finished run."""
+def league_scores(
+    done: Iterable[EndedRun],
+    *,
+    average_rounds: int,
+    average_share: float | None = None,
+    clients: Clients = lambda ended: {},
+) -> dict[tuple[str, str], dict[int, Score]]:
+    """The score of every finished run, over its last `average_rounds` rounds or that share of them.
+
+    `clients` gives a run's clients' accuracies by name.
+    """
     scores: dict[tuple[str, str], dict[int, Score]] = {}
     for ended in done:
         if ended.history and not ended.failure:
             cell = ended.run.cell
             config = cell.config()
+            window = averaging_window(
+                config.federation.rounds, average_rounds=average_rounds, average_share=average_share
+            )
             # The last round may have measured what earlier models lacked.
             measured = bool(config.make_strategy().measuring) and ended.history[-1].train_loss is None
             score = _score(
@@ -101,20 +116,14 @@ def league_scores(done: Iterable[EndedRun], *, window: int) -> dict[tuple[str, s
                 window=1 if measured else window,
                 full=0.0 in config.tiers.levels,
                 targets=cell.targets,
-                parameters=ended.summary.parameters if ended.summary else 0,
             )
-            score = replace(score, clients=tuple(ended.clients.values()))
+            score = replace(score, clients=tuple(clients(ended).values()))
             scores.setdefault((cell.row, cell.column), {})[ended.run.seed] = score
     return scores
 
 
 def _score(
-    history: Sequence[RoundRecord],
-    *,
-    window: int,
-    full: bool,
-    targets: Sequence[float] = (),
-    parameters: int = 0,
+    history: Sequence[RoundRecord], *, window: int, full: bool, targets: Sequence[float] = ()
 ) -> Score:
     last = [record for record in history if record.round > history[-1].round - window]
     whole = [record.test_accuracy for record in last if record.test_accuracy is not None]
@@ -129,13 +138,15 @@ def _score(
         tuple(tiers),
         sum(record.uplink_bytes for record in history),
         sum(record.downlink_bytes for record in history),
-        {target: _round(first_reached(history, parameters, target)) for target in targets} if full else {},
+        {target: _first(history, target) for target in targets} if full else {},
         sum(record.diverged for record in history),
     )
 
 
-def _round(reached: Reached | None) -> int | None:
-    return None if reached is None else reached.round
+def _first(history: Sequence[RoundRecord], target: float) -> int | None:
+    """The first round whose model reaches the target."""
+    reached = (record.round for record in history if (record.test_accuracy or 0) >= target)
+    return next(reached, None)
 
 
 def difference(
@@ -151,8 +162,10 @@ def difference(
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean of `values`, the same in every call."""
+    """The 95 % bootstrap interval of the mean of `values`, the same in every call; infinite for one value."""
     count = len(values)
+    if count == 1:
+        return -math.inf, math.inf
     if count <= EXACT:
         places = np.array(list(itertools.product(range(count), repeat=count)))
     else:

@@ -1,7 +1,6 @@
 """One run of a cell with one seed, in a run folder of its own; a finished one is kept."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -9,7 +8,6 @@ from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.observability.snapshot import Watcher
 from edge_server.simulation.experiments.cells import CellRun
-from edge_server.storage.journal_reader import read_client_accuracies
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_files import RunFiles, read_run_files
 from schemas.errors import ConfigError, EdgeError
@@ -27,17 +25,12 @@ class Simulate(Protocol):
 
 @dataclass(frozen=True)
 class EndedRun:
-    """One ended run with its records; `failure` is the reason why there are none.
-
-    `clients` has, by device, the accuracy (0 to 1) of its own sub-model as it last trained it, on the data
-    that it holds out; empty where none is held out.
-    """
+    """One ended run with its records; `failure` is the reason why there are none."""
 
     run: CellRun
     history: tuple[RoundRecord, ...] = ()
     summary: Summary | None = None
     failure: str = ""
-    clients: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_path(run: CellRun, out: Path) -> Path:
@@ -62,12 +55,7 @@ def read_run(run: CellRun, path: Path) -> EndedRun:
     files: RunFiles = read_run_files(path)
     summary = files.summary
     failure = "" if summary.outcome in (FINISHED, INTERRUPTED) else f"{summary.outcome}: {summary.detail}"
-    return EndedRun(run, files.history, summary, failure, _clients(run, path / "journal.sqlite"))
-
-
-def _clients(run: CellRun, journal: Path) -> Mapping[str, float]:
-    holds_out = run.cell.config(run.seed).simulation.hold_out > 0
-    return read_client_accuracies(journal) if holds_out and journal.exists() else {}
+    return EndedRun(run, files.history, summary, failure)
 
 
 def kept_run(run: CellRun, out: Path) -> EndedRun | None:

@@ -19,6 +19,7 @@ from edge_server.strategy.aggregation.deltas import (
     as_deltas,
 )
 from edge_server.strategy.aggregation.fednova import NormaliseSteps
+from edge_server.strategy.aggregation.norm_scaling import ScaleToMeanNorm
 from edge_server.strategy.aggregation.updates import (
     ClientUpdate,
     GlobalUpdate,
@@ -175,10 +176,11 @@ TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
         "discount-staleness": DiscountStaleness,
         "fill-with-global": fill_with_global,
         "normalise-steps": NormaliseSteps,
+        "scale-to-mean-norm": ScaleToMeanNorm,
     },
 )
-SCALES = frozenset({"discount-staleness", "normalise-steps"})
-"""Transforms that scale a client's step."""
+SCALES = frozenset({"discount-staleness", "normalise-steps", "scale-to-mean-norm"})
+"""Transforms that scale a client's step or model."""
 COUNTS_STEPS = frozenset({"normalise-steps"})
 """Transforms that use how often a gradient counts in local SGD; their `momentum` is the local one."""
 MOVES_CHANNELS = frozenset({"attention-matching"})

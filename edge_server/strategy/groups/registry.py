@@ -10,6 +10,7 @@ from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.overlap import Overlap
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.groups.statistics import Statistics
+from edge_server.strategy.groups.tier_norms import TierNorms
 from edge_server.strategy.groups.widths import Widths
 
 GROUPS: Registry[Callable[..., GroupRule]] = Registry(
@@ -21,6 +22,7 @@ GROUPS: Registry[Callable[..., GroupRule]] = Registry(
         "overlap": Overlap,
         "mean-data": MeanData,
         "statistics": Statistics,
+        "tier-norms": TierNorms,
         "widths": Widths,
     },
 )

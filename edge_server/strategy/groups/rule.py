@@ -46,7 +46,8 @@ class GroupRule(Protocol):
 
     `name` is the group's; `downlink` and `uplink` say whether devices receive and send it. `bounded` names
     the arrays sent that are no parameters but whose norms are bounded by the other devices' all the same;
-    honest norms vary `spread` times as much as those of trained weights.
+    honest norms vary `spread` times as much as those of trained weights. A rule that `owns` gives sub-models
+    arrays in place of the global model's.
     """
 
     name: ClassVar[str]
@@ -54,6 +55,7 @@ class GroupRule(Protocol):
     uplink: ClassVar[bool] = True
     bounded: ClassVar[frozenset[str]] = frozenset()
     spread: ClassVar[float] = 1.0
+    owns: ClassVar[bool] = False
 
     def start(self, params: Arrays) -> Arrays:
         """The server's arrays before round one."""
@@ -62,6 +64,10 @@ class GroupRule(Protocol):
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
         """What a device with this sub-model receives: arrays named after a parameter are cut like it."""
         return LazySlice(held, spec, channel_map)
+
+    def own(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+        """Arrays that this sub-model has in place of the global model's, in global coordinates."""
+        return {}
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """The shapes that a device sends, given those of its sub-model's parameters (the default)."""
@@ -93,8 +99,18 @@ def cut_groups(
         for rule in rules
         if rule.downlink
     }
-    model = LazySlice(params, spec, channel_map)
+    model = LazySlice(own_params(rules, params, groups, spec, channel_map), spec, channel_map)
     return {"model": model, **{name: arrays for name, arrays in down.items() if arrays}}
+
+
+def own_params(
+    rules: Sequence[GroupRule], params: Arrays, groups: Groups, spec: SubModelSpec, channel_map: ChannelMap
+) -> Arrays:
+    """The model that this sub-model is cut from: the global one, with what the sub-model has of its own."""
+    own = [rule.own(groups.get(rule.name, {}), spec, channel_map) for rule in rules]
+    if not any(own):
+        return params
+    return {**params, **{name: array for arrays in own for name, array in arrays.items()}}
 
 
 def fold_groups(

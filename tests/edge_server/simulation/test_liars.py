@@ -72,10 +72,9 @@ def words_for(concept: str, name: str) -> tuple[str, ...]:
     """Return settings whose only unusual components are this one and those that it requires."""
     if concept == "groups":
         group = make_component("group rule", GROUPS, Component(name=name)).name
-        objective = next(
-            known for known, made in OBJECTIVES.items() if group in {*made.receives, *made.sends}
-        )
-        return (f'strategy.groups=["{name}"]', f'strategy.objectives=["{objective}"]')
+        fitting = [known for known, made in OBJECTIVES.items() if group in {*made.receives, *made.sends}]
+        objectives = tuple(f'strategy.objectives=["{objective}"]' for objective in fitting[:1])
+        return (f'strategy.groups=["{name}"]', *objectives)
     value = f'["{name}"]' if concept == "transforms" else f'"{name}"'
     return (f"strategy.{concept}={value}", *MORE.get((concept, name), ()))
 

@@ -49,11 +49,6 @@ def update(device: str = "a", digest: str = ONE, **more) -> Update:
     return UPDATE.model_copy(update={"device": device, "blob": blob, **more})
 
 
-def answer(device: str, attempt: int, accuracy: float | None, *, epochs: int = 1) -> Update:
-    metrics = UPDATE.metrics.model_copy(update={"accuracy": accuracy, "epochs": epochs})
-    return update(device, attempt=attempt, metrics=metrics)
-
-
 def assignments(*devices: str, attempt: int = 1) -> dict[str, Assignment]:
     return {name: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for name in devices}
 
@@ -212,16 +207,3 @@ def test_a_closed_journal_is_one_file_even_after_reads(path: Path) -> None:
     with closing(JournalReader(path)) as again:
         assert again.run() == "run-1"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-def test_a_clients_accuracy_is_that_after_its_newest_accepted_training(
-    journal: Journal, reader: JournalReader
-) -> None:
-    journal.examined(answer("a", 1, 0.5), reason=None)
-    journal.examined(answer("a", 2, 0.75), reason=None)
-    journal.examined(answer("a", 3, 0.9), reason="norm")
-    # The last round of some recipes only measures the model that all receive.
-    journal.examined(answer("a", 4, 0.1, epochs=0), reason=None)
-    journal.examined(answer("b", 1, 0.25), reason=None)
-    journal.examined(answer("holds out nothing", 1, None), reason=None)
-    assert reader.client_accuracies() == {"a": 0.75, "b": 0.25}

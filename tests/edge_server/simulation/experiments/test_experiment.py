@@ -1,12 +1,15 @@
 """The experiment file: its keys, its cells, and its errors."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edge_server.config.overrides import merge_tables
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
 from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
+from edge_server.simulation.experiments.sizes import mean_parameters
 from schemas.errors import ConfigError
 
 BASE = """
@@ -154,13 +157,15 @@ def test_a_column_without_its_data_is_left_out_with_a_note(tmp_path):
     assert any("uneven is left out: no MNIST below" in note for note in plan.notes)
 
 
-@pytest.mark.parametrize("name", experiment_names())
-@pytest.mark.parametrize("scale", ["full", "small"])
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [(name, scale) for name in experiment_names() for scale in ("full", *load_experiment(name).scale)],
+)
 def test_every_shipped_experiment_is_valid(name, scale):
     plan = make_plan(load_experiment(name), RunSelection(scale))
     assert plan.experiment.reproduces
     for cell in plan.cells:
-        if scale == "small" and cell.paper and "CIFAR" in cell.column:
+        if scale != "full" and cell.paper and "CIFAR" in cell.column:
             assert "for CIFAR" in cell.column
 
 
@@ -182,3 +187,18 @@ def test_all_tables_of_the_papers_are_shipped():
         "igfl-table-4",
         "league",
     }
+
+
+def test_the_strategies_of_figure_11_obey_equation_9_and_prune_the_share_p_of_the_parameters():
+    plan = make_plan(load_experiment("attending-figure-11"), RunSelection())
+    labels = [cell.row for cell in plan.cells]
+    assert [sum(label.startswith(f"p = {p},") for label in labels) for p in (0.1, 0.3, 0.5, 0.7)] == [5] * 4
+    for cell in plan.cells:
+        ratio, digits = float(cell.row[4:7]), cell.row[-3:]
+        (stages,) = cell.config().tiers.ratios
+        assert stages == {f"layer{n}.*": int(digit) / 10 for n, digit in enumerate(digits, start=1)}
+        assert ratio == 0.1 or list(digits) == sorted(digits)
+        stated = merge_tables(cell.table, {"model": {"input-shape": [3, 32, 32], "num-classes": 10}})
+        left = mean_parameters(replace(cell, table=stated).config()) / 591_322
+        # The farthest is 122: 35.7 % of the parameters go, for p = 0.3.
+        assert abs(1 - ratio - left) < 0.06

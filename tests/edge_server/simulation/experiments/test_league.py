@@ -1,12 +1,11 @@
 """The league's intervals, tables and verdicts, with numbers computed by hand."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from edge_server.simulation.experiments.cells import CellRun, RunSelection
+from edge_server.simulation.experiments.cells import RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
 from edge_server.simulation.experiments.league import column_table, matrix, verdicts
 from edge_server.simulation.experiments.league_scores import (
@@ -18,12 +17,9 @@ from edge_server.simulation.experiments.league_scores import (
     Score,
     difference,
     interval,
-    league_scores,
 )
-from edge_server.simulation.experiments.one_run import EndedRun, do_run
-from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
-from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated, record, summary
+from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
 
 
 def score(whole: float | None, *tiers: float) -> Score:
@@ -34,8 +30,8 @@ SCORES = {
     ("ours", "a"): {1: score(0.80, 0.7, 0.8), 2: score(0.82, 0.7, 0.8)},
     ("theirs", "a"): {1: score(0.78, 0.6, 0.8), 2: score(0.79, 0.7, 0.8)},
     ("small", "a"): {1: score(None, 0.75), 2: score(None, 0.75)},
-    ("ours", "b"): {1: score(0.60, 0.6, 0.6)},
-    ("theirs", "b"): {1: score(0.65, 0.6, 0.6)},
+    ("ours", "b"): {1: score(0.60, 0.6, 0.6), 2: score(0.60, 0.6, 0.6)},
+    ("theirs", "b"): {1: score(0.65, 0.6, 0.6), 2: score(0.65, 0.6, 0.6)},
 }
 
 
@@ -48,6 +44,13 @@ def test_the_interval_is_computed_over_all_resamples_of_a_few_seeds() -> None:
     assert interval([0.0, 4.0]) == (0.0, 4.0)
     # Of the 27 resamples of (0, 3, 6) one is 0, three are 1: the quantile lies in the first.
     assert interval([0.0, 3.0, 6.0]) == (0.0, 6.0)
+
+
+def test_one_seed_has_no_interval_and_no_verdict() -> None:
+    found = difference({1: score(0.9)}, {1: score(0.5)}, MEASURES["whole model"])
+    assert found is not None
+    assert found.verdict == LEVEL
+    assert str(found) == "+40.0 (one seed)"
 
 
 def test_the_interval_of_many_seeds_is_the_same_in_every_call_and_close_to_the_normal_one() -> None:
@@ -81,37 +84,6 @@ def test_a_row_without_the_full_model_has_no_accuracy_of_the_whole_model() -> No
     assert rows["theirs"]["whole model over ours"] == "-2.5 [-3.0, -2.0]"
     assert rows["small"]["whole model (%)"] == ""
     assert rows["small"]["mean tier over ours"] == "+0.0 [+0.0, +0.0]"
-
-
-def test_a_target_is_reached_when_the_mean_of_five_rounds_exceeds_it() -> None:
-    words = ("data.source=digits", "num-clients=2", "rounds=8")
-    cells = checked_plan(
-        named_experiment(["fedavg", "smallest-for-all"]), RunSelection(overrides=words)
-    ).cells
-    # The means of rounds 1 to 5, 2 to 6 and 3 to 7 are 0.56, 0.6 and 0.66; round 4 alone has 0.9.
-    accuracies = (0.3, 0.5, 0.5, 0.9, 0.6, 0.5, 0.8, 0.8)
-    history = tuple(record(number, accuracy) for number, accuracy in enumerate(accuracies, start=1))
-    done = [EndedRun(CellRun(replace(cell, targets=(0.6, 0.9)), 1), history, summary()) for cell in cells]
-    scores = league_scores(done, window=1)
-    assert scores["fedavg", "result"][1].reached == {0.6: 7, 0.9: None}
-    table = column_table(scores, "result", "fedavg", {})
-    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert rows["fedavg"]["rounds to 60 %"] == "7"
-    assert rows["fedavg"]["rounds to 90 %"] == "not reached"
-    # No tier trains the full model there.
-    assert rows["smallest-for-all"]["rounds to 60 %"] == ""
-
-
-def test_clients_that_hold_out_data_have_a_mean_and_a_worst() -> None:
-    clients = {1: (0.5, 0.9), 2: (0.7, 0.7, 1.0)}
-    own = {seed: replace(score(0.8), clients=held) for seed, held in clients.items()}
-    table = column_table({("ours", "a"): own, ("theirs", "a"): {1: score(0.7)}}, "a", "ours", {})
-    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    # The means are 0.7 and 0.8, the worst 0.5 and 0.7.
-    assert rows["ours"]["mean client (%)"] == "75.00 ± 7.07"
-    assert rows["ours"]["worst client (%)"] == "60.00 ± 14.14"
-    assert rows["theirs"]["mean client (%)"] == ""
-    assert "mean client (%)" not in column_table(SCORES, "a", "ours", {}).columns
 
 
 def test_the_matrix_counts_settings_above_level_and_below() -> None:
@@ -193,23 +165,57 @@ def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
     assert findings.notes[-1] == "ours against theirs: whole model: above in 1 of 1 settings."
 
 
+SCALED = """
+title = "two rows"
+seeds = [1]
+[settings.data]
+source = "digits"
+[settings.model]
+name = "mlp"
+input-shape = [1, 8, 8]
+num-classes = 10
+[settings.clients]
+num-clients = 2
+[settings.federation]
+rounds = 20
+[[rows]]
+label = "ours"
+recipe = "fedavg"
+settings.training.learning-rate = 0.2
+paper.result = { average = 91.13 }
+[[rows]]
+label = "theirs"
+recipe = "fedavg"
+[scale.long]
+kind = "league"
+reference = "ours"
+average-share = 0.1
+"""
+
+
+def test_a_scale_can_be_a_league_with_its_own_window_and_the_papers_numbers(tmp_path: Path) -> None:
+    (tmp_path / "scaled.toml").write_text(SCALED)
+    experiment = named_experiment([str(tmp_path / "scaled.toml")])
+    assert checked_plan(experiment, RunSelection()).experiment.kind == "runs"
+    plan = checked_plan(experiment, RunSelection("long"))
+    assert all(cell.config().federation.evaluate_tiers_every == 1 for cell in plan.cells)
+    simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
+    printed, league, *_ = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet()).tables
+    # A tenth of 20 rounds: the mean of rounds 19 and 20 is 0.2 + 0.195.
+    assert dict(zip(printed.columns, printed.rows[0], strict=True))["paper"] == "91.13"
+    assert printed.columns[1] == "average of last 2 (%)"
+    assert (printed.caption, printed.rows[0][1]) == ("result: with the paper's numbers", "39.50")
+    assert (league.caption, league.rows[0][1]) == ("result", "39.50")
+    assert league.rows[1][-1] == "-19.0 (one seed)"
+
+
+def test_a_scale_without_its_reference_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "scaled.toml").write_text(SCALED.replace('reference = "ours"', 'reference = "hours"'))
+    with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
+        named_experiment([str(tmp_path / "scaled.toml")])
+
+
 def test_a_league_without_its_reference_is_refused(tmp_path: Path) -> None:
     (tmp_path / "league.toml").write_text(LEAGUE.replace('reference = "ours"', 'reference = "hours"'))
     with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
         named_experiment([str(tmp_path / "league.toml")])
-
-
-def test_the_accuracies_of_clients_are_those_of_the_last_answers(tmp_path: Path) -> None:
-    words = ("data.source=digits", "model.name=mlp", "num-clients=3", "rounds=2", "workers=1")
-    experiment = named_experiment(["fedavg", "fedprox"])
-    found = {}
-    for share in ("0.2", "0"):
-        choice = RunSelection(overrides=(*words, f"simulation.hold-out={share}"))
-        run = checked_plan(experiment, choice).runs[0]
-        found[share] = do_run(run, tmp_path / share, partial(simulate, export=False), Quiet())
-    held, last = found["0.2"].clients, found["0.2"].history[-1]
-    assert tuple(held) == last.completed
-    # The history has their mean, weighted by examples.
-    assert last.client_accuracy is not None
-    assert min(held.values()) <= last.client_accuracy <= max(held.values())
-    assert found["0"].clients == {}

@@ -8,7 +8,8 @@ import pytest
 
 EXPERIMENTS = Path(str(resources.files("edge_server.simulation.experiments")))
 RESULTS = Path(__file__).with_name("results")
-NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
+NOT_RUN = {"attending-figure-11": "ResNet56 stays at chance in a run that a processor does in minutes"}
+NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.toml") if path.stem not in NOT_RUN)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,3 +32,9 @@ def test_results_contain_no_paths_of_the_machine_that_made_them(name: str) -> No
 def test_results_are_linked_from_the_readme() -> None:
     listed = (RESULTS / "README.md").read_text()
     assert all(f"({name}/table.md)" in listed for name in NAMES)
+
+
+def test_the_readme_names_what_was_not_run() -> None:
+    listed = (RESULTS / "README.md").read_text()
+    assert all(f"| {name} | not run: " in listed for name in NOT_RUN)
+    assert not any((RESULTS / name).exists() for name in NOT_RUN)

@@ -227,7 +227,7 @@ def test_arrays_that_do_not_fit_the_sub_model_are_refused_when_read():
 
 
 def test_every_group_of_parameters_is_among_the_cases():
-    assert GROUPS.keys() - CASES.keys() == {"header", "mean-data", "statistics", "widths"}
+    assert GROUPS.keys() - CASES.keys() == {"header", "mean-data", "statistics", "tier-norms", "widths"}
 
 
 @pytest.mark.parametrize("numbers", [1, 500, 10**6])
