@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edge_server.observability.report.measures import averaging_window
+from edge_server.observability.report.measures import averaging_window, first_reached
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
 
@@ -138,15 +138,15 @@ def _score(
         tuple(tiers),
         sum(record.uplink_bytes for record in history),
         sum(record.downlink_bytes for record in history),
-        {target: _first(history, target) for target in targets} if full else {},
+        {target: _reached(history, target) for target in targets} if full else {},
         sum(record.diverged for record in history),
     )
 
 
-def _first(history: Sequence[RoundRecord], target: float) -> int | None:
-    """The first round whose model reaches the target."""
-    reached = (record.round for record in history if (record.test_accuracy or 0) >= target)
-    return next(reached, None)
+def _reached(history: Sequence[RoundRecord], target: float) -> int | None:
+    """The round in which the target is reached, as in the other kinds of experiment."""
+    reached = first_reached(history, 0, target)
+    return None if reached is None else reached.round
 
 
 def difference(
