@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic
+from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, tier_key
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
-from schemas.submodel import ChannelMap
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Array, Arrays
 from schemas.values import ModelSpec, Reason
 
@@ -16,14 +17,21 @@ MEAN, VARIANCE = ".running_mean", ".running_var"
 
 
 class Statistics(GroupRule):
-    """Mean and variance of all examples together, per channel over the devices that have it; sent up only.
+    """Mean and variance of all examples of a tier together; sent up only.
 
     A device with n examples, mean m and variance v counts with n, n m and n (v + m^2), so that the variance
-    between devices counts too. Channels that nobody measured keep what they have.
+    between devices counts too. Each tier has statistics of its own, since a narrower network has other
+    activations (as slimmable networks do; Yu and Huang 2019, section 3.2). The global model has those of the
+    full network, or of all devices that hold a channel if nobody measured the full network. Channels that
+    nobody measured keep what they have.
     """
 
     name = "statistics"
     downlink = False
+
+    def own(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+        """The statistics of the tier with this sub-model; {} before they are measured."""
+        return arrays_of_tier(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """The statistics among the sub-model's arrays."""
@@ -40,17 +48,30 @@ class Statistics(GroupRule):
         senders = [update for update in result.updates if update.source.groups.get(self.name)]
         if not senders:
             return FoldedGroup(held, result.after)
-        measured = dict(result.after)
-        for mean in [name for name in measured if name.endswith(MEAN)]:
-            variance = mean.removesuffix(MEAN) + VARIANCE
-            measured |= _combined(senders, mean, variance, result.after, result.channel_map)
-        return FoldedGroup(held, measured)
+        tiers: dict[str, list[GlobalUpdate]] = {}
+        for update in senders:
+            tiers.setdefault(tier_key(update.source.spec, result.channel_map), []).append(update)
+        measured = {
+            f"{key}/{name}": array
+            for key, updates in tiers.items()
+            for name, array in _combined(updates, result.after, result.channel_map).items()
+        }
+        whole = _combined(tiers.get(FULL, senders), result.after, result.channel_map)
+        return FoldedGroup(measured, {**result.after, **whole})
 
 
-def _combined(
+def _combined(senders: Sequence[GlobalUpdate], before: Arrays, channel_map: ChannelMap) -> dict[str, Array]:
+    """The statistics of every normalisation over all senders' examples, by name."""
+    found: dict[str, Array] = {}
+    for mean in [name for name in before if name.endswith(MEAN)]:
+        found |= _joined(senders, mean, mean.removesuffix(MEAN) + VARIANCE, before, channel_map)
+    return found
+
+
+def _joined(
     senders: Sequence[GlobalUpdate], mean: str, variance: str, before: Arrays, channel_map: ChannelMap
 ) -> dict[str, Array]:
-    """The mean [C] and the variance [C] over all senders' examples, by name."""
+    """The mean [C] and the variance [C] of one normalisation."""
     shape = np.shape(before[mean])
     count, total, squares = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for update in senders:

@@ -6,14 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, is_statistic
+from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, tier_key
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Arrays
-
-FULL = "full"
-"""The key of the full network, whose normalisation is the global model's."""
 
 
 class TierNorms(GroupRule):
@@ -31,15 +29,14 @@ class TierNorms(GroupRule):
 
     def own(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
         """The normalisation of the tier with this sub-model; {} before its first round."""
-        prefix = f"{_key(spec, channel_map)}/"
-        return {name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)}
+        return arrays_of_tier(held, spec, channel_map)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Add to each tier's arrays the mean of its devices' changes, by their weights."""
         tiers: dict[str, list[GlobalUpdate]] = {}
         for update in result.updates:
             if update.source.groups["model"]:
-                tiers.setdefault(_key(update.source.spec, result.channel_map), []).append(update)
+                tiers.setdefault(tier_key(update.source.spec, result.channel_map), []).append(update)
         names = normalisation(result.before)
         after = dict(held)
         for key, updates in tiers.items():
@@ -54,13 +51,6 @@ def normalisation(names: Arrays) -> list[str]:
     """The arrays of batch normalisations, which are the layers with running statistics."""
     layers = {name.rpartition(".")[0] for name in names if is_statistic(name)}
     return [name for name in names if name.rpartition(".")[0] in layers]
-
-
-def _key(spec: SubModelSpec, channel_map: ChannelMap) -> str:
-    counts = {name: spec.count(name, group.channels) for name, group in channel_map.groups.items()}
-    if all(counts[name] == group.channels for name, group in channel_map.groups.items()):
-        return FULL
-    return ",".join(f"{name}:{count}" for name, count in sorted(counts.items()))
 
 
 def _mean_change(

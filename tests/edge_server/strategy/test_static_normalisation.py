@@ -8,7 +8,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Network, State, Strategy, close, cut
+from edge_server.strategy.strategy import Network, State, Strategy, close, cut, downlink_groups, params_of
 from schemas.errors import PeerError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -48,6 +48,13 @@ def measured(client: str, spec: SubModelSpec, examples: int, mean: float, varian
     return ClientUpdate(client, spec, {"model": {}, "statistics": extract(full, spec, part)}, examples)
 
 
+def statistics(count: int, mean: float) -> dict[str, np.ndarray]:
+    return {
+        "norm.running_mean": np.full(count, mean, np.float32),
+        "norm.running_var": np.ones(count, np.float32),
+    }
+
+
 def test_devices_train_in_every_round_but_the_last() -> None:
     training = cut(strategy(), state(0), NORMALISED, 0.5)
     assert training.train
@@ -64,13 +71,41 @@ def test_a_network_without_statistics_is_trained_in_the_last_round_too() -> None
 
 
 def test_the_statistics_are_those_of_all_examples_together() -> None:
-    updates = [measured("a", SMALL, 10, 1.0, 2.0), measured("b", SubModelSpec(), 30, 5.0, 4.0)]
-    before = state(1)
-    after = close(strategy(), before, updates, MAP, clients=CLIENTS).params
-    # Channel 0: mean (10 * 1 + 30 * 5) / 40 = 4; mean square (10 * 3 + 30 * 29) / 40 = 22.5, less 16.
-    assert after["norm.running_mean"].tolist() == [4, 5]
-    assert after["norm.running_var"].tolist() == [6.5, 4]
+    updates = [measured("a", SubModelSpec(), 10, 1.0, 2.0), measured("b", SubModelSpec(), 30, 5.0, 4.0)]
+    after = close(strategy(), state(1), updates, MAP, clients=CLIENTS).params
+    # Mean (10 * 1 + 30 * 5) / 40 = 4; mean square (10 * 3 + 30 * 29) / 40 = 22.5, less 16.
+    assert after["norm.running_mean"].tolist() == [4, 4]
+    assert after["norm.running_var"].tolist() == [6.5, 6.5]
     assert after["norm.weight"].tolist() == [1, 1]
+
+
+def test_every_tier_has_statistics_of_its_own() -> None:
+    updates = [measured("a", SMALL, 10, 1.0, 2.0), measured("b", SubModelSpec(), 30, 5.0, 4.0)]
+    closed = close(strategy(), state(1), updates, MAP, clients=CLIENTS)
+    small, whole = (params_of(strategy(), closed, spec, MAP) for spec in (SMALL, SubModelSpec()))
+    assert small["norm.running_mean"].tolist() == [1, 6]
+    assert whole["norm.running_mean"].tolist() == closed.params["norm.running_mean"].tolist() == [5, 5]
+    assert small["norm.weight"].tolist() == [1, 1]
+    # The tier's task, test and export have them.
+    assert downlink_groups(strategy(), closed, SMALL, MAP)["model"]["norm.running_var"].tolist() == [2]
+
+
+def test_without_the_full_tier_all_devices_that_hold_a_channel_count() -> None:
+    three = ChannelMap(
+        groups={"norm": ChannelGroup(channels=3, layers=("norm",))},
+        parameters={
+            name: ParameterLayout(shape=(3,), axes={0: (Segment(channels=3, group="norm"),)})
+            for name in NAMES
+        },
+    )
+    start = State({name: np.full(3, 9, np.float32) for name in NAMES}, 1)
+    one, two = SubModelSpec(kept={"norm": 1}), SubModelSpec(kept={"norm": 2})
+    updates = [
+        ClientUpdate(client, spec, {"model": {}, "statistics": statistics(count, mean)}, 10)
+        for client, spec, count, mean in (("a", one, 1, 1.0), ("b", two, 2, 3.0))
+    ]
+    after = close(strategy(), start, updates, three, clients=CLIENTS).params
+    assert after["norm.running_mean"].tolist() == [2, 3, 9]
 
 
 def test_the_server_optimizer_does_not_step_where_nobody_trained() -> None:
