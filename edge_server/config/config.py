@@ -76,7 +76,9 @@ class Config(Settings):
         """The strategy of this run; `ConfigError` for the first component that cannot be made."""
         run = self.federation
         made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
-        return replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims)
+        # What devices measure cannot be masked: statistics are then averaged like weights.
+        measuring = () if self.privacy.secure_aggregation else made.measuring
+        return replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

@@ -52,9 +52,9 @@ def _components(config: Config) -> Iterator[str]:
 
 
 def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Additional groups would need masking rules of their own."""
+    """Additional groups would need masking rules of their own; measured ones are not sent at all."""
     for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
-        if component.name not in FROM_THE_SERVER:
+        if component.name not in FROM_THE_SERVER and not rule.measured:
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"
             yield (
                 f"[strategy] groups: '{component.name}': {how}, and {_KEY} shows the model's sum alone: "

@@ -47,7 +47,8 @@ class GroupRule(Protocol):
     `name` is the group's; `downlink` and `uplink` say whether devices receive and send it. `bounded` names
     the arrays sent that are no parameters but whose norms are bounded by the other devices' all the same;
     honest norms vary `spread` times as much as those of trained weights. A rule that `owns` gives sub-models
-    arrays in place of the global model's.
+    arrays in place of the global model's; one that is `measured` is sent in the last round alone, by
+    objectives that measure.
     """
 
     name: ClassVar[str]
@@ -56,6 +57,7 @@ class GroupRule(Protocol):
     bounded: ClassVar[frozenset[str]] = frozenset()
     spread: ClassVar[float] = 1.0
     owns: ClassVar[bool] = False
+    measured: ClassVar[bool] = False
 
     def start(self, params: Arrays) -> Arrays:
         """The server's arrays before round one."""

@@ -28,6 +28,7 @@ class Statistics(GroupRule):
 
     name = "statistics"
     downlink = False
+    measured = True
 
     def own(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
         """The statistics of the tier with this sub-model; {} before they are measured."""
@@ -44,9 +45,10 @@ class Statistics(GroupRule):
                 raise PeerError(f"'{name}' has variances below 0", reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """The model with the statistics of a round in which devices sent them."""
+        """The model with the statistics of a round in which nobody trained; in others they are ignored."""
         senders = [update for update in result.updates if update.source.groups.get(self.name)]
-        if not senders:
+        trained = any(update.source.groups["model"] for update in result.updates)
+        if trained or not senders:
             return FoldedGroup(held, result.after)
         tiers: dict[str, list[GlobalUpdate]] = {}
         for update in senders:

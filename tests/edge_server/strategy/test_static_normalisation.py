@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edge_client.pruning.slicing import extract
+from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.groups.statistics import Statistics
@@ -106,6 +107,20 @@ def test_without_the_full_tier_all_devices_that_hold_a_channel_count() -> None:
     ]
     after = close(strategy(), start, updates, three, clients=CLIENTS).params
     assert after["norm.running_mean"].tolist() == [2, 3, 9]
+
+
+def test_statistics_that_a_device_sends_in_a_round_of_training_are_ignored() -> None:
+    liar = measured("a", SMALL, 10, 1e5, 2.0)
+    honest = ClientUpdate("b", SMALL, {"model": {"norm.weight": np.ones(1, np.float32)}}, 30)
+    after = close(strategy(), state(0), [liar, honest], MAP, clients=CLIENTS).params
+    assert after["norm.running_mean"].tolist() == [5, 6]
+
+
+def test_nothing_is_measured_where_updates_are_masked() -> None:
+    plain = load_config("heterofl", ["num-clients=20"])
+    masked = load_config("heterofl", ["num-clients=20", "privacy.secure-aggregation=true"])
+    assert [objective.name for objective in plain.make_strategy().measuring] == ["batch-statistics"]
+    assert masked.make_strategy().measuring == ()
 
 
 def test_the_server_optimizer_does_not_step_where_nobody_trained() -> None:
