@@ -20,6 +20,8 @@ from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.observability.dashboard.grad_cam_process import tier_model
 from edge_server.simulation.inputs import as_simulated, training_data
 from edge_server.simulation.population import make_population
+from edge_server.strategy.aggregation.updates import is_statistic
+from schemas.tensors.blobs import FileGroups
 
 FILE = "client-accuracies.json"
 Floats = NDArray[np.float64]
@@ -28,13 +30,14 @@ Floats = NDArray[np.float64]
 def client_accuracies(config: Config, folder: Path) -> dict[str, float]:
     """The accuracy of every client of an ended run, 0 to 1, by name; kept in the run folder.
 
-    {} for a run without models.
+    {} for a run without models, and for one whose tiers have normalisation of their own, which the global
+    model in the run folder lacks.
     """
     kept = folder / FILE
     if kept.exists():
         return dict(json.loads(kept.read_text()))
     versions = sorted((folder / "models").glob("round-*"), key=lambda path: int(path.name.split("-")[1]))
-    if not versions:
+    if not versions or _has_own_normalisation(config, versions[-1]):
         return {}
     config = as_simulated(config)
     labels, test = _labels(_data_key(config)), _test_data(_data_key(config))
@@ -52,6 +55,12 @@ def client_accuracies(config: Config, folder: Path) -> dict[str, float]:
     }
     write_synced(kept, json.dumps(found).encode())
     return found
+
+
+def _has_own_normalisation(config: Config, version: Path) -> bool:
+    rules = config.make_strategy().groups
+    names = FileGroups(version / "state.safetensors")["model"]
+    return any(rule.owns or rule.measured for rule in rules) and any(map(is_statistic, names))
 
 
 def class_accuracies(outputs: NDArray[np.float32], data: LabelledData) -> Floats:
