@@ -41,6 +41,7 @@ SHAPES = {
     "cnn-group": COLOUR,
     "resnet56": COLOUR,
     "mobilenet-v2": COLOUR,
+    "mobilenet-v2-quarter": COLOUR,
 }
 OPTIMIZERS: dict[str, dict[str, object]] = {
     "sgd": {},

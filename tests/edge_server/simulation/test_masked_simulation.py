@@ -16,6 +16,7 @@ TIERS = (
     "rounds=2",
     "learning-rate=0.1",
     "strategy.objectives=[]",
+    "strategy.groups=[]",
 )
 MASKED = "secure-aggregation=true"
 
