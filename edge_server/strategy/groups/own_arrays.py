@@ -1,5 +1,8 @@
 """Arrays that a tier has of its own, kept under `{key}/{parameter}` in global coordinates."""
 
+from collections.abc import Iterable
+
+from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 
@@ -19,3 +22,11 @@ def arrays_of_tier(held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) ->
     """The arrays of the tier with this sub-model, by parameter; {} if it has none."""
     prefix = f"{tier_key(spec, channel_map)}/"
     return {name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)}
+
+
+def by_tier(updates: Iterable[GlobalUpdate], channel_map: ChannelMap) -> dict[str, list[GlobalUpdate]]:
+    """The updates of each tier, by its key."""
+    tiers: dict[str, list[GlobalUpdate]] = {}
+    for update in updates:
+        tiers.setdefault(tier_key(update.source.spec, channel_map), []).append(update)
+    return tiers

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic
-from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, tier_key
+from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, by_tier
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
@@ -45,14 +45,16 @@ class Statistics(GroupRule):
                 raise PeerError(f"'{name}' has variances below 0", reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """The model with the statistics of a round in which nobody trained; in others they are ignored."""
+        """The model with the statistics of a round in which nobody trained.
+
+        In a round of training they are ignored, and those of an earlier model are dropped.
+        """
         senders = [update for update in result.updates if update.source.groups.get(self.name)]
-        trained = any(update.source.groups["model"] for update in result.updates)
-        if trained or not senders:
+        if any(update.source.groups["model"] for update in result.updates):
+            return FoldedGroup({}, result.after)
+        if not senders:
             return FoldedGroup(held, result.after)
-        tiers: dict[str, list[GlobalUpdate]] = {}
-        for update in senders:
-            tiers.setdefault(tier_key(update.source.spec, result.channel_map), []).append(update)
+        tiers = by_tier(senders, result.channel_map)
         measured = {
             f"{key}/{name}": array
             for key, updates in tiers.items()

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, is_statistic
-from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, tier_key
+from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, by_tier
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -33,13 +33,10 @@ class TierNorms(GroupRule):
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Add to each tier's arrays the mean of its devices' changes, by their weights."""
-        tiers: dict[str, list[GlobalUpdate]] = {}
-        for update in result.updates:
-            if update.source.groups["model"]:
-                tiers.setdefault(tier_key(update.source.spec, result.channel_map), []).append(update)
+        trained = [update for update in result.updates if update.source.groups["model"]]
         names = normalisation(result.before)
         after = dict(held)
-        for key, updates in tiers.items():
+        for key, updates in by_tier(trained, result.channel_map).items():
             for name in names:
                 before = held.get(f"{key}/{name}", result.before[name])
                 after[f"{key}/{name}"] = before + _mean_change(updates, name, result.weights)

@@ -116,6 +116,14 @@ def test_statistics_that_a_device_sends_in_a_round_of_training_are_ignored() -> 
     assert after["norm.running_mean"].tolist() == [5, 6]
 
 
+def test_a_round_of_training_drops_the_statistics_of_an_earlier_model() -> None:
+    measuring = close(strategy(), state(1), [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS)
+    trained = ClientUpdate("b", SMALL, {"model": {"norm.running_mean": np.ones(1, np.float32)}}, 30)
+    after = close(strategy(), measuring, [trained], MAP, clients=CLIENTS)
+    own = params_of(strategy(), after, SMALL, MAP)
+    assert own["norm.running_mean"].tolist() == after.params["norm.running_mean"].tolist() == [2, 6]
+
+
 def test_nothing_is_measured_where_updates_are_masked() -> None:
     plain = load_config("heterofl", ["num-clients=20"])
     masked = load_config("heterofl", ["num-clients=20", "privacy.secure-aggregation=true"])
