@@ -52,6 +52,7 @@ class Reason(StrEnum):
     UNKNOWN_BLOB = "unknown-blob"
     TASK_FAILED = "task-failed"
     NO_MEMORY = "no-memory"
+    BAD_GRAPH = "bad-graph"
     UNTRUSTED = "untrusted"
     NO_SPACE = "no-space"
     NOT_ENTITLED = "not-entitled"
@@ -102,11 +103,16 @@ class BoardState(Frozen):
     load: float | None = Field(default=None, ge=0, le=1e6)
 
 
+TrainerName = Literal["torch", "onnx"]
+"""What trains on a device: torch, or onnxruntime with a step graph of the server."""
+
+
 class CapabilityProfile(Frozen):
     """A device's capabilities, and its state when it reported them; unknown values are None.
 
     `memory_bytes` is the most that the device's process may use, `memory_free_bytes` what it could still
-    allocate. `tier` 1 is the weakest; without a tier the server assigns one.
+    allocate. `tier` 1 is the weakest; without a tier the server assigns one. `trainers` are those that the
+    device would train with, the best first: a device without torch needs the server's step graphs.
     """
 
     machine: Text = ""
@@ -125,6 +131,7 @@ class CapabilityProfile(Frozen):
     battery: Fraction | None = None
     link: Literal["wired", "wifi", "cellular"] | None = None
     tier: int | None = Field(default=None, ge=1, le=100)
+    trainers: Annotated[tuple[TrainerName, ...], Field(min_length=1, max_length=4)] = ("torch",)
     software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
 
 
@@ -205,8 +212,8 @@ class DeliveryMetrics(Frozen):
     """A device's measurements of its exported model. Times in milliseconds per image, sizes in bytes.
 
     `torch_accuracy` and `onnx_accuracy` are of the network as trained. `onnx_bytes`, `onnx_sha256`,
-    `latency_ms` and `variant_accuracy` are of the file in use, a `variant` of it. Without a `verdict` the
-    device serves that file.
+    `latency_ms` and `variant_accuracy` are of the file in use, a `variant` of it. Without torch
+    there is no `torch_accuracy` or `max_difference`. Without a `verdict` the device serves that file.
     """
 
     parameters: Count
@@ -216,7 +223,7 @@ class DeliveryMetrics(Frozen):
     examples: Count
     torch_accuracy: Fraction | None = None
     onnx_accuracy: Fraction | None = None
-    max_difference: float = Field(ge=0, le=1e9)
+    max_difference: float | None = Field(default=None, ge=0, le=1e9)
     latency_ms: float = Field(ge=0, le=1e9)
     variant: Variant = "fp32"
     variant_accuracy: Fraction | None = None

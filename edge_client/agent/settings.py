@@ -12,7 +12,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from schemas.values import CapabilityProfile
 
 if TYPE_CHECKING:
-    from edge_client.training.trainer import LocalWork
+    from edge_client.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class AgentSettings:
     factories outside this package that tasks may name. `trust`: key that must have signed tasks and models.
     `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
     update that the server could read by itself. `variants`: which forms of a finished model to try.
-    `telemetry_every_s`: seconds between status messages; 0 disables them. `work`: trains instead of this
-    package's own loop. `keep_trying`: never give up on the broker.
+    `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
+    first of the profile's trainers. `keep_trying`: never give up on the broker.
     """
 
     federation: str
@@ -42,5 +42,5 @@ class AgentSettings:
     variants: VariantSettings = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
-    work: "LocalWork | None" = None
+    trainer: "Trainer | None" = None
     keep_trying: bool = False

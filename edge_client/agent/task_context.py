@@ -17,7 +17,7 @@ from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.training.trainer import LocalWork
+    from edge_client.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TaskContext:
     `model_code`: factories outside this package that a task may name. `signed_only`: serve a finished model
     only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
     `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
-    `work`: trains in place of this package's own loop.
+    `trainer`: by default torch's where it is installed.
     `reload_if_changed`: returns the data if it has changed.
     """
 
@@ -42,7 +42,7 @@ class TaskContext:
     checkpoints: EpochCheckpoints | None = None
     variants: VariantSettings = EXPORT_ALONE
     board: Path = ROOT
-    work: "LocalWork | None" = None
+    trainer: "Trainer | None" = None
     reload_if_changed: Callable[[], LocalData | None] | None = None
 
     def check_model(self, name: str) -> None:

@@ -5,9 +5,9 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.service import Service
 from edge_client.agent.session.events import Result, UpdateMasked, WorkDone, WorkFailed
@@ -18,10 +18,14 @@ from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.system.out_of_memory import is_shortage
 from edge_client.system.process_memory import GivingBack
+from edge_client.training.choice import make_trainer
 from edge_client.transport.link_events import Inbox, LinkUp
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, Update, encode_message
 from schemas.values import Reason
+
+if TYPE_CHECKING:
+    from edge_client.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -51,19 +55,24 @@ class Worker:
     From `hold` to `resume` training waits before its next batch, whatever the task.
     """
 
-    def __init__(self, inbox: Inbox, *, threads: int | None = None) -> None:
-        self._inbox, self._threads = inbox, threads
+    def __init__(self, inbox: Inbox, make: Callable[[], "Trainer"] = make_trainer) -> None:
+        self._inbox = inbox
+        self._trainer = cache(make)
         self._cancelled = threading.Event()
         self._held = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
-        self._sub_models: Any = None
         self._newest: LocalData | None = None
 
     def warm_up(self) -> None:
-        """Import torch in idle time rather than with the first task."""
-        threading.Thread(target=_import_work, name="warm-up", daemon=True).start()
+        """Import the trainer's libraries in idle time rather than with the first task."""
+        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        with self._one_at_a_time:
+            _import_work()
+            self._trainer()
 
     def start(self, task: Task, context: TaskContext) -> None:
         """Begin a task, which ends in the event `WorkDone` or `WorkFailed`."""
@@ -151,10 +160,7 @@ class Worker:
 
     def _work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
-        if self._threads:
-            import torch
-
-            torch.set_num_threads(self._threads)
+        context = replace(context, trainer=self._trainer())
         if isinstance(task, DeliverTask):
             delivery: Result = task_runner.do_delivery(task, context)
             return delivery
@@ -163,17 +169,8 @@ class Worker:
             context,
             on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
             should_stop=partial(self._should_stop, cancelled),
-            sub_models=self._kept_networks(),
         )
         return update
-
-    def _kept_networks(self) -> Any:
-        """A cache of networks: initial weights, which are overwritten anyway, take time to draw."""
-        if self._sub_models is None:
-            from edge_client.pruning.submodel_cache import SubModelCache
-
-            self._sub_models = SubModelCache()
-        return self._sub_models
 
 
 def _import_work() -> ModuleType:
@@ -183,7 +180,7 @@ def _import_work() -> ModuleType:
 
 
 WARM_UP_AFTER_S = 3.0
-"""Seconds from connecting to importing torch: on one machine, a whole federation may be starting."""
+"""Seconds from connecting to the trainer's import: on one machine, a whole federation may be starting."""
 
 
 class Housekeeping(Service):

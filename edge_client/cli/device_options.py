@@ -72,6 +72,13 @@ def _own_network(text: str) -> str:
     return text
 
 
+def _trainer(text: str) -> str:
+    known = ("auto", "torch", "onnx")
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"'{text}'{nearest(text, known)}")
+    return text
+
+
 def _variants(text: str) -> list[str]:
     """Parse a list such as `fp32,int8`; fp32, the export itself, is always included."""
     known = ("fp32", "fp16", "int8")
@@ -126,6 +133,15 @@ DATA = (
 )
 TRAINING = (
     _Option("tier", int, "capability tier, 1 is the weakest (default: by the server)", None, "N", {"ge": 1}),
+    _Option(
+        "trainer",
+        Literal["auto", "torch", "onnx"],
+        "what trains: torch, or onnxruntime with the server's step graphs; auto takes torch where it is"
+        " installed and fits into memory (default: %(default)s)",
+        "auto",
+        "auto|torch|onnx",
+        parse=_trainer,
+    ),
     _Option("threads", int, "threads for training", None, "N", {"ge": 1}),
     _Option("state_dir", Path, "folder of blobs and models (default: under ~)", None, "DIR"),
     _Option(

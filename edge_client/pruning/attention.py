@@ -75,7 +75,7 @@ class Attached:
 
     def __init__(self, modules: dict[str, AttentionModule], layers: dict[str, nn.Module]) -> None:
         self.modules = nn.ModuleDict({_key(name): module for name, module in modules.items()})
-        self._by_layer = modules
+        self.by_layer = modules
         self._hooks = [layers[name].register_forward_hook(_hook(modules[name])) for name in modules]
         self.reset()
 
@@ -90,7 +90,7 @@ class Attached:
 
     def observe(self) -> None:
         """Add the attention of the last forward batch."""
-        for name, module in self._by_layer.items():
+        for name, module in self.by_layer.items():
             attention, module.attention = module.attention, None
             if attention is None:
                 continue
@@ -100,7 +100,7 @@ class Attached:
 
     def scores(self) -> dict[str, NDArray[np.float32]]:
         """Equation 6: the mean attention per layer [C] over examples; `InvariantError` before any batch."""
-        missing = [name for name in self._by_layer if name not in self._totals]
+        missing = [name for name in self.by_layer if name not in self._totals]
         if missing:
             raise InvariantError(f"no batch was observed behind {missing}")
         return {
@@ -120,7 +120,7 @@ class Attached:
         """Restore the result of `state`."""
         self.modules.load_state_dict(state["modules"])
         self._totals = {
-            name: total.to(next(self._by_layer[name].parameters()).device)
+            name: total.to(next(self.by_layer[name].parameters()).device)
             for name, total in state["totals"].items()
         }
         self._examples = dict(state["examples"])

@@ -24,7 +24,7 @@ from edge_client.pruning.surgery import count_macs
 from schemas.strategy import TrainingSettings
 from schemas.values import TRAINING_PASSES
 
-COPIES: dict[str, int] = {"sgd": 0, "adam": 2}
+COPIES: dict[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 LABEL_BYTES = 8
 TRAFFIC = 25

@@ -1,7 +1,6 @@
 """Loss and accuracy of a network on labelled data."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,15 +10,7 @@ from torch.nn import functional
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import device_of, evaluating
 from edge_client.training.memory_format import channels_innermost
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Mean cross-entropy per example (None if not finite) and share of correct answers; None without data."""
-
-    loss: float | None
-    accuracy: float | None
-    examples: int
+from edge_client.training.results import Evaluation
 
 
 def evaluate(

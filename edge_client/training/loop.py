@@ -3,8 +3,8 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
-from edge_client.training.objectives.registry import build_objectives, merge_groups
+from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
+from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
+from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
-from schemas.errors import ConfigError, EdgeError, nearest
+from schemas.errors import ConfigError, nearest
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
@@ -29,31 +31,6 @@ from schemas.values import TrainingMetrics
 
 GATHERED_BYTES = 128 * 1024
 """Bytes of examples that are copied at once for several batches, on top of the training's memory."""
-
-MAX_LOSS = 1e9
-"""A larger or infinite loss has diverged and is reported as None."""
-
-
-class TrainingStopped(EdgeError):
-    """Training was stopped before its end; the module is half-trained."""
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """A finished epoch: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""
-
-    epoch: int
-    epochs: int
-    loss: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingResult:
-    """Measurements, the groups that objectives send with the model, and the groups that they keep."""
-
-    groups: Groups
-    metrics: TrainingMetrics
-    kept: Groups = field(default_factory=dict)
 
 
 def train(
@@ -217,12 +194,9 @@ def _epochs(
     count = len(examples.labels)
     if count == 0:
         return
-    shuffler = torch.Generator().manual_seed(plan.seed)
     smallest = _smallest_batch(module)
-    for epoch in range(plan.local_epochs):
-        order = torch.randperm(count, generator=shuffler).to(examples.labels.device)
-        if epoch < done:
-            continue
+    for shuffled in islice(epoch_orders(plan.seed, count), done, plan.local_epochs):
+        order = torch.from_numpy(shuffled).to(examples.labels.device)
         yield (batch for batch in _batches(examples, order, plan.batch_size) if len(batch.labels) >= smallest)
 
 
@@ -260,11 +234,6 @@ def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
     each = torch.stack(losses).cpu().float().numpy() * np.array(counts, dtype=np.float32)
     # Added one by one, so that the bits depend only on the order of the steps.
     return float(np.add.accumulate(each)[-1]) / sum(counts)
-
-
-def bounded(loss: float | None) -> float | None:
-    """The loss, or None if it has diverged."""
-    return loss if loss is not None and abs(loss) <= MAX_LOSS else None
 
 
 def _look(

@@ -7,7 +7,7 @@ of `torch.optim` to one part in a million.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,8 @@ class Sgd(Optimizer):
 class Adam(Optimizer):
     """Adam, with weight decay as part of the gradient (Kingma and Ba 2015)."""
 
+    fused: ClassVar[Callable[..., Any]] = torch._fused_adam_
+
     def __init__(self, parameters: Parameters, plan: TrainingPlan) -> None:
         self.parameters, self.state = list(parameters), {}
         self._lr, self._weight_decay = plan.learning_rate, plan.weight_decay
@@ -106,11 +108,17 @@ class Adam(Optimizer):
                 [self.state[place][name] for place, _ in group] for name in ("step", "exp_avg", "exp_avg_sq")
             )
             torch._foreach_add_(steps, 1)
-            torch._fused_adam_(
+            type(self).fused(
                 parameters, gradients, means, squares, [], steps,
                 lr=self._lr, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON, weight_decay=self._weight_decay,
                 amsgrad=False, maximize=False,
             )  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+
+    fused = torch._fused_adamw_
 
 
 def _fused_sgd(
@@ -147,4 +155,8 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-OPTIMIZERS: Mapping[str, Callable[[Parameters, TrainingPlan], Optimizer]] = {"sgd": Sgd, "adam": Adam}
+OPTIMIZERS: Mapping[str, Callable[[Parameters, TrainingPlan], Optimizer]] = {
+    "sgd": Sgd,
+    "adam": Adam,
+    "adamw": AdamW,
+}

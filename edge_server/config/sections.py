@@ -293,6 +293,8 @@ class SimulationSettings(Settings):
     """Processes; one per core if unset."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes."""
+    trainer: Literal["torch", "onnx"] = "torch"
+    """What trains on the devices: torch, or onnxruntime with step graphs, as on devices without torch."""
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
     """Boards whose speed the devices have, the weakest first; with an empty list training takes no virtual
     time."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_client.pruning.channel_selection import group_ratios
-from edge_client.training.evaluation import Evaluation
+from edge_client.training.results import Evaluation
 from edge_server.coordinator.global_model import diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.tasks.increments import GRAPH
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.rounds.device_messages import drop_lost_blobs
 from edge_server.rounds.state import Federation
 from schemas.messages import Task
+from schemas.messages.tasks import GRAPH
 
 log = logging.getLogger(__name__)
 

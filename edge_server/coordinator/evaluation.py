@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from edge_client.data.classes import numbers, shortened
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
-from edge_client.training.evaluation import Evaluation
+from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation, load_test_data, model_spec, stated_classes
 from edge_server.coordinator.global_model import GlobalModel

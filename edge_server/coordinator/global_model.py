@@ -10,7 +10,8 @@ from torch import nn
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
-from edge_client.training.evaluation import Evaluation, evaluate
+from edge_client.training.evaluation import evaluate
+from edge_client.training.results import Evaluation
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, Preprocessing

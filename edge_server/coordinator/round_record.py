@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_client.training.evaluation import Evaluation
+from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
 from edge_server.storage.records import Rejected, RoundRecord

@@ -10,7 +10,9 @@ from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Phase, Step
 from schemas.values import Reason
 
-GIVEN_BACK = frozenset({Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE})
+GIVEN_BACK = frozenset(
+    {Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE, Reason.BAD_GRAPH}
+)
 """Reasons for which honest devices decline tasks that others may be able to do."""
 TIME_LEFT = 0.5
 """Share of the deadline that must be left for a replacement."""

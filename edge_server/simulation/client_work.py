@@ -7,16 +7,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.logging.context import about
+from edge_client.training.choice import make_trainer
 from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.simulation.shared_data import DataShares, SharedData
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, decode_task, encode_message
-from schemas.values import Reason
+from schemas.values import Reason, TrainerName
+
+if TYPE_CHECKING:
+    from edge_client.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ class WorkSetup:
     clients: Path
     model: str
     accelerator: str = "cpu"
+    trainer: TrainerName = "torch"
 
 
 def device_folder(clients: Path, device: str) -> Path:
@@ -45,21 +51,28 @@ def private_state(clients: Path, device: str) -> PrivateState:
     return PrivateState(device_folder(clients, device) / "private", durable=False)
 
 
+def _trainer(setup: WorkSetup) -> "Trainer":
+    if setup.trainer == "onnx":
+        return make_trainer("onnx", threads=1)
+    from edge_client.pruning.submodel_cache import SubModelCache
+    from edge_client.training.step_capture import Recorder
+    from edge_client.training.torch_trainer import TorchTrainer
+
+    sub_models = SubModelCache(KEPT_MODULES, device=setup.accelerator)
+    return TorchTrainer(sub_models=sub_models, recorder=Recorder())
+
+
 class ClientWork:
     """Executes the jobs of one worker: torch in one thread, mapped data, cached sub-models."""
 
     def __init__(self, setup: WorkSetup) -> None:
         import torch
 
-        from edge_client.pruning.submodel_cache import SubModelCache
-        from edge_client.training.step_capture import Recorder
-
         torch.set_num_threads(1)
         self._setup = setup
         self._data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
-        self._sub_models = SubModelCache(KEPT_MODULES, device=setup.accelerator)
-        self._recorder = Recorder()
+        self._trainer = _trainer(setup)
 
     def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; an exception becomes its outcome, as on a device."""
@@ -86,8 +99,6 @@ class ClientWork:
             context,
             on_epoch=lambda _: None,
             should_stop=should_stop,
-            sub_models=self._sub_models,
-            recorder=self._recorder,
         )
         return encode_message(update).decode()
 
@@ -100,4 +111,5 @@ class ClientWork:
             device_folder(clients, device) / "models",
             model_code=frozenset({self._setup.model}),
             private=private_state(clients, device),
+            trainer=self._trainer,
         )

@@ -25,7 +25,12 @@ from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcom
 
 JobFuture = Future[Outcome]
 
-PRELOADED = ["edge_client.agent.task_runner", "edge_server.simulation.client_work", "torch._inductor"]
+PRELOADED = [
+    "edge_client.agent.task_runner",
+    "edge_client.training.torch_trainer",
+    "edge_server.simulation.client_work",
+    "torch._inductor",
+]
 """Modules that the fork server imports for all workers; recording a training step imports the last one."""
 
 

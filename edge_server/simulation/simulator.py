@@ -49,7 +49,12 @@ def simulate(
     with _scratch(out) as scratch:
         shared = share_data(data, population, scratch)
         setup = WorkSetup(
-            shared, scratch / "blobs", out / "clients", config.model.name, config.simulation.device
+            shared,
+            scratch / "blobs",
+            out / "clients",
+            config.model.name,
+            config.simulation.device,
+            config.simulation.trainer,
         )
         # The workers have the data; only its shape is needed from here on.
         data = data.subset(())

@@ -57,7 +57,7 @@ def make_edges(
 
     @cache
     def profile_of(board: str, tier: int) -> CapabilityProfile:
-        return CapabilityProfile(machine=board, tier=tier)
+        return CapabilityProfile(machine=board, tier=tier, trainers=(config.simulation.trainer,))
 
     @cache
     def card_of(examples: int) -> DataCard:

@@ -23,6 +23,10 @@ from schemas.values import Attempt, ModelSpec, PersonalPruning, Preprocessing, R
 MAX_FRAMES = 50
 """Frames in one task: with five tiers no more increments than a device may subscribe to topics."""
 
+GRAPH, STEP = "graph", "step"
+"""Names of the blobs with a sub-model's inference graph and its step graph; `step-0`, `step-1` and so on are
+the step graphs of smaller widths, the smallest first."""
+
 Ignored = Annotated[None, BeforeValidator(lambda _: None)]
 """A field that only the other kind of task has: null on the wire, since the signature covers it."""
 
@@ -43,7 +47,8 @@ class TaskBase(Message):
     """The fields of both kinds of task, in the order in which they are written and signed.
 
     - `blobs` are all blobs that the device needs: `channel-map`, those of `layers`, for an export also
-      `graph`, the network as an ONNX model whose weights are inputs.
+      `graph`, the network as an ONNX model whose weights are inputs. A device without torch gets `graph` for
+      a training too, and step graphs (`step`, `step-0` and so on).
     - `layers` add up to the state, frame by frame and smallest sub-model first; without them the blob
       `state` is all of it.
     - `channels` are the numbers of the shared topics on which some of the blobs are published; the device
@@ -91,6 +96,10 @@ class TaskBase(Message):
         if any(after - before not in (0, 1) for before, after in pairwise(frames)):
             raise ValueError("the layers' frames are not in order")
         return self
+
+    def graphs(self) -> dict[str, BlobRef]:
+        """The task's ONNX graphs by the names of their blobs."""
+        return {n: ref for n, ref in self.blobs.items() if n in (GRAPH, STEP) or n.startswith(f"{STEP}-")}
 
     def pushed(self) -> tuple[BlobRef, ...]:
         """The blobs sent unasked with the task: small ones of the newest frame that no other device needs."""

@@ -21,8 +21,10 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_client.agent.local_source import LocalSource
-    from edge_client.training.trainer import LocalWork
+    from edge_client.training.torch_trainer import LocalWork
+    from edge_client.training.trainer import Trainer
     from edge_client.transport.broker_address import BrokerAddress
+    from schemas.values import CapabilityProfile
 
 SOURCES_REMEDY = (
     "say what this device learns from with --data, for instance --data folder:/srv/photos, npz:FILE.npz or "
@@ -70,7 +72,6 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.agent.eligibility.rules import Rules
     from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.storage.atomic_files import usable_folder
-    from edge_client.system.hardware.profile import profile
     from edge_client.system.malloc import keep_freed_memory
     from edge_client.training.checkpoints import INTERVAL_S
     from edge_client.transport.broker_address import TlsFiles, parse_address
@@ -92,7 +93,7 @@ def execute(args: argparse.Namespace) -> int:
         address=address,
         state=state,
         source=args.data,
-        profile=profile(state, tier=args.tier),
+        profile=_profile(args, state),
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
@@ -102,7 +103,7 @@ def execute(args: argparse.Namespace) -> int:
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
-        work=flower_work(args),
+        trainer=_flower_trainer(args),
         keep_trying=args.keep_trying,
     )
     source = _local_source(args)
@@ -154,6 +155,27 @@ def _local_source(args: argparse.Namespace) -> "LocalSource":
     )
 
 
+def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
+    """This machine's profile with its trainers; `ConfigError` if the wanted one is not installed."""
+    from edge_client.system.hardware.profile import profile
+    from edge_client.training.choice import choose_trainers
+
+    found = profile(state, tier=args.tier)
+    wanted = "torch" if args.flower is not None and args.trainer == "auto" else args.trainer
+    trainers = choose_trainers(wanted, free_memory=found.memory_free_bytes)
+    return found.model_copy(update={"trainers": trainers})
+
+
+def _flower_trainer(args: argparse.Namespace) -> "Trainer | None":
+    """The trainer with the Flower app, if one is named."""
+    work = flower_work(args)
+    if work is None:
+        return None
+    from edge_client.training.torch_trainer import TorchTrainer
+
+    return TorchTrainer(work, threads=args.threads)
+
+
 def flower_work(args: argparse.Namespace) -> "LocalWork | None":
     """The trainer of the Flower app, if one is named; `ConfigError` if the app cannot train."""
     if args.flower is None:
@@ -161,6 +183,8 @@ def flower_work(args: argparse.Namespace) -> "LocalWork | None":
             if words:
                 raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
         return None
+    if args.trainer == "onnx":
+        raise ConfigError("--trainer onnx: a Flower app trains with its own libraries: leave --trainer out")
     if args.checkpoint_s is not None:
         raise ConfigError("--checkpoint-s: a Flower app trains in one step, there is nothing to save in it")
     from edge_client.training.flower.settings import FlowerSettings, read_words

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from torch import nn
 
-from edge_client.inference.export.weights import MAX_GRAPH_BYTES, OPSET, weights_of
+from edge_client.inference.export.weights import weights_of
+from edge_client.models.graphs.checks import OPSET
+from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.storage.atomic_files import write_synced
 from edge_client.system.hardware.versions import release
 
@@ -51,6 +53,10 @@ def _folder(module: nn.Module, input_shape: tuple[int, ...]) -> Path:
     code = hashlib.sha256(Path(__file__).with_name("graph_export.py").read_bytes()).hexdigest()
     versions = [release(name) or "none" for name in ("torch", "onnx", "onnxscript")]
     kind = (code, OPSET, versions, type(module).__qualname__, input_shape, sorted(weights_of(module)))
+    return graphs_folder() / hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
+
+
+def graphs_folder() -> Path:
+    """The folder of drawn graphs; raises `RuntimeError` if there is no home directory."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    graphs = os.environ.get("EDGE_GRAPHS") or f"{base}/edge-federation/graphs"
-    return Path(graphs).expanduser() / hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
+    return Path(os.environ.get("EDGE_GRAPHS") or f"{base}/edge-federation/graphs").expanduser()

@@ -4,27 +4,18 @@ The inputs are named as in the module's state, and no weight is folded into the 
 sub-model with the same operators. Drawing takes 5 to 20 seconds of processor time, nearly all of it in torch.
 """
 
-import contextlib
-import io
-import logging
 import math
-import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import onnx
 import torch
 from torch import nn
 
-from edge_client.inference.export.weights import (
-    DEPTH_WISE,
-    INPUT,
-    OPSET,
-    OUTPUT,
-    ExportRefused,
-    first_line,
-    weights_of,
-)
+from edge_client.inference.export.refusal import ExportRefused
+from edge_client.inference.export.weights import weights_of
+from edge_client.models.graphs.checks import OPSET, first_line
+from edge_client.models.graphs.exporter import quiet
+from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
 from edge_client.models.modes import device_of, evaluating
 
 INFERRED = "inferred"
@@ -35,7 +26,7 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
     """The graph of `module` for inputs [N, *input_shape]; raises `ExportRefused` if torch cannot export."""
     device = device_of(module)
     try:
-        with evaluating(module), _quiet():
+        with evaluating(module), quiet():
             # Two examples, since torch.export treats an axis of size one as a constant.
             program = torch.onnx.export(
                 module,
@@ -59,10 +50,9 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
         raise ExportRefused(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
     model: onnx.ModelProto = program.model_proto
     _infer_flattening(model.graph)
-    depth_wise = _depth_wise(model.graph)
+    noted = {DEPTH_WISE: _depth_wise(model.graph), BUFFERS: _buffers(module)}
     _strip(model)
-    if depth_wise:
-        onnx.helper.set_model_props(model, {DEPTH_WISE: "\n".join(depth_wise)})
+    onnx.helper.set_model_props(model, {key: "\n".join(names) for key, names in noted.items() if names})
     data: bytes = model.SerializeToString(deterministic=True)
     return data
 
@@ -109,6 +99,11 @@ def _depth_wise(graph: onnx.GraphProto) -> list[str]:
     return sorted(found)
 
 
+def _buffers(module: nn.Module) -> list[str]:
+    """The weights that are no parameters, and further names of the same parameter."""
+    return sorted(weights_of(module).keys() - dict(module.named_parameters()).keys())
+
+
 def _strip(model: onnx.ModelProto) -> None:
     """Drop shapes, unused constants and the exporter's notes, which concern one sub-model or this machine."""
     graph = model.graph
@@ -123,19 +118,3 @@ def _strip(model: onnx.ModelProto) -> None:
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]
         part.doc_string = ""
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the exporter's prints, warnings and log lines; errors are still raised."""
-    loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

@@ -5,30 +5,26 @@ exporter draw it, which takes a hundred times as long as all the rest.
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from torch import nn
 
-from edge_client.data.dataset import Inputs, Pixels, preprocess
+from edge_client.data.dataset import Inputs, Pixels
 from edge_client.inference.export.graph_cache import keep_graph, known_graphs
-from edge_client.inference.export.weights import (
-    INPUT,
-    MAX_GRAPH_BYTES,
-    OPSET,
-    OUTPUT,
-    ExportRefused,
-    fill,
-    first_line,
-)
+from edge_client.inference.export.metadata import describe
+from edge_client.inference.export.probes import make_probes, run_model
+from edge_client.inference.export.refusal import ExportRefused
+from edge_client.inference.export.weights import fill
+from edge_client.models.graphs.checks import OPSET, first_line
+from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import logits
 from schemas.values import Preprocessing
@@ -37,8 +33,6 @@ __all__ = ["MAX_GRAPH_BYTES", "OPSET", "ExportRefused", "ExportReport", "export_
 
 log = logging.getLogger(__name__)
 
-IR_VERSION = 8
-"""The file format of opset 18, which onnxruntime 1.17 can read."""
 TOLERANCE = 1e-4
 """Largest difference from torch: absolute for outputs up to 1, relative above."""
 
@@ -69,9 +63,9 @@ def export_onnx(
     Keys of `provenance` get the prefix `fl.`. `graphs` are tried first. Raises `ExportRefused` and then does
     not change `path`.
     """
-    describe = partial(_describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance)
-    probes = _probes(input_shape, preprocessing, sample)
-    made = _first_that_computes(module, input_shape, graphs, describe=describe, probes=probes)
+    described = partial(describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance)
+    probes = make_probes(input_shape, preprocessing, sample)
+    made = _first_that_computes(module, input_shape, graphs, describe=described, probes=probes)
     write_synced(path, made.data)
     digest = hashlib.sha256(made.data).hexdigest()
     return ExportReport(path, digest, len(made.data), made.difference)
@@ -79,7 +73,7 @@ def export_onnx(
 
 def find_graph(module: nn.Module, input_shape: tuple[int, ...], graphs: Iterable[bytes] = ()) -> bytes:
     """The first graph of `graphs`, the cache or the exporter that fits `module`; raises `ExportRefused`."""
-    probes = _probes(input_shape, Preprocessing(), None)
+    probes = make_probes(input_shape, Preprocessing(), None)
     return _first_that_computes(module, input_shape, graphs, describe=lambda _: None, probes=probes).graph
 
 
@@ -97,7 +91,7 @@ def _first_that_computes(
     input_shape: tuple[int, ...],
     graphs: Iterable[bytes],
     *,
-    describe: Callable[[onnx.ModelProto], None],
+    describe: Callable[[Any], None],
     probes: Sequence[Inputs],
 ) -> _Made:
     expected = [logits(module, inputs) for inputs in probes]
@@ -124,7 +118,7 @@ def _made(
     graph: bytes,
     module: nn.Module,
     input_shape: tuple[int, ...],
-    describe: Callable[[onnx.ModelProto], None],
+    describe: Callable[[Any], None],
     probes: Sequence[Inputs],
     expected: Sequence[Inputs],
     least: float = 1.0,
@@ -145,47 +139,11 @@ def _made(
     return _Made(graph, data, difference)
 
 
-def _describe(
-    model: onnx.ModelProto,
-    *,
-    input_shape: tuple[int, ...],
-    preprocessing: Preprocessing,
-    provenance: Mapping[str, str],
-) -> None:
-    """Set the metadata, and drop those of the graph."""
-    model.ir_version = IR_VERSION
-    model.doc_string = ""
-    graph = model.graph
-    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del part.metadata_props[:]
-        part.doc_string = ""
-    metadata = {key if key.startswith("fl.") else f"fl.{key}": value for key, value in provenance.items()}
-    metadata["input.shape"] = json.dumps(list(input_shape))
-    metadata["preprocessing"] = preprocessing.model_dump_json(exclude={"class_names"})
-    metadata["class_names"] = json.dumps(list(preprocessing.class_names))
-    onnx.helper.set_model_props(model, dict(sorted(metadata.items())))
-
-
-def _probes(
-    input_shape: tuple[int, ...], preprocessing: Preprocessing, sample: Pixels | None
-) -> list[Inputs]:
-    """Inputs for the comparison at batch sizes 1 and 3: random ones, and the sample's."""
-    noise = np.random.default_rng(0).standard_normal((3, *input_shape), dtype=np.float32)
-    if sample is None or len(sample) == 0:
-        return [noise[:1], noise]
-    inputs = preprocess(sample, preprocessing)
-    return [noise[:1], noise, inputs[:1], inputs[np.arange(3) % len(inputs)]]
-
-
 def _compare(
     data: bytes, probes: Sequence[Inputs], expected: Sequence[Inputs], least: float
 ) -> tuple[float, float]:
     """Largest absolute difference of outputs (NaN if ONNX computes one), and the largest allowed."""
-    try:
-        computed = _run(data, probes)
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
-        raise ExportRefused(f"onnxruntime cannot run the export: {first_line(error)}") from error
+    computed = run_model(data, probes)
     if any(ours.shape != torchs.shape for ours, torchs in zip(computed, expected, strict=True)):
         raise ExportRefused("the export gives outputs of another shape than torch")
     difference = np.max(
@@ -193,10 +151,3 @@ def _compare(
     )
     largest = np.max([np.abs(outputs).max() for outputs in expected])
     return float(difference), TOLERANCE * max(least, float(largest))
-
-
-def _run(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return [session.run([OUTPUT], {INPUT: inputs})[0] for inputs in probes]

@@ -1,6 +1,6 @@
 """Makes the variants of an export, compares them and keeps one of them.
 
-Imports onnx: import it late.
+onnx is imported only where variants are made; without it the export is kept.
 """
 
 import hashlib
@@ -13,9 +13,9 @@ from edge_client.data.dataset import LabelledData, sample
 from edge_client.inference.benchmark import latencies_ms
 from edge_client.inference.model_slots import ServedModel
 from edge_client.inference.onnx_model import load_model
-from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantised
 from edge_client.inference.quantization.selection import Measured, VariantChoice, VariantSettings, choose
 from edge_client.storage.atomic_files import write_synced
+from edge_client.system.libraries import is_installed
 from schemas.values import Variant
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,14 @@ def _made(
     data: bytes, path: Path, variants: VariantSettings, calibration: LabelledData
 ) -> dict[Variant, bytes]:
     """The files of the other variants; a variant that cannot be made is left out."""
+    if not variants.others:
+        return {}
+    if not is_installed("onnx"):
+        log.warning("%s not tried: the onnx package is not installed", " and ".join(variants.others))
+        return {}
+    # Imported here: it imports onnx.
+    from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantised
+
     metadata = load_model(path, threads=1, data=data).metadata
     makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
         "fp16": lambda noted: half(data, noted),

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from edge_client.training.evaluation import Evaluation
 from edge_client.training.flower.app import load_app
 from edge_client.training.flower.settings import FlowerSettings
-from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, bounded
-from edge_client.training.trainer import OWN_TRAINING, TrainingJob
+from edge_client.training.results import EpochReport, Evaluation, TrainingResult, TrainingStopped, bounded
+from edge_client.training.torch_trainer import OWN_TRAINING, ModuleJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
@@ -40,7 +39,7 @@ class FlowerWork:
                 reason=Reason.INCOMPATIBLE,
             )
 
-    def train(self, job: TrainingJob) -> TrainingResult:
+    def train(self, job: ModuleJob) -> TrainingResult:
         """Train with the app; raises `FlowerError` for an answer that is no update of this model."""
         if job.should_stop():
             raise TrainingStopped("local training was stopped")
@@ -64,14 +63,14 @@ class FlowerWork:
         )
         return TrainingResult({}, metrics)
 
-    def evaluate(self, job: TrainingJob) -> Evaluation:
+    def evaluate(self, job: ModuleJob) -> Evaluation:
         """Evaluate with the app on its own data, or without it on this device's held-out data."""
         if not self._loaded.has("evaluate"):
             return OWN_TRAINING.evaluate(job)
         answer = self._ask("evaluate", job)
         return Evaluation(bounded(answer.loss("evaluate")), answer.accuracy, answer.examples)
 
-    def _ask(self, action: str, job: TrainingJob) -> Any:
+    def _ask(self, action: str, job: ModuleJob) -> Any:
         from edge_client.training.flower import legacy, messages
 
         state = {name: tensor.detach().cpu().numpy() for name, tensor in job.module.state_dict().items()}

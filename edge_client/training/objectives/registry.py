@@ -20,7 +20,6 @@ from edge_client.training.objectives.scaffold import Scaffold
 from edge_client.training.objectives.scaler import Scaler
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
-from schemas.tensors.blobs import Arrays, Groups
 
 OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
     "objective",
@@ -61,14 +60,3 @@ def _build(component: Component) -> LocalObjective:
         if parameter.default is inspect.Parameter.empty and name not in options:
             raise ConfigError(f"objective {component.name!r} needs the option {name!r}")
     return make(**options)
-
-
-def merge_groups(parts: Iterable[Groups]) -> dict[str, Arrays]:
-    """Join the groups of several objectives; raises `ConfigError` if two have the same group."""
-    merged: dict[str, Arrays] = {}
-    for part in parts:
-        for group, arrays in part.items():
-            if group in merged:
-                raise ConfigError(f"two objectives send the group {group!r}")
-            merged[group] = arrays
-    return merged

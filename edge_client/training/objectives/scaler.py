@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
+from schemas.submodel import ChannelMap, SubModelSpec
 
 
 class Scaler(LocalObjective):
@@ -21,19 +22,25 @@ class Scaler(LocalObjective):
     def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
         if context.channel_map is None:
             return ()
-        layers = dict(module.named_modules())
-        for name in context.spec.kept:
-            group = context.channel_map.groups[name]
-            share = context.spec.count(name, group.channels) / group.channels
-            self._hooks += [
-                layers[layer].register_forward_hook(partial(_divide, share)) for layer in group.layers
-            ]
+        self._hooks = scale_pruned_layers(module, context.spec, context.channel_map)
         return ()
 
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+def scale_pruned_layers(
+    module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap
+) -> list[RemovableHandle]:
+    """Divide the outputs of pruned layers in training, until the returned hooks are removed."""
+    layers, hooks = dict(module.named_modules()), []
+    for name in spec.kept:
+        group = channel_map.groups[name]
+        divide = partial(_divide, spec.count(name, group.channels) / group.channels)
+        hooks += [layers[layer].register_forward_hook(divide) for layer in group.layers]
+    return hooks
 
 
 def _divide(share: float, layer: nn.Module, inputs: object, outputs: Tensor) -> Tensor:

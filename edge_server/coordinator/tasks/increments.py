@@ -20,7 +20,6 @@ from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, blocks, kind_
 from schemas.tensors.blobs import BlobRef, Groups
 
 MAP = "channel-map"
-GRAPH = "graph"
 MAP_CHANNEL = 0
 
 
@@ -53,14 +52,14 @@ def name_blobs(
     channel_map: BlobRef,
     shared: bool,
     new_map: bool,
-    graphs: Mapping[str, BlobRef] | None = None,
+    graphs: Mapping[str, Mapping[str, BlobRef]] | None = None,
 ) -> dict[str, TaskBlobs]:
     """Each device's blobs of these frames, by its sub-model.
 
     With `shared`, blobs that several devices need get a shared topic, as does the channel map if it is new.
-    `graphs` has, by the sub-model's JSON, the networks of sub-models that are exported.
+    `graphs` has each device's ONNX graphs, by the names of their blobs.
     """
-    exported = {name: (graphs or {}).get(spec.model_dump_json()) for name, spec in specs.items()}
+    drawn = {name: (graphs or {}).get(name, {}) for name in specs}
     needed = {
         name: [(n, ref) for n, frame in enumerate(frames) for ref in frame.paths[spec.model_dump_json()]]
         for name, spec in specs.items()
@@ -68,16 +67,14 @@ def name_blobs(
     unpacked = {digest: size for frame in frames for digest, size in frame.unpacked.items()}
     # A device may need a blob twice: frames without changes are equal.
     receivers = Counter(d for refs in needed.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
-    receivers.update(graph.digest for graph in exported.values() if graph is not None)
+    receivers.update(graph.digest for named in drawn.values() for graph in named.values())
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
         numbers[channel_map.digest] = MAP_CHANNEL
     made = {}
     for name, refs in needed.items():
         named = {f"layer-{n}": increment for n, increment in enumerate(refs, start=1)}
-        blobs = {MAP: channel_map, **{key: ref for key, (_, ref) in named.items()}}
-        if (graph := exported[name]) is not None:
-            blobs[GRAPH] = graph
+        blobs = {MAP: channel_map, **{key: ref for key, (_, ref) in named.items()}, **drawn[name]}
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
         increments = tuple(
             Increment(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))

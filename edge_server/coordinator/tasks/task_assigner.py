@@ -76,11 +76,11 @@ class TaskAssigner:
         state_sha256: str,
         channel_map: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
-        graphs: Mapping[str, BlobRef],
+        graphs: Mapping[str, Mapping[str, BlobRef]],
     ) -> dict[str, Assignment]:
         """Each device's task, its blobs in the store; `tiers` are the sub-models of later rounds.
 
-        `graphs` has, by the sub-model's JSON, the networks of sub-models that are exported.
+        `graphs` has the ONNX graphs of devices that need them, by the names of their blobs.
         """
         blobs = self._blobs(command, plans, state, channel_map, tiers, graphs)
         masking = self._masking(command, plans)
@@ -126,7 +126,7 @@ class TaskAssigner:
         state: State,
         channel_map: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
-        graphs: Mapping[str, BlobRef],
+        graphs: Mapping[str, Mapping[str, BlobRef]],
     ) -> dict[str, TaskBlobs]:
         """Each device's blobs; tasks assigned one at a time have no shared topics."""
         shared = self._broadcasts and command.wanted is None

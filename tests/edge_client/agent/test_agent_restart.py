@@ -82,7 +82,7 @@ class StillLink:
 class StillWorker:
     """Fake worker that records its calls."""
 
-    def __init__(self, inbox: Any, **more: Any) -> None:
+    def __init__(self, inbox: Any, make: Any = None) -> None:
         self.started: list[Task] = []
         self.stopped = self.warmed_up = 0
 

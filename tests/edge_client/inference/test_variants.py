@@ -14,7 +14,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.inference.model_slots import ServedModel
 from edge_client.inference.onnx_model import load_model
-from edge_client.inference.quantization import trial
+from edge_client.inference.quantization import quantize, trial
 from edge_client.inference.quantization.quantize import CALIBRATION_BATCH, Batches
 from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, Measured, VariantSettings, choose
 from edge_client.inference.quantization.trial import keep_best, note_of
@@ -212,7 +212,7 @@ def test_a_quantiser_failure_skips_only_that_variant(
     def unknown(*_: object) -> bytes:
         raise RuntimeError("an operator that nobody knows")
 
-    monkeypatch.setattr(trial, "quantised", unknown)
+    monkeypatch.setattr(quantize, "quantised", unknown)
     tried = keep_best(model_path, ALL, calibration=train, held_out=held_out, seconds=0.02)
     assert tried.choice.kept.variant in ("fp32", "fp16")
     assert "int8 is not tried: RuntimeError: an operator that nobody knows" in caplog.text

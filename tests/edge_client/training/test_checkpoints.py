@@ -12,7 +12,8 @@ from torch import nn
 
 from edge_client.data.sources import load_source
 from edge_client.training.checkpoints import INTERVAL_S, EpochCheckpoint, EpochCheckpoints, UnfitCheckpoint
-from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, train
+from edge_client.training.loop import train
+from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, digest_of

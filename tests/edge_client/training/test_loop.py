@@ -9,7 +9,8 @@ from torch import nn
 
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
-from edge_client.training.loop import OPTIMIZERS, EpochReport, TrainingStopped, train
+from edge_client.training.loop import OPTIMIZERS, train
+from edge_client.training.results import EpochReport, TrainingStopped
 from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 
@@ -128,7 +129,7 @@ def test_batches_of_one_and_batch_norm_are_refused() -> None:
 
 def test_unknown_optimizers_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'adam'"):
-        train(linear(), digits(4), TrainingPlan(optimizer="adamw"))
+        train(linear(), digits(4), TrainingPlan(optimizer="adan"))
 
 
 def test_diverged_training_is_not_hidden() -> None:

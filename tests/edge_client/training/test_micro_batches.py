@@ -18,12 +18,13 @@ from edge_client.data.local import LocalData
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.out_of_memory import is_shortage
-from edge_client.training import trainer
+from edge_client.training import torch_trainer
 from edge_client.training.cost_model import network_cost
-from edge_client.training.loop import TrainingResult, train
+from edge_client.training.loop import train
 from edge_client.training.micro_batches import MARGIN, micro_batch
+from edge_client.training.results import TrainingResult
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import TrainingJob
+from edge_client.training.torch_trainer import ModuleJob
 from schemas.errors import PeerError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -136,13 +137,22 @@ def test_the_limit_of_a_control_group_applies(tmp_path: Path) -> None:
     assert micro_batch(module, SHAPE, plan(), examples=40, memory=memory(root)) == 8
 
 
-def job(module: nn.Module) -> TrainingJob:
+def job(module: nn.Module) -> ModuleJob:
     """A training job with 40 examples."""
     task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE), spec=SubModelSpec())
     data = LocalData(examples(40), examples(0))
     board, nothing = Path("/"), lambda *_: False
-    return TrainingJob(
-        task, plan(), module, data, {}, {}, UNMAPPED, board, on_epoch=nothing, should_stop=nothing
+    return ModuleJob(
+        task=task,
+        plan=plan(),
+        module=module,
+        data=data,
+        received={},
+        kept={},
+        channel_map=UNMAPPED,
+        board=board,
+        on_epoch=nothing,
+        should_stop=nothing,
     )
 
 
@@ -152,15 +162,15 @@ def test_freed_memory_is_returned_before_a_batch_is_split(
 ) -> None:
     module, given = network(), list[bool]()
     short, enough = (with_free(needed(module, size, 40)) for size in (4, 16))
-    monkeypatch.setattr(trainer, "give_back", lambda: given.append(True))
-    monkeypatch.setattr(trainer, "memory", lambda _: enough if kept and given else short)
+    monkeypatch.setattr(torch_trainer, "give_back", lambda: given.append(True))
+    monkeypatch.setattr(torch_trainer, "memory", lambda _: enough if kept and given else short)
     assert job(module).micro_batch == (None if kept else 4)
     assert given == [True]
 
 
 def test_freed_memory_is_not_returned_if_memory_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "give_back", pytest.fail)
-    monkeypatch.setattr(trainer, "memory", lambda _: with_free(10**9))
+    monkeypatch.setattr(torch_trainer, "give_back", pytest.fail)
+    monkeypatch.setattr(torch_trainer, "memory", lambda _: with_free(10**9))
     assert job(network()).micro_batch is None
 
 

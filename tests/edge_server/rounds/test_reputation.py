@@ -8,6 +8,7 @@ from schemas.values import Reason
 RULES = ReputationRules(after=2, window=3, rounds=4)
 HONEST = (
     Reason.TASK_FAILED,
+    Reason.BAD_GRAPH,
     Reason.STALE_ROUND,
     Reason.NOT_SELECTED,
     Reason.ALREADY_COUNTED,

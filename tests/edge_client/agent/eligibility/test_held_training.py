@@ -10,7 +10,8 @@ from torch import nn
 
 from edge_client.agent.worker import Worker
 from edge_client.data.sources import load_source
-from edge_client.training.loop import TrainingStopped, train
+from edge_client.training.loop import train
+from edge_client.training.results import TrainingStopped
 from schemas.strategy import TrainingPlan
 
 PATIENCE_S = 60

@@ -141,7 +141,7 @@ def test_differences_are_judged_by_the_size_of_outputs(
         # Off by ten times the tolerance.
         return [logits(module, inputs) + 1e-3 for inputs in probes]
 
-    monkeypatch.setattr(export, "_run", shifted)
+    monkeypatch.setattr(export, "run_model", shifted)
     nn.init.constant_(module[1].bias, 1.0)
     assert "differs from torch by 0.001, at most 0.0001 is allowed" in refuse(module, tmp_path / "model.onnx")
     nn.init.constant_(module[1].bias, 100.0)

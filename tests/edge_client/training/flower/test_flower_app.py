@@ -20,13 +20,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.training.flower.app import load_app
 from edge_client.training.flower.messages import FlowerError
 from edge_client.training.flower.settings import FlowerSettings
 from edge_client.training.flower.work import FlowerWork
-from edge_client.training.loop import TrainingStopped
-from edge_client.training.trainer import TrainingJob
+from edge_client.training.results import TrainingStopped
+from edge_client.training.torch_trainer import ModuleJob, TorchTrainer
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Component, TrainingPlan
 from schemas.values import Reason
@@ -70,11 +71,16 @@ def work_of(module: ModuleType, app: Any, **settings: Any) -> FlowerWork:
     return FlowerWork(FlowerSettings("made_up_app:app", **settings), "pi-3")
 
 
+def placed(place: TaskContext, work: FlowerWork) -> TaskContext:
+    """The context with a trainer of this app."""
+    return replace(place, trainer=TorchTrainer(work))
+
+
 def network() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
 
 
-def job(bench: Bench, net: torch.nn.Module, **fields: Any) -> TrainingJob:
+def job(bench: Bench, net: torch.nn.Module, **fields: Any) -> ModuleJob:
     place = bench.places["weak"]
     values: dict[str, Any] = {
         "task": bench.tasks(1, 1)["weak"],
@@ -87,7 +93,7 @@ def job(bench: Bench, net: torch.nn.Module, **fields: Any) -> TrainingJob:
         "on_epoch": lambda _: None,
         "should_stop": lambda: False,
     }
-    return TrainingJob(**(values | fields))
+    return ModuleJob(**(values | fields))
 
 
 @pytest.fixture
@@ -195,7 +201,7 @@ def test_the_device_evaluates_if_the_app_cannot(bench: Bench, module: ModuleType
     place, task = bench.places["weak"], bench.tasks(1, 1)["weak"]
     app = app_that(plus_one)
     update = do_training(
-        task, replace(place, work=work_of(module, app)), on_epoch=lambda _: None, should_stop=lambda: False
+        task, placed(place, work_of(module, app)), on_epoch=lambda _: None, should_stop=lambda: False
     )
     # Six held-out digits: the device's own accuracy is in sixths.
     assert update.metrics.accuracy in [count / 6 for count in range(7)]
@@ -206,7 +212,7 @@ def test_the_device_evaluates_if_the_app_cannot(bench: Bench, module: ModuleType
         return Message(RecordDict({"metrics": figures}), reply_to=msg)
 
     update = do_training(
-        task, replace(place, work=work_of(module, app)), on_epoch=lambda _: None, should_stop=lambda: False
+        task, placed(place, work_of(module, app)), on_epoch=lambda _: None, should_stop=lambda: False
     )
     assert (update.metrics.received_loss, update.metrics.accuracy) == (1.5, 0.875)
 
@@ -217,7 +223,7 @@ def test_an_app_that_builds_its_model_from_received_arrays_trains_a_pruned_tier(
     bench = Bench(tmp_path, "heterofl")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     assert task.spec.kept
-    context = replace(place, work=work_of(module, app_that(plus_one)))
+    context = placed(place, work_of(module, app_that(plus_one)))
     update = do_training(task, context, on_epoch=lambda _: None, should_stop=lambda: False)
     groups = decode_groups(place.store.path(update.blob.digest).read_bytes())
     for array in groups["model"].values():

@@ -12,10 +12,9 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.cli.config_file import read_client_file
 from edge_client.cli.main import EDGE_CLIENT
-from edge_client.training.evaluation import Evaluation
 from edge_client.training.flower.settings import app_table, flat_config, read_words
-from edge_client.training.loop import TrainingResult
-from edge_client.training.trainer import TrainingJob
+from edge_client.training.results import Evaluation, TrainingResult
+from edge_client.training.torch_trainer import ModuleJob, TorchTrainer
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task
 from schemas.values import Reason, TrainingMetrics
@@ -30,18 +29,18 @@ class Adding:
         if task.round > 1:
             raise PeerError("only the first", reason=Reason.INCOMPATIBLE)
 
-    def train(self, job: TrainingJob) -> TrainingResult:
+    def train(self, job: ModuleJob) -> TrainingResult:
         with torch.no_grad():
             for parameter in job.module.parameters():
                 parameter += 1
         return TrainingResult({}, TrainingMetrics(examples=7, epochs=1, steps=1, train_loss=0.5))
 
-    def evaluate(self, job: TrainingJob) -> Evaluation:
+    def evaluate(self, job: ModuleJob) -> Evaluation:
         return Evaluation(2.0, 0.25, 4)
 
 
 def context_of(bench: Bench, name: str) -> TaskContext:
-    return replace(bench.places[name], work=Adding())
+    return replace(bench.places[name], trainer=TorchTrainer(Adding()))
 
 
 @pytest.mark.parametrize("name", ["weak", "strong"])

@@ -10,8 +10,9 @@ from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.checkpoints import EpochCheckpoint
-from edge_client.training.loop import TrainingResult, TrainingStopped, train
+from edge_client.training.loop import train
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
+from edge_client.training.results import TrainingResult, TrainingStopped
 from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.blobs import Groups, digest_of
 from schemas.values import ModelSpec

@@ -11,10 +11,11 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
-from edge_client.training.loop import TrainingStopped, train
+from edge_client.training.loop import train
 from edge_client.training.objectives import registry
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from edge_client.training.objectives.registry import build_objectives, merge_groups
+from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.results import TrainingStopped, merge_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec

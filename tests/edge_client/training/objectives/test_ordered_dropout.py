@@ -11,9 +11,10 @@ from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of, compact
 from edge_client.training.checkpoints import EpochCheckpoint
-from edge_client.training.loop import TrainingStopped, train
+from edge_client.training.loop import train
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.results import TrainingStopped
 from schemas.errors import ConfigError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec

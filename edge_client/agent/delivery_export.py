@@ -1,0 +1,107 @@
+"""Exports a delivered sub-model: with torch where that trains, else by filling the task's graph."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.agent.task_context import TaskContext
+from edge_client.data.local import LocalData
+from edge_client.inference import installed_model
+from edge_client.system.libraries import is_installed
+from schemas.errors import PeerError
+from schemas.messages import DeliverTask
+from schemas.messages.tasks import GRAPH
+from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays
+from schemas.values import Reason
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """A delivery's inputs: the arrays of the task's sub-model, in its own coordinates, and the data."""
+
+    task: DeliverTask
+    context: TaskContext
+    channel_map: ChannelMap
+    arrays: Arrays
+    data: LocalData
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """The written file and its network; without torch nothing is compared, which is None."""
+
+    path: Path
+    parameters: int
+    macs: int
+    torch_accuracy: float | None = None
+    max_difference: float | None = None
+
+
+Exporter = Callable[[ExportJob], ExportedModel]
+
+
+def choose_exporter(context: TaskContext) -> Exporter:
+    """Torch's export where torch trains and the onnx package is there."""
+    trains = context.trainer is None or context.trainer.name == "torch"
+    return export_with_torch if trains and all(map(is_installed, ("torch", "onnx"))) else export_with_graph
+
+
+def export_with_torch(job: ExportJob) -> ExportedModel:
+    """Export the sub-model as a torch module and compare the file with it; raises `ExportRefused`."""
+    # Imported here: a device that only trains needs no onnx, and one without torch comes never here.
+    from edge_client.inference.export.onnx import export_onnx
+    from edge_client.pruning.submodel_cache import SubModelCache
+    from edge_client.pruning.surgery import count_macs, parameter_count
+    from edge_client.training.evaluation import evaluate
+
+    task, held_out = job.task, job.data.held_out
+    module = SubModelCache().get(task.model, task.spec, job.channel_map, job.arrays).eval()
+    graph = _given_graph(job)
+    report = export_onnx(
+        module,
+        installed_model.begin(job.context.models),
+        input_shape=task.model.input_shape,
+        preprocessing=task.preprocessing,
+        provenance=task.provenance,
+        sample=held_out.images[:8] if len(held_out) else None,
+        graphs=() if graph is None else [graph],
+    )
+    return ExportedModel(
+        report.path,
+        parameters=parameter_count(module),
+        macs=count_macs(module, task.model.input_shape),
+        torch_accuracy=evaluate(module, held_out).accuracy,
+        max_difference=report.max_difference,
+    )
+
+
+def export_with_graph(job: ExportJob) -> ExportedModel:
+    """Fill the task's graph with the sub-model's arrays.
+
+    Raises `ExportRefused`, and `PeerError` for a task without a graph.
+    """
+    from edge_client.inference.export.filled import export_filled
+
+    task, held_out = job.task, job.data.held_out
+    graph = _given_graph(job)
+    if graph is None:
+        raise PeerError(
+            "this device exports without torch: the task has no graph", reason=Reason.INCOMPATIBLE
+        )
+    report = export_filled(
+        graph,
+        job.arrays,
+        installed_model.begin(job.context.models),
+        model=task.model,
+        preprocessing=task.preprocessing,
+        provenance=task.provenance,
+        sample=held_out.images[:8] if len(held_out) else None,
+    )
+    return ExportedModel(report.path, parameters=report.parameters, macs=report.macs)
+
+
+def _given_graph(job: ExportJob) -> bytes | None:
+    """The exported graph without weights, if the task includes it."""
+    ref = job.task.blobs.get(GRAPH)
+    return None if ref is None else job.context.store.path(ref.digest).read_bytes()

@@ -1,0 +1,67 @@
+"""Exports a trained network without torch and onnx: its graph is given, and filled with its arrays.
+
+The file has the same bytes as that of `onnx.export_onnx` for the same graph. Nothing is compared with torch:
+the graph's outputs are only tried for their shape and for being finite.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.dataset import Pixels
+from edge_client.inference.export.metadata import describe
+from edge_client.inference.export.probes import make_probes, run_model
+from edge_client.inference.export.refusal import ExportRefused
+from edge_client.models.graphs.checks import GraphRefused
+from edge_client.models.graphs.costs import count_macs, parameter_count
+from edge_client.models.graphs.filling import Weights, fill
+from edge_client.storage.atomic_files import write_synced
+from schemas.values import ModelSpec, Preprocessing
+
+
+@dataclass(frozen=True)
+class FilledReport:
+    """The written file: its sha256 in hex, its size in bytes, and what the network costs."""
+
+    path: Path
+    sha256: str
+    bytes: int
+    parameters: int
+    macs: int
+
+
+def export_filled(
+    graph: bytes,
+    arrays: Weights,
+    path: Path,
+    *,
+    model: ModelSpec,
+    preprocessing: Preprocessing,
+    provenance: Mapping[str, str],
+    sample: Pixels | None = None,
+) -> FilledReport:
+    """Write the network of `graph` with these arrays to `path`, as `onnx.export_onnx` does.
+
+    `sample` are raw images [N, C, H, W], on which the file is tried besides random ones. Raises
+    `ExportRefused` and then does not change `path`.
+    """
+    shape = model.input_shape
+    try:
+        filled = fill(graph, arrays, shape)
+        parameters, macs = parameter_count(graph, arrays, shape), count_macs(filled, shape)
+    except GraphRefused as error:
+        raise ExportRefused(f"the network cannot be exported without torch: {error}") from error
+    describe(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance)
+    data = filled.SerializeToString(deterministic=True)
+    for outputs in run_model(data, make_probes(shape, preprocessing, sample)):
+        if outputs.shape[1:] != (model.num_classes,):
+            raise ExportRefused(
+                f"the export gives outputs of {list(outputs.shape[1:])}, not {model.num_classes} classes"
+            )
+        if not np.isfinite(outputs).all():
+            raise ExportRefused("the export computes no numbers but nan")
+    write_synced(path, data)
+    return FilledReport(path, hashlib.sha256(data).hexdigest(), len(data), parameters, macs)

@@ -1,0 +1,31 @@
+"""The metadata of an exported model, by which a runtime knows how to use it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.values import Preprocessing
+
+IR_VERSION = 8
+"""The file format of opset 18, which onnxruntime 1.17 can read."""
+
+
+def describe(
+    model: Any, *, input_shape: tuple[int, ...], preprocessing: Preprocessing, provenance: Mapping[str, str]
+) -> None:
+    """Set the metadata of an ONNX message, and drop those of its graph.
+
+    Keys of `provenance` get the prefix `fl.`.
+    """
+    model.ir_version = IR_VERSION
+    model.doc_string = ""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    metadata = {key if key.startswith("fl.") else f"fl.{key}": value for key, value in provenance.items()}
+    metadata["input.shape"] = json.dumps(list(input_shape))
+    metadata["preprocessing"] = preprocessing.model_dump_json(exclude={"class_names"})
+    metadata["class_names"] = json.dumps(list(preprocessing.class_names))
+    for key, value in sorted(metadata.items()):
+        model.metadata_props.add(key=key, value=value)

@@ -1,0 +1,1 @@
+"""ONNX files without the onnx package: messages, checks of files from elsewhere, filling with weights."""

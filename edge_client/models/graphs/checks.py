@@ -1,0 +1,121 @@
+"""Checks of ONNX files from elsewhere, before onnxruntime reads them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edge_client.models.graphs.field_count import count_fields
+from edge_client.models.graphs.onnx_messages import EXTERNAL, ModelProto, texts_of
+from schemas.errors import EdgeError
+
+OPSET = 18
+"""The exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes."""
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+MAX_FIELDS = 400_000
+"""Parsed, so many fields take at most 60 MB; the step graph of `resnet56` has 47,000."""
+MAX_CONSTANT_BYTES = 1024 * 1024
+"""Far above the constants of a graph without weights."""
+
+
+class GraphRefused(EdgeError):
+    """An ONNX file that this device does not load."""
+
+
+def read_graph(data: bytes, *, max_bytes: int) -> Any:
+    """The parsed model; raises `GraphRefused` for too many bytes and for bytes that are no model."""
+    if len(data) > max_bytes:
+        raise GraphRefused(f"it has {len(data)} bytes, at most {max_bytes} are read")
+    model = ModelProto()
+    try:
+        if count_fields(data, model.DESCRIPTOR, limit=MAX_FIELDS) > MAX_FIELDS:
+            raise GraphRefused(f"it has more than {MAX_FIELDS} fields")
+        model.ParseFromString(data)
+        readable = all(isinstance(text, str) for text in texts_of(model))
+    except GraphRefused:
+        raise
+    except Exception as error:
+        # protobuf's exception classes differ between its versions.
+        raise GraphRefused(f"it is not valid ONNX: {first_line(error)}") from error
+    if not readable:
+        raise GraphRefused("it is not valid ONNX: a text is not UTF-8")
+    return model
+
+
+def check_graph(data: bytes, *, max_bytes: int, max_nodes: int) -> Any:
+    """The model of a graph that holds ONNX's own operators alone; raises `GraphRefused`.
+
+    It has one opset, no functions, no control flow, no data outside of it, and small constants, none of
+    them sparse. Every text in it is UTF-8.
+    """
+    model = read_graph(data, max_bytes=max_bytes)
+    check_operators(model)
+    graph = model.graph
+    if len(graph.node) > max_nodes:
+        raise GraphRefused(f"it has {len(graph.node)} operators, at most {max_nodes} are run")
+    for node in graph.node:
+        if node.op_type in CONTROL_FLOW or any(_has_graph(attribute) for attribute in node.attribute):
+            raise GraphRefused(f"it has control flow: {node.op_type}")
+    constants = sum(tensor.ByteSize() for tensor in tensors_of(graph))
+    if constants > MAX_CONSTANT_BYTES:
+        raise GraphRefused(f"it has {constants} bytes of constants, at most {MAX_CONSTANT_BYTES} are read")
+    return model
+
+
+def check_operators(model: Any) -> None:
+    """Raise `GraphRefused` for operators other than ONNX's own of one opset, and for external data.
+
+    Sparse constants are refused too.
+    """
+    opsets = [(opset.domain, opset.version) for opset in model.opset_import]
+    if opsets != [("", OPSET)] or model.functions or model.training_info:
+        raise GraphRefused(f"it is not of opset {OPSET} alone")
+    for node in nodes_of(model.graph):
+        if node.domain:
+            raise GraphRefused(f"it has an operator of {node.domain!r}: {node.op_type}")
+    if any(tensor.data_location == EXTERNAL or tensor.external_data for tensor in tensors_of(model.graph)):
+        raise GraphRefused("it refers to data outside of it")
+    if any(map(_is_sparse, _graphs(model.graph))):
+        # A few bytes of a sparse constant become any number of bytes in memory.
+        raise GraphRefused("it has sparse constants")
+
+
+def nodes_of(graph: Any) -> Iterator[Any]:
+    """Every node, including those of inner graphs."""
+    return (node for inner in _graphs(graph) for node in inner.node)
+
+
+def tensors_of(graph: Any) -> Iterator[Any]:
+    """Every constant that is not sparse, including those of inner graphs."""
+    for inner in _graphs(graph):
+        yield from inner.initializer
+    for attribute in (attribute for node in nodes_of(graph) for attribute in node.attribute):
+        yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return str(error).strip().partition("\n")[0][:300] or type(error).__name__
+
+
+def _is_sparse(graph: Any) -> bool:
+    """Whether a graph, without its inner graphs, has a sparse constant."""
+    attributes = (attribute for node in graph.node for attribute in node.attribute)
+    return bool(graph.sparse_initializer) or any(
+        attribute.HasField("sparse_tensor") or attribute.sparse_tensors for attribute in attributes
+    )
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    """The graph and all inner graphs."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in _inner(attribute):
+                yield from _graphs(inner)
+
+
+def _inner(attribute: Any) -> list[Any]:
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def _has_graph(attribute: Any) -> bool:
+    return bool(_inner(attribute))

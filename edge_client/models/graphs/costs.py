@@ -1,0 +1,72 @@
+"""Size and arithmetic of a network from its ONNX graph, as torch counts them."""
+
+import math
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from edge_client.models.graphs.checks import GraphRefused, first_line
+from edge_client.models.graphs.filling import BUFFERS, INPUT, Weights, check_inference_graph, noted_names
+from edge_client.models.graphs.onnx_messages import ModelProto
+from schemas.tensors.arrays import kind_of
+
+
+def parameter_count(graph: bytes, arrays: Weights, input_shape: tuple[int, ...]) -> int:
+    """The number of parameters among a network's arrays, without the buffers that its graph names."""
+    buffers = noted_names(check_inference_graph(graph, input_shape), BUFFERS)
+    return sum(math.prod(kind_of(arrays, name)[1]) for name in arrays if name not in buffers)
+
+
+def count_macs(model: Any, input_shape: tuple[int, ...]) -> int:
+    """Multiply-accumulates of convolutions and linear layers for one input of `input_shape`.
+
+    `model` is a filled ONNX message, which does not change. It is run once on zeros for the sizes of outputs.
+    Raises `GraphRefused` if onnxruntime cannot run it.
+    """
+    weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    layers = {}
+    for node in model.graph.node:
+        per_output = _macs_per_output(node, weights)
+        if per_output:
+            layers[node.output[0]] = per_output
+    sizes = _output_sizes(model, sorted(layers), input_shape)
+    return sum(sizes[name] * per_output for name, per_output in layers.items())
+
+
+def _macs_per_output(node: Any, weights: dict[str, tuple[int, ...]]) -> int:
+    """Multiplications for each number of a layer's output; 0 for any other operator."""
+    shape = weights.get(node.input[1]) if len(node.input) > 1 else None
+    if not shape or node.op_type not in ("Conv", "Gemm", "MatMul"):
+        return 0
+    if node.op_type == "Conv":
+        return math.prod(shape[1:])
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    return shape[-1] if transposed else shape[0]
+
+
+def _output_sizes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[str, int]:
+    """How many numbers these values of a graph hold for one example."""
+    if not names:
+        return {}
+    probed = ModelProto()
+    probed.CopyFrom(model)
+    known = {output.name for output in probed.graph.output}
+    for name in names:
+        if name not in known:
+            probed.graph.output.add(name=name)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    # Fused operators would no longer give these outputs.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            probed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        outputs = session.run(names, {INPUT: np.zeros((1, *input_shape), np.float32)})
+    except Exception as error:
+        # onnxruntime's exceptions share no base class but Exception.
+        raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
+    return {name: output.size for name, output in zip(names, outputs, strict=True)}

@@ -1,0 +1,130 @@
+"""Fills an inference graph with a network's weights, which makes a complete ONNX model.
+
+A graph is checked before onnxruntime folds what the weights make constant (batch norms into convolutions).
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from edge_client.models.graphs.checks import (
+    OPSET,
+    GraphRefused,
+    check_operators,
+    first_line,
+    nodes_of,
+    read_graph,
+)
+from edge_client.models.graphs.onnx_messages import CONSTANT_TYPES, ModelProto, TensorProto
+from schemas.tensors.arrays import kind_of
+
+INPUT, OUTPUT = "input", "logits"
+DEPTH_WISE = "depth-wise"
+"""Metadata key under which a graph names the weights of its depth-wise convolutions."""
+BUFFERS = "buffers"
+"""Metadata key under which a graph names the arrays that are no parameters, such as running statistics."""
+MAX_GRAPH_BYTES = 2 * 1024 * 1024
+"""Far above the size of a graph, which has no weights: a thousand layers take a tenth of it."""
+
+Weights = Mapping[str, NDArray[Any]]
+
+
+def fill(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> Any:
+    """The model of `graph` with these weights, folded; raises `GraphRefused` for an invalid graph.
+
+    `input_shape` is [C, H, W]. Every weight is read once, one after the other.
+    """
+    model = check_inference_graph(graph, input_shape)
+    inputs, open_weights = list(model.graph.input[:1]), list(model.graph.input[1:])
+    _count_groups(model, weights)
+    for value in open_weights:
+        model.graph.initializer.append(_constant(value, weights))
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return _folded(model)
+
+
+def opened(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> bytes:
+    """The model of `graph` for weights of these shapes, which stay inputs; raises `GraphRefused`."""
+    model = check_inference_graph(graph, input_shape)
+    _count_groups(model, weights)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def check_inference_graph(graph: bytes, input_shape: tuple[int, ...]) -> Any:
+    """The parsed model of a graph without weights; raises `GraphRefused` for any other bytes."""
+    model = read_graph(graph, max_bytes=MAX_GRAPH_BYTES)
+    check_operators(model)
+    values = model.graph.input
+    if not values or (values[0].name, *_sizes(values[0])) != (INPUT, *input_shape):
+        raise GraphRefused(f"the graph does not take {list(input_shape)} as {INPUT!r}")
+    if [output.name for output in model.graph.output] != [OUTPUT]:
+        raise GraphRefused(f"the graph does not give {OUTPUT!r}")
+    return model
+
+
+def noted_names(model: Any, key: str) -> frozenset[str]:
+    """The names in a graph's metadata under `key`."""
+    noted = {entry.key: entry.value for entry in model.metadata_props}
+    return frozenset(noted.get(key, "").split())
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """All axes except the batch axis."""
+    return tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim[1:])
+
+
+def _constant(value: Any, weights: Weights) -> Any:
+    """The initializer in place of an open weight."""
+    if value.name not in weights:
+        raise GraphRefused(f"the graph needs {value.name!r}, which is no weight of this network")
+    array = np.asarray(weights[value.name])
+    kind = CONSTANT_TYPES.get(array.dtype.name)
+    if kind != value.type.tensor_type.elem_type:
+        raise GraphRefused(f"the graph has {value.name!r} of another type than this network")
+    return TensorProto(name=value.name, dims=array.shape, data_type=kind, raw_data=array.tobytes())
+
+
+def _count_groups(model: Any, weights: Weights) -> None:
+    """Set the groups of depth-wise convolutions, one per channel, from the shapes of their weights."""
+    shapes = {name: kind_of(weights, name)[1] for name in noted_names(model, DEPTH_WISE) if name in weights}
+    channels = {name: shape[0] for name, shape in shapes.items() if shape}
+    for node in model.graph.node:
+        for attribute in node.attribute if node.op_type == "Conv" and len(node.input) > 1 else ():
+            if attribute.name == "group":
+                attribute.i = channels.get(node.input[1], attribute.i)
+
+
+def _folded(model: Any) -> Any:
+    """The model as onnxruntime simplifies it, with ONNX's own operators."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    # Higher levels use operators that only onnxruntime knows.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
+        target = Path(folder) / "folded.onnx"
+        options.optimized_model_filepath = str(target)
+        try:
+            onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            folded = ModelProto.FromString(target.read_bytes())
+        except Exception as error:
+            # onnxruntime's exceptions share no base class but Exception.
+            raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
+    return _sorted(model if any(node.domain for node in nodes_of(folded.graph)) else folded)
+
+
+def _sorted(model: Any) -> Any:
+    """The model with sorted weights and one opset, so that equal networks give equal bytes."""
+    weights = sorted(model.graph.initializer, key=lambda weight: str(weight.name))
+    del model.graph.initializer[:], model.opset_import[:]
+    model.graph.initializer.extend(weights)
+    model.opset_import.add(domain="", version=OPSET)
+    return model

@@ -1,0 +1,75 @@
+"""Which trainer a device uses: torch, or onnxruntime with graphs that the server draws."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, get_args
+
+from edge_client.system.hardware.versions import release
+from schemas.errors import ConfigError
+from schemas.values import TrainerName
+
+if TYPE_CHECKING:
+    from edge_client.training.trainer import Trainer
+
+Wanted = Literal["auto", "torch", "onnx"]
+WANTED: tuple[str, ...] = get_args(Wanted)
+
+TORCH_BYTES = 330_000_000
+"""Memory of a process with torch that is ready to train, without a model."""
+MARGIN = 1.5
+"""Free memory that torch should find, as a multiple of its own."""
+LEAST_RUNTIME = (1, 17)
+"""The first onnxruntime that reads the server's graphs."""
+
+
+def missing(name: TrainerName) -> str:
+    """Why this trainer is not there, with the remedy; empty if it is."""
+    if name == "torch":
+        return "" if find_spec("torch") else "torch is not installed: pip install 'edge-federation[client]'"
+    found = release("onnxruntime")
+    if found is None:
+        return "onnxruntime is not installed: pip install 'edge-federation[onnx-client]'"
+    if _numbers(found) < LEAST_RUNTIME:
+        least = ".".join(map(str, LEAST_RUNTIME))
+        return f"onnxruntime {found} is too old for step graphs: pip install 'onnxruntime>={least}'"
+    return ""
+
+
+def choose_trainers(wanted: str, *, free_memory: int | None) -> tuple[TrainerName, ...]:
+    """The trainers that a device announces, the best first.
+
+    `auto` is torch where it is installed and fits into the free memory, and onnxruntime besides. Raises
+    `ConfigError` if the wanted trainer is not there.
+    """
+    if wanted == "auto":
+        fits = free_memory is None or free_memory >= MARGIN * TORCH_BYTES
+        here: Sequence[TrainerName] = [name for name in ("torch", "onnx") if not missing(name)]
+        chosen = tuple(name for name in here if name != "torch" or fits or here == ["torch"])
+        if not chosen:
+            raise ConfigError(
+                f"--trainer auto: nothing can train here: {missing('torch')}; {missing('onnx')}"
+            )
+        return chosen
+    for name in get_args(TrainerName):
+        if name == wanted:
+            if why := missing(name):
+                raise ConfigError(f"--trainer {wanted}: {why}")
+            return (name,)
+    raise ConfigError(f"--trainer {wanted!r}: expected {', '.join(WANTED)}")
+
+
+def make_trainer(name: TrainerName | None = None, *, threads: int | None = None) -> "Trainer":
+    """The trainer of that name, by default torch's where it is installed; imports its libraries."""
+    if name is None:
+        name = "onnx" if missing("torch") else "torch"
+    if name == "onnx":
+        from edge_client.training.step_graphs.trainer import OnnxTrainer
+
+        return OnnxTrainer(threads=threads)
+    from edge_client.training.torch_trainer import TorchTrainer
+
+    return TorchTrainer(threads=threads)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -1,0 +1,125 @@
+"""Operators of a step in terms of those that ONNX has: above all the backward pass of a convolution."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edge_client.training.step_graphs.pooling import averaged_backward, pooled, pooled_backward
+
+ATEN = torch.ops.aten
+
+
+@cache
+def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """What replaces operators of a backward pass: torch's core set, and operators that it keeps."""
+    from torch._decomp import core_aten_decompositions, get_decompositions
+
+    # The exporter takes a batch normalisation for one that uses its running statistics.
+    norms = [ATEN._native_batch_norm_legit, ATEN.native_batch_norm]
+    return {
+        **core_aten_decompositions(),
+        **get_decompositions(norms),
+        ATEN.avg_pool2d_backward.default: averaged_backward,
+        ATEN.max_pool2d_with_indices.default: pooled,
+        ATEN.max_pool2d_with_indices_backward.default: pooled_backward,
+        # ONNX lacks the backward pass of a convolution.
+        ATEN.convolution_backward.default: convolution_backward,
+    }
+
+
+def convolution_backward(
+    gradient: Tensor,
+    inputs: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of a convolution's inputs [B, Ci, ...], weight [Co, Ci / groups, ...] and bias, as `wanted`.
+
+    Raises `NotImplementedError` for a transposed convolution.
+    """
+    if transposed:
+        raise NotImplementedError("transposed convolutions")
+    axes = range(len(stride))
+    of_inputs = of_weight = of_bias = None
+    if wanted[0]:
+        of_inputs = _of_inputs(gradient, inputs, weight, stride, padding, dilation, groups)
+    if wanted[1]:
+        of_weight = _of_weight(gradient, inputs, weight, stride, padding, dilation, groups)
+    if wanted[2]:
+        of_bias = gradient.sum([0, *(2 + axis for axis in axes)])
+    return of_inputs, of_weight, of_bias
+
+
+def _of_inputs(
+    gradient: Tensor,
+    inputs: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    axes = range(len(stride))
+    missing = [
+        inputs.shape[2 + axis]
+        - ((gradient.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis])
+        - dilation[axis] * (weight.shape[2 + axis] - 1)
+        - 1
+        for axis in axes
+    ]
+    found: Tensor = ATEN.convolution(gradient, weight, None, stride, padding, dilation, True, missing, groups)
+    return found
+
+
+def _of_weight(
+    gradient: Tensor,
+    inputs: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The inputs convolved with the gradient, in which examples are the channels.
+
+    The inputs' channels are an axis of the volume that is convolved: one product of matrices, whose columns
+    are channels times kernel positions, gives the whole gradient. Runtimes copy these columns in runs along
+    the innermost axis, which is that of the channels if they are more than the kernel is wide.
+    """
+    axes = len(stride)
+    inner = range(3, 3 + axes)
+    batch, channels = inputs.shape[:2]
+    outputs, each = gradient.shape[1], channels // groups
+    last = axes if each > weight.shape[-1] else 0
+    volume = inputs.reshape(batch, groups, each, *inputs.shape[2:]).transpose(0, 1)
+    volume = _moved(volume.reshape(1, groups * batch, each, *inputs.shape[2:]), 2, 2 + last)
+    kernels = gradient.reshape(batch, groups, outputs // groups, *gradient.shape[2:])
+    kernels = kernels.permute(1, 2, 0, *inner).reshape(outputs, batch, 1, *gradient.shape[2:])
+    sizes = [_with(last, sizes, neutral) for sizes, neutral in ((dilation, 1), (padding, 0), (stride, 1))]
+    found: Tensor = ATEN.convolution(
+        volume, _moved(kernels, 2, 2 + last), None, *sizes, False, [0] * (axes + 1), groups
+    )
+    found = _moved(found.squeeze(0), 1 + last, 1)
+    for axis in range(axes):
+        # A stride may leave inputs at the end that no kernel reaches.
+        found = found.narrow(2 + axis, 0, weight.shape[2 + axis])
+    return found
+
+
+def _moved(tensor: Tensor, source: int, target: int) -> Tensor:
+    return tensor if source == target else tensor.movedim(source, target)
+
+
+def _with(place: int, sizes: Sequence[int], size: int) -> list[int]:
+    """The sizes with another one at this place."""
+    return [*sizes[:place], size, *sizes[place:]]

@@ -1,0 +1,234 @@
+"""Local training with step graphs: the loop of `edge_client.training.loop`, in numpy and onnxruntime.
+
+The batches, their order and the objectives' random choices are those of torch's loop; numbers differ by
+rounding.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
+from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
+from edge_client.training.shuffling import epoch_orders
+from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.objectives import GraphObjective, Width
+from edge_client.training.step_graphs.optimizers import OPTIMIZERS
+from edge_client.training.step_graphs.session import StepSession
+from schemas.strategy import TrainingPlan
+from schemas.values import TrainingMetrics
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+MASKS = 3
+"""Stream of the plan's seed from which the masks of dropout are drawn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What is trained: all arrays of the graph by name, changed in place, and the graph with these arrays.
+
+    `smaller` are the graphs of smaller widths with arrays of their own. A step needs `smallest_batch`
+    examples. `dropouts` are the probability and the shape of each mask, without the batch axis.
+    """
+
+    arrays: Arrays
+    session: StepSession
+    smaller: Mapping[int, tuple[StepSession, Arrays]] = field(default_factory=dict)
+    smallest_batch: int = 1
+    dropouts: Mapping[str, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Preprocessed inputs [N, C, H, W] and labels [N]."""
+
+    inputs: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    def batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
+        """The examples at these indices, as a graph's inputs."""
+        return {names.INPUTS: self.inputs[chosen], names.LABELS: self.labels[chosen]}
+
+
+class Training:
+    """One task's training; `run` may be called once."""
+
+    def __init__(
+        self,
+        network: Network,
+        examples: Examples,
+        plan: TrainingPlan,
+        objectives: Sequence[GraphObjective],
+        *,
+        micro_batch: int | None = None,
+    ) -> None:
+        self._network, self._examples, self._plan = network, examples, plan
+        self._objectives, self._micro_batch = objectives, micro_batch
+        self._optimizer = OPTIMIZERS[plan.optimizer](plan)
+        self._losses: list[float | None] = []
+        self._steps, self._seconds = 0, 0.0
+
+    def run(
+        self,
+        *,
+        on_epoch: Callable[[EpochReport], None],
+        should_stop: Callable[[], bool],
+        checkpoint: EpochCheckpoint | None,
+    ) -> TrainingResult:
+        """Train for the plan's epochs, after those of the checkpoint; without epochs look at the data once.
+
+        Raises `TrainingStopped` and `UnfitCheckpoint` as torch's loop does.
+        """
+        start = time.perf_counter()
+        self._resume(checkpoint)
+        start -= self._seconds
+        for order in islice(self._orders(), len(self._losses), self._plan.local_epochs):
+            self._losses.append(self._run_epoch(order, should_stop))
+            self._seconds = time.perf_counter() - start
+            if checkpoint is not None:
+                checkpoint.save(self._state)
+            on_epoch(EpochReport(len(self._losses), self._plan.local_epochs, self._losses[-1]))
+        if self._plan.local_epochs == 0 and self._objectives:
+            self._look(should_stop)
+        metrics = TrainingMetrics(
+            examples=len(self._examples.labels),
+            epochs=len(self._losses),
+            steps=self._steps,
+            train_loss=self._losses[-1] if self._losses else None,
+            seconds=time.perf_counter() - start,
+        )
+        groups = merge_groups(objective.finish() for objective in self._objectives)
+        return TrainingResult(groups, metrics, merge_groups(o.keep() for o in self._objectives))
+
+    def _orders(self) -> Iterator[NDArray[np.int64]]:
+        count = len(self._examples.labels)
+        return epoch_orders(self._plan.seed, count) if count else iter(())
+
+    def _batches(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        size = self._plan.batch_size
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            if len(chosen) >= self._network.smallest_batch:
+                yield chosen
+
+    def _run_epoch(self, order: NDArray[np.int64], should_stop: Callable[[], bool]) -> float | None:
+        """One pass over the batches; returns the mean loss per example, None if it is not finite."""
+        total, count = np.float32(0), 0
+        for objective in self._objectives:
+            objective.start_epoch()
+        for chosen in self._batches(order):
+            if should_stop():
+                raise TrainingStopped("local training was stopped")
+            total += np.float32(self._step(chosen)) * np.float32(len(chosen))
+            count += len(chosen)
+            self._steps += 1
+        return bounded(float(total) / count) if count else None
+
+    def _step(self, chosen: NDArray[np.int64]) -> float:
+        widths = [found for found in (objective.width() for objective in self._objectives) if found]
+        loss, gradients = self._passes(chosen) if not widths else self._narrow_passes(chosen, widths[0])
+        for objective in self._objectives:
+            objective.correct(gradients)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._optimizer.step(self._network.arrays, gradients)
+        return loss
+
+    def _passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
+        """Loss and gradients of the network on a batch, in parts if memory is short."""
+        session, parts = self._network.session, self._parts(chosen)
+        loss = self._run(session, parts[0])
+        if len(parts) == 1:
+            return loss, session.gradients
+        share = np.float32(len(parts[0]) / len(chosen))
+        loss, total = loss * float(share), {name: g * share for name, g in session.gradients.items()}
+        for part in parts[1:]:
+            share = np.float32(len(part) / len(chosen))
+            loss += self._run(session, part) * float(share)
+            for name, gradient in session.gradients.items():
+                total[name] += gradient * share
+        return loss, total
+
+    def _parts(self, chosen: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        size = self._micro_batch or len(chosen)
+        return [chosen[start : start + size] for start in range(0, len(chosen), size)]
+
+    def _run(self, session: StepSession, part: NDArray[np.int64]) -> float:
+        loss = session.run(self._examples.batch(part) | self._masks(len(part)))
+        for name, buffer in session.buffers.items():
+            np.copyto(self._network.arrays[name], buffer)
+        for objective in self._objectives:
+            objective.observe(session.observed, len(part))
+        return loss
+
+    def _masks(self, examples: int) -> dict[str, Array]:
+        """Masks of dropout for the next batch, from the plan's seed and the number of the step."""
+        if not self._network.dropouts:
+            return {}
+        random = np.random.default_rng((self._plan.seed, MASKS, self._steps))
+        return {
+            name: (random.random((examples, *shape), np.float32) >= probability).astype(np.float32)
+            / np.float32(1 - probability)
+            for name, (probability, shape) in self._network.dropouts.items()
+        }
+
+    def _narrow_passes(self, chosen: NDArray[np.int64], width: Width) -> tuple[float, Arrays]:
+        """Loss and gradients of a smaller width; the gradients of what it lacks are 0."""
+        session, arrays = self._network.smaller[width.number]
+        for name, array in arrays.items():
+            np.copyto(array, width.index_sets[name].take(self._network.arrays[name]))
+        # The running statistics of a smaller width are not those of the device's own network.
+        loss = session.run(self._examples.batch(chosen) | self._masks(len(chosen)))
+        gradients = self._network.session.gradients
+        for name, gradient in gradients.items():
+            gradient.fill(0)
+            gradient[width.index_sets[name].index] = session.gradients[name]
+        return loss, gradients
+
+    def _look(self, should_stop: Callable[[], bool]) -> None:
+        """One pass without training, for objectives that observe."""
+        for objective in self._objectives:
+            objective.start_epoch()
+        for order in islice(self._orders(), 1):
+            for chosen in self._batches(order):
+                if should_stop():
+                    raise TrainingStopped("local training was stopped")
+                for part in self._parts(chosen):
+                    self._run(self._network.session, part)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "losses": self._losses,
+            "steps": self._steps,
+            "seconds": self._seconds,
+            "arrays": dict(self._network.arrays),
+            "optimizer": {"steps": self._optimizer.steps, "state": self._optimizer.state},
+            "objectives": [objective.state() for objective in self._objectives],
+        }
+
+    def _resume(self, checkpoint: EpochCheckpoint | None) -> None:
+        saved = checkpoint.load() if checkpoint is not None else None
+        if checkpoint is None or saved is None:
+            return
+        try:
+            for name, array in self._network.arrays.items():
+                np.copyto(array, saved["arrays"][name])
+            self._optimizer.steps = saved["optimizer"]["steps"]
+            self._optimizer.state = {
+                kind: {name: np.array(array) for name, array in arrays.items()}
+                for kind, arrays in saved["optimizer"]["state"].items()
+            }
+            for objective, values in zip(self._objectives, saved["objectives"], strict=True):
+                objective.resume(values)
+            self._losses = list(saved["losses"])
+            self._steps, self._seconds = saved["steps"], saved["seconds"]
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            # Without the checkpoint the next attempt can start anew.
+            checkpoint.drop()
+            raise UnfitCheckpoint(f"the checkpoint does not fit this training: {error!r}") from error

@@ -1,0 +1,111 @@
+"""Estimates the memory of training with step graphs, and splits batches that do not fit.
+
+The server notes the working memory of a run in the graph (`working_memory`); a device adds what it holds.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from edge_client.system.hardware.memory import memory
+from edge_client.system.process_memory import give_back
+from edge_client.training.step_graphs.graph_file import StepGraph
+from schemas.errors import PeerError
+from schemas.strategy import TrainingSettings
+from schemas.values import Reason
+
+STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
+"""Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
+MARGIN = 1.2
+"""Factor by which free memory must exceed the estimate, which may be a fifth too low."""
+SESSION_BYTES = 4_000_000
+"""Bytes of a loaded graph besides its arrays. Fitted."""
+FRAGMENTS = 1.1
+"""Bytes that the allocator holds per byte of working memory. Fitted."""
+BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
+"""Bytes per element by ONNX's number of the type."""
+
+
+def working_memory(graph: Any, batch: str) -> tuple[int, int]:
+    """Bytes of the values that exist at once in a run, fixed and per example of `batch`.
+
+    Values are freed after their last use; inputs and outputs of the graph do not count.
+    """
+    few, more = (_peak(graph, {batch: examples}) for examples in (2, 10))
+    each = max(0, (more - few) // 8)
+    return max(0, few - 2 * each), each
+
+
+def _peak(graph: Any, sizes: dict[str, int]) -> int:
+    known = {value.name: _bytes(value, sizes) for value in graph.value_info}
+    ends = {name: place for place, node in enumerate(graph.node) for name in node.input}
+    now = peak = 0
+    for place, node in enumerate(graph.node):
+        now += sum(known.get(name, 0) for name in node.output)
+        peak = max(peak, now)
+        now -= sum(known.get(name, 0) for name in _ended(node, ends, place))
+    return peak
+
+
+def _ended(node: Any, ends: dict[str, int], place: int) -> Iterable[str]:
+    """Values that nothing reads after this node."""
+    return {name for name in (*node.input, *node.output) if ends.get(name, place) == place}
+
+
+def _bytes(value: Any, sizes: dict[str, int]) -> int:
+    found = BYTES.get(value.type.tensor_type.elem_type, 4)
+    for axis in value.type.tensor_type.shape.dim:
+        found *= axis.dim_value or _size(axis.dim_param, sizes)
+    return found
+
+
+def _size(text: str, sizes: dict[str, int]) -> int:
+    """The size of an axis such as `64*batch`; 1 for anything else."""
+    product = 1
+    for factor in text.split("*"):
+        factor = factor.strip()
+        product *= sizes.get(factor, int(factor) if re.fullmatch(r"\d+", factor) else 1)
+    return product
+
+
+def step_bytes(graph: StepGraph, plan: TrainingSettings, weights: int, *, batch: int) -> int:
+    """Bytes that training needs besides the network of `weights` bytes and the examples."""
+    states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
+    working = FRAGMENTS * (graph.fixed_bytes + batch * graph.bytes_per_example)
+    return round((1 + states) * weights + working) + SESSION_BYTES
+
+
+def micro_batch(
+    graph: StepGraph,
+    plan: TrainingSettings,
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    examples: int,
+    board: Path,
+) -> int | None:
+    """Number of examples per run that fits into memory; None for whole batches.
+
+    Raises `PeerError` with `no-memory` if nothing fits. Batches are not split where normalisation needs them.
+    """
+    whole = min(plan.batch_size, examples)
+    if examples == 0 or plan.local_epochs == 0:
+        return None
+    give_back()
+    free = memory(board).free
+    if free is None:
+        return None
+    weights = sum(array.nbytes for array in arrays.values())
+    can_be_split = graph.smallest_batch == 1
+    sizes = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1)) if can_be_split else (whole,)
+    for size in sizes:
+        needed = MARGIN * step_bytes(graph, plan, weights, batch=size)
+        if needed <= free:
+            return None if size == whole else size
+    raise PeerError(
+        f"training needs {needed / 1e6:.0f} MB more, {free / 1e6:.0f} MB are free"
+        f" ({'batches of ' + str(size) if size > 1 else 'one example at a time'})",
+        reason=Reason.NO_MEMORY,
+    )

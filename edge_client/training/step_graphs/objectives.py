@@ -1,0 +1,385 @@
+"""Local objectives around a step graph, in numpy: what they do before, between and after its runs.
+
+Their formulas are those of `edge_client.training.objectives`. `unsupported` says which need torch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.pruning.index_sets import IndexSet, submodel_index_set
+from edge_client.pruning.slicing import submodel_map
+from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.step_graphs import names
+from schemas.errors import InvariantError
+from schemas.strategy import Component, TrainingPlan
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays, Groups
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What an objective sees at the start of a training.
+
+    `weights` are the network's arrays in training, changed in place; `trained` the names of its parameters.
+    `received` are the task's groups, `kept` those of this device's last counted round. `steps` is the plan's
+    number of optimizer steps, `labels` [N] are those of the local examples.
+    """
+
+    plan: TrainingPlan
+    weights: Mapping[str, Array]
+    trained: frozenset[str]
+    received: Groups
+    kept: Groups
+    steps: int
+    labels: NDArray[np.int64]
+    classes: int
+    spec: SubModelSpec = field(default_factory=SubModelSpec)
+    channel_map: ChannelMap | None = None
+
+    def array(self, group: Arrays, name: str) -> Array:
+        """A group's float32 array for a weight, zeros if the group has none."""
+        weight = self.weights[name]
+        if name not in group:
+            return np.zeros_like(weight)
+        found = np.array(group[name], np.float32)
+        if found.shape != weight.shape:
+            raise InvariantError(f"{name!r}: expected shape {weight.shape}, got {found.shape}")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Width:
+    """A smaller network within the device's own: the number of its graph, and its arrays' coordinates."""
+
+    number: int
+    index_sets: Mapping[str, IndexSet]
+
+
+class GraphObjective(Protocol):
+    """One objective's part around a graph. By default every method does nothing.
+
+    `widths` are the smaller networks that it trains in some of the steps, known after `setup`.
+    """
+
+    widths: Sequence[Width] = ()
+
+    def setup(self, setting: Setting) -> None:
+        """Begin a training; may change the weights."""
+
+    def inputs(self) -> Mapping[str, Array]:
+        """Further inputs of the graph, the same in every step."""
+        return {}
+
+    def start_epoch(self) -> None:
+        """Begin a pass over the data."""
+
+    def width(self) -> Width | None:
+        """The network of the next step; None for the device's own."""
+        return None
+
+    def observe(self, observed: Mapping[str, Array], examples: int) -> None:
+        """Take the graph's observations of a batch."""
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        """Change the gradients in place before the optimizer's step."""
+
+    def finish(self) -> Groups:
+        """The groups to send with the model."""
+        return {}
+
+    def keep(self) -> Groups:
+        """The groups that the device keeps for its next round."""
+        return {}
+
+    def state(self) -> Mapping[str, Any]:
+        """What the epochs changed, for a checkpoint."""
+        return {}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of `state`."""
+
+
+class Prox(GraphObjective):
+    """Gradients of mu / 2 |w - w_received|^2 (FedProx, Li et al. 2020, eq. 2)."""
+
+    def __init__(self, *, mu: float = 0.01) -> None:
+        self._mu = np.float32(mu)
+
+    def setup(self, setting: Setting) -> None:
+        self._weights = setting.weights
+        self._start = {name: setting.weights[name].copy() for name in setting.trained}
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        for name, start in self._start.items():
+            gradients[name] += self._mu * (self._weights[name] - start)
+
+
+class Scaffold(GraphObjective):
+    """Correct gradients by c - c_i (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, option II)."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def setup(self, setting: Setting) -> None:
+        received, kept = setting.received.get("control", {}), setting.kept.get("own-control", {})
+        self._weights = setting.weights
+        self._start = {name: setting.weights[name].copy() for name in sorted(setting.trained)}
+        self._server = {name: setting.array(received, name) for name in self._start}
+        self._own = {name: setting.array(kept, name) for name in self._start}
+        self._correction = {name: self._server[name] - self._own[name] for name in self._start}
+        self._rate, self._momentum = setting.plan.learning_rate, setting.plan.momentum
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._steps += 1
+        for name, correction in self._correction.items():
+            gradients[name] += correction
+
+    def finish(self) -> Groups:
+        if self._steps == 0:
+            return {}
+        zeros = {name: np.zeros_like(array) for name, array in self._weights.items()}
+        return {"control": {**zeros, **{name: self._change(name) for name in self._start}}}
+
+    def keep(self) -> Groups:
+        return {"own-control": {name: self._own[name] + self._change(name) for name in self._start}}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"steps": self._steps}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._steps = state["steps"]
+
+    def _change(self, name: str) -> Array:
+        """c_i+ - c_i."""
+        if self._steps == 0:
+            return np.zeros_like(self._own[name])
+        way = np.float32(self._rate * gradient_mass(self._steps, self._momentum))
+        change: Array = (self._start[name] - self._weights[name]) / way - self._server[name]
+        return change
+
+
+class Igfl(GraphObjective):
+    """The individual's and the group's step (IGFL-C, Huang et al. 2021, Algorithm 2)."""
+
+    def __init__(self, *, strength: float = 1.0) -> None:
+        self._strength, self._steps = strength, 0
+
+    def setup(self, setting: Setting) -> None:
+        received, kept = setting.received.get("last-step", {}), setting.kept.get("own-step", {})
+        plan, share = setting.plan, 1 / setting.plan.participants
+        way = plan.learning_rate * gradient_mass(setting.steps, plan.momentum)
+        self._factor = np.float32(1 + self._strength * share)
+        self._weights = setting.weights
+        self._start = {name: setting.weights[name].copy() for name in sorted(setting.trained)}
+        self._own = {name: setting.array(kept, name) for name in self._start}
+        self._constant = {
+            name: (self._strength * (np.float32(share) * self._own[name] - setting.array(received, name)))
+            / np.float32(way or 1.0)
+            for name in self._start
+        }
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._steps += 1
+        if self._strength == 0:
+            return
+        for name, constant in self._constant.items():
+            gradients[name] *= self._factor
+            gradients[name] += constant
+
+    def keep(self) -> Groups:
+        return {
+            "own-step": {
+                name: self._weights[name] - start if self._steps else self._own[name]
+                for name, start in self._start.items()
+            }
+        }
+
+    def state(self) -> Mapping[str, Any]:
+        return {"steps": self._steps}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._steps = state["steps"]
+
+
+class Attentive(GraphObjective):
+    """Sends the last epoch's mean attention per channel (ATTENDING, eq. 6), which the graph observes."""
+
+    def __init__(self, *, layers: tuple[str, ...], lowest: bool = False) -> None:
+        self._layers, self._lowest = layers, lowest
+        self._totals: dict[str, Array] = {}
+        self._examples = 0
+
+    def start_epoch(self) -> None:
+        self._totals, self._examples = {}, 0
+
+    def observe(self, observed: Mapping[str, Array], examples: int) -> None:
+        self._examples += examples
+        for layer in self._layers:
+            batch = observed[names.ATTENTION + layer]
+            self._totals[layer] = self._totals[layer] + batch if layer in self._totals else batch.copy()
+
+    def finish(self) -> Groups:
+        if not self._totals:
+            return {}
+        scores = {name: (total / self._examples).astype(np.float32) for name, total in self._totals.items()}
+        return {"attention": {name: 1 - array for name, array in scores.items()} if self._lowest else scores}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"totals": self._totals, "examples": self._examples}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._totals = {name: np.array(total) for name, total in state["totals"].items()}
+        self._examples = state["examples"]
+
+
+class MagnitudeScores(GraphObjective):
+    """Sends the L1 norms of the channels' weights, divided by the layer's largest (Li et al. 2017)."""
+
+    def __init__(self, *, layers: tuple[str, ...]) -> None:
+        self._layers = layers
+
+    def setup(self, setting: Setting) -> None:
+        self._weights = setting.weights
+
+    def finish(self) -> Groups:
+        weights = {layer: self._weights[f"{layer}.weight"] for layer in self._layers}
+        norms = {layer: np.abs(weight).reshape(len(weight), -1).sum(1) for layer, weight in weights.items()}
+        tiny = np.finfo(np.float32).tiny
+        return {"attention": {layer: norm / max(norm.max(), tiny) for layer, norm in norms.items()}}
+
+
+class MaskedLoss(GraphObjective):
+    """Names the classes of the local examples to the graph (HeteroFL, Diao et al. 2021, section 3)."""
+
+    def setup(self, setting: Setting) -> None:
+        self._known = np.zeros(setting.classes, np.bool_)
+        self._known[np.unique(setting.labels)] = True
+
+    def inputs(self) -> Mapping[str, Array]:
+        return {names.KNOWN: self._known}
+
+
+class InGraph(GraphObjective):
+    """All that the objective does is part of the graph."""
+
+
+class OrderedDropout(GraphObjective):
+    """Trains one width per step (FjORD, Horvath et al. 2021); a smaller width has a graph of its own."""
+
+    def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
+        self._own = own
+        self.widths: list[Width] = []
+        self._drawn = 0
+
+    def setup(self, setting: Setting) -> None:
+        self._seed = setting.plan.seed
+        if setting.channel_map is None:
+            return
+        own = submodel_map(setting.channel_map, setting.spec)
+        kept: dict[str, dict[str, tuple[int, ...]]] = {}
+        for name, channels in setting.received.get("widths", {}).items():
+            number, _, group = name.partition("/")
+            kept.setdefault(number, {})[group] = tuple(channels.tolist())
+        for place, number in enumerate(sorted(kept, key=int)):
+            spec = SubModelSpec(kept=kept[number])
+            sets = {name: submodel_index_set(layout, spec) for name, layout in own.parameters.items()}
+            self.widths.append(Width(place, sets))
+
+    def width(self) -> Width | None:
+        random = np.random.default_rng((self._seed, self._drawn))
+        smaller = len(self.widths)
+        if self._own is not None and random.random() < self._own:
+            return None
+        widths = smaller + 1 if self._own is None else max(1, smaller)
+        chosen = int(random.integers(widths))
+        return self.widths[chosen] if chosen < smaller else None
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._drawn += 1
+
+    def state(self) -> Mapping[str, Any]:
+        return {"drawn": self._drawn}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._drawn = state["drawn"]
+
+
+class BatchStatistics(GraphObjective):
+    """Sends mean and variance of each batch normalisation's input over all examples (HeteroFL, section 3)."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Array] = {}
+
+    def observe(self, observed: Mapping[str, Array], examples: int) -> None:
+        for name, batch in observed.items():
+            if name.startswith((names.COUNT, names.SUM, names.SQUARES)):
+                self._sums[name] = self._sums.get(name, 0) + batch.astype(np.float64)
+
+    def finish(self) -> Groups:
+        statistics = {}
+        for name in [name.removeprefix(names.COUNT) for name in self._sums if name.startswith(names.COUNT)]:
+            count = self._sums[names.COUNT + name]
+            mean = self._sums[names.SUM + name] / count
+            variance = np.maximum(self._sums[names.SQUARES + name] / count - mean**2, 0)
+            statistics[f"{name}.running_mean"] = mean.astype(np.float32)
+            statistics[f"{name}.running_var"] = variance.astype(np.float32)
+        return {"statistics": statistics} if statistics else {}
+
+
+class Personal(GraphObjective):
+    """Starts from this device's own values outside the last round's intersection (Hermes, Li et al. 2021)."""
+
+    def setup(self, setting: Setting) -> None:
+        self._weights = setting.weights
+        shared = setting.received.get("overlap")
+        if shared is None:
+            return
+        own, held = setting.kept.get("personal", {}), setting.kept.get("personal-held", {})
+        for name, array in own.items():
+            if name in self._weights:
+                mask = np.logical_and(held[name], np.logical_not(shared[name]))
+                np.copyto(self._weights[name], array, where=mask)
+
+    def keep(self) -> Groups:
+        own = {name: array.copy() for name, array in self._weights.items()}
+        return {"personal": own, "personal-held": {n: np.ones(a.shape, bool) for n, a in own.items()}}
+
+
+OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
+    "attentive": Attentive,
+    "batch-statistics": BatchStatistics,
+    "igfl": Igfl,
+    "magnitude-scores": MagnitudeScores,
+    "masked-loss": MaskedLoss,
+    "ordered-dropout": OrderedDropout,
+    "personal": Personal,
+    "prox": Prox,
+    "scaffold": Scaffold,
+    "scaler": InGraph,
+}
+"""Objectives that a device without torch can train with, by name."""
+
+
+DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "masked-loss", "scaler"})
+"""Objectives that change the graph itself (`drawn_objectives`)."""
+
+
+def unsupported(objectives: Iterable[Component]) -> str:
+    """Why a device without torch cannot train with these objectives; empty if it can."""
+    for component in objectives:
+        if component.name not in OBJECTIVES:
+            return f"the objective '{component.name}' needs torch on the device"
+        if component.name == "ordered-dropout" and component.options.get("distil"):
+            return "the objective 'ordered-dropout' with distil needs torch on the device"
+    return ""
+
+
+def build_graph_objectives(objectives: Iterable[Component]) -> tuple[GraphObjective, ...]:
+    """The objectives of a plan, in order; all must be supported."""
+    return tuple(OBJECTIVES[component.name](**component.options) for component in objectives)

@@ -1,0 +1,108 @@
+"""Local optimizers on numpy arrays, in place, with the formulas of `edge_client.training.optimizers`."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.strategy import TrainingPlan
+
+Array = NDArray[np.float32]
+Arrays = Mapping[str, Array]
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+BLOCK = 32 * 1024
+"""Numbers that are updated at once, few enough for a processor's cache."""
+
+
+class Optimizer(Protocol):
+    """Updates weights by their gradients, which it uses as working memory.
+
+    `state` holds the optimizer's arrays, by their kind and the weight's name; it may be read and replaced
+    between two steps.
+    """
+
+    state: dict[str, dict[str, Array]]
+    steps: int
+
+    def step(self, weights: Arrays, gradients: Arrays) -> None:
+        """Update every weight that has a gradient."""
+
+
+class Sgd(Optimizer):
+    """b = momentum b + (g + decay w), w = w - lr b."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._rate, self._momentum = np.float32(plan.learning_rate), np.float32(plan.momentum)
+        self._decay = np.float32(plan.weight_decay)
+        self.state, self.steps = ({"momentum": {}} if plan.momentum else {}), 0
+
+    def step(self, weights: Arrays, gradients: Arrays) -> None:
+        self.steps += 1
+        for weight, gradient, *means in _blocks(weights, gradients, self.state):
+            if self._decay:
+                gradient += self._decay * weight
+            for mean in means:
+                mean *= self._momentum
+                mean += gradient
+                np.copyto(gradient, mean)
+            gradient *= self._rate
+            weight -= gradient
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015), with weight decay as part of the gradient."""
+
+    decoupled = False
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._rate, self._decay = plan.learning_rate, np.float32(plan.weight_decay)
+        self.state, self.steps = {"mean": {}, "square": {}}, 0
+
+    def step(self, weights: Arrays, gradients: Arrays) -> None:
+        self.steps += 1
+        first, second = (np.float32(beta) for beta in BETAS)
+        size = np.float32(self._rate / (1 - BETAS[0] ** self.steps))
+        root = np.float32(math.sqrt(1 - BETAS[1] ** self.steps))
+        kept = np.float32(1 - self._rate * float(self._decay))
+        for weight, gradient, mean, square in _blocks(weights, gradients, self.state):
+            if self._decay and self.decoupled:
+                weight *= kept
+            elif self._decay:
+                gradient += self._decay * weight
+            mean *= first
+            mean += (1 - first) * gradient
+            np.multiply(gradient, gradient, out=gradient)
+            gradient *= 1 - second
+            square *= second
+            square += gradient
+            np.sqrt(square, out=gradient)
+            gradient /= root
+            gradient += np.float32(EPSILON)
+            np.divide(mean, gradient, out=gradient)
+            gradient *= size
+            weight -= gradient
+
+
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+
+    decoupled = True
+
+
+OPTIMIZERS: Mapping[str, Callable[[TrainingPlan], Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+
+
+def _blocks(
+    weights: Arrays, gradients: Arrays, state: Mapping[str, dict[str, Array]]
+) -> Iterator[tuple[Array, ...]]:
+    """Blocks of every weight, its gradient, and its state of each kind, which begins as zeros."""
+    for name, gradient in gradients.items():
+        for arrays in state.values():
+            if name not in arrays:
+                arrays[name] = np.zeros_like(weights[name])
+        kinds = [arrays[name] for arrays in state.values()]
+        flat = [array.reshape(-1) for array in (weights[name], gradient, *kinds)]
+        for start in range(0, gradient.size, BLOCK):
+            yield tuple(array[start : start + BLOCK] for array in flat)

@@ -1,0 +1,174 @@
+"""The two passes of a step as one function of named tensors, ready to be traced."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from edge_client.models.modes import normalises_batches
+from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.drawn_objectives import DRAWN, DrawnObjective, Situation
+from edge_client.training.step_graphs.dropout import mask_dropouts, mask_shapes
+from schemas.strategy import Component
+from schemas.submodel import ChannelMap, SubModelSpec
+
+Tensors = Mapping[str, Tensor]
+
+
+class _Whole(nn.Module):
+    """A network with the modules that objectives add to it, so that both have their tensors replaced."""
+
+    def __init__(self, network: nn.Module, added: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.network, self.added = network, nn.ModuleList(added)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.network(inputs)
+        return outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """A network's step, or its forward pass alone; `run` maps a graph's inputs to its outputs.
+
+    `paths` are the places in `whole` of the tensors by their names in the graph. `trained` have gradients,
+    `changed` are the buffers that a step changes, `masks` the shapes of masks without the batch axis, and
+    `dropouts` their probabilities.
+    """
+
+    whole: _Whole
+    parts: tuple[DrawnObjective, ...]
+    paths: Mapping[str, str]
+    trained: tuple[str, ...]
+    changed: tuple[str, ...]
+    masks: Mapping[str, tuple[int, ...]]
+    dropouts: Mapping[str, float]
+    classes: int
+    trains: bool
+
+    @property
+    def smallest_batch(self) -> int:
+        """Two examples with batch normalisation, since a single one has no statistics."""
+        return 2 if normalises_batches(self.whole) else 1
+
+    def is_batched(self, name: str) -> bool:
+        """Whether the first axis of an input is the batch."""
+        return name in (names.INPUTS, names.LABELS, *self.masks)
+
+    def example(self, input_shape: tuple[int, ...], examples: int) -> dict[str, Tensor]:
+        """The graph's inputs for that many random examples, with the network's own numbers."""
+        random = torch.Generator().manual_seed(examples)
+        given = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+        given |= {name: tensor for part in self.parts for name, tensor in part.inputs().items()}
+        given |= {name: torch.ones(examples, *shape) for name, shape in self.masks.items()}
+        given[names.INPUTS] = torch.randn(examples, *input_shape, generator=random)
+        if self.trains:
+            given[names.LABELS] = torch.randint(self.classes, (examples,), generator=random)
+        return given
+
+    def run(self, given: Tensors) -> dict[str, Tensor]:
+        """The outputs by name, in the order of the graph's."""
+        if not self.trains:
+            with torch.no_grad():
+                self._forward(given)
+            return self._observed()
+        with torch.enable_grad():
+            leaves = {name: given[name].detach().requires_grad_() for name in self.trained}
+            # A forward pass changes running statistics in place.
+            buffers = {name: given[name].clone() for name in self.changed}
+            outputs = self._forward({**given, **buffers, **leaves})
+            plain = loss = functional.cross_entropy(outputs, given[names.LABELS])
+            for part in self.parts:
+                loss = part.loss(outputs, given, loss)
+            gradients = torch.autograd.grad(loss, [*leaves.values()], allow_unused=True)
+        found = {names.LOSS: plain.detach()}
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+            used = torch.zeros_like(leaf) if gradient is None else gradient
+            found[names.GRADIENT + name] = used.detach()
+        found |= {names.NEXT + name: buffer.detach() for name, buffer in buffers.items()}
+        return found | self._observed()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        state = {**dict(self.whole.named_parameters()), **dict(self.whole.named_buffers())}
+        return {name: state[path] for name, path in self.paths.items() if name not in self.masks}
+
+    def _forward(self, held: Tensors) -> Tensor:
+        state = {path: held[name] for name, path in self.paths.items()}
+        outputs: Tensor = torch.func.functional_call(self.whole, state, (held[names.INPUTS],))
+        return outputs
+
+    def _observed(self) -> dict[str, Tensor]:
+        found = {name: tensor for part in self.parts for name, tensor in part.observed().items()}
+        return {names.OBSERVED + name: tensor for name, tensor in found.items()}
+
+
+def passes_of(
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    objectives: Sequence[Component],
+    spec: SubModelSpec,
+    channel_map: ChannelMap | None,
+    *,
+    trains: bool,
+) -> Passes:
+    """The passes of a step of `module`, which does not change."""
+    network = copy.deepcopy(module).cpu().float().train(trains)
+    _stop_counting(network)
+    masked = mask_dropouts(network) if trains else {}
+    masks = mask_shapes(network, masked, input_shape)
+    classes = _classes(network, input_shape)
+    situation = Situation(network, spec, channel_map, classes)
+    parts = tuple(
+        DRAWN[objective.name](situation, **objective.options)
+        for objective in objectives
+        if objective.name in DRAWN
+    )
+    added = {name: part for drawn in parts for name, part in drawn.modules().items()}
+    whole = _Whole(network, [*added.values()])
+    paths = _paths(network, "network.", "")
+    for place, (name, part) in enumerate(added.items()):
+        paths |= _paths(part, f"added.{place}.", f"{name}.")
+    paths = {name: path for name, path in paths.items() if not _is_mask(path, masked)}
+    parameters = dict(whole.named_parameters())
+    return Passes(
+        whole,
+        parts,
+        {**paths, **{names.DROPOUT + name: f"network.{name}.mask" for name in masked}},
+        trained=tuple(
+            n for n, path in paths.items() if path in parameters and parameters[path].requires_grad
+        ),
+        changed=tuple(n for n, path in paths.items() if path not in parameters) if trains else (),
+        masks=masks,
+        dropouts={names.DROPOUT + name: part.probability for name, part in masked.items()},
+        classes=classes,
+        trains=trains,
+    )
+
+
+def _stop_counting(network: nn.Module) -> None:
+    """Drop the counters of batches, which change nothing where normalisation has a momentum."""
+    for part in network.modules():
+        if isinstance(part, _BatchNorm) and part.momentum is not None:
+            part.num_batches_tracked = None
+
+
+def _paths(part: nn.Module, prefix: str, named: str) -> dict[str, str]:
+    """Places of a module's floating-point tensors by their names in the graph."""
+    tensors = {**dict(part.named_parameters()), **dict(part.named_buffers())}
+    return {
+        f"{named}{name}": f"{prefix}{name}" for name, tensor in tensors.items() if tensor.is_floating_point()
+    }
+
+
+def _is_mask(path: str, masked: Mapping[str, object]) -> bool:
+    return any(path == f"network.{name}.mask" for name in masked)
+
+
+def _classes(network: nn.Module, input_shape: tuple[int, ...]) -> int:
+    probe = copy.deepcopy(network).eval()
+    with torch.no_grad():
+        return int(probe(torch.zeros(2, *input_shape)).shape[1])

@@ -1,0 +1,136 @@
+"""Trains with the task's step graphs in onnxruntime, without torch."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.models.graphs.checks import GraphRefused
+from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.evaluation import evaluate
+from edge_client.training.step_graphs.graph_file import StepGraph, read_step_graph
+from edge_client.training.step_graphs.loop import Examples, Network, Training
+from edge_client.training.step_graphs.memory import micro_batch
+from edge_client.training.step_graphs.objectives import (
+    GraphObjective,
+    Setting,
+    build_graph_objectives,
+    unsupported,
+)
+from edge_client.training.step_graphs.session import StepSession
+from edge_client.training.trainer import Trained, Trainer, TrainingJob
+from schemas.errors import PeerError
+from schemas.messages import TrainTask
+from schemas.messages.tasks import GRAPH, STEP
+from schemas.tensors.arrays import ComputedArrays, rows_of
+from schemas.tensors.blobs import Arrays
+from schemas.values import Reason
+
+Array = NDArray[Any]
+
+
+class OnnxTrainer(Trainer):
+    """Runs the server's step graphs; `threads` are onnxruntime's, its own choice of a number by default."""
+
+    name = "onnx"
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self._threads = threads or 0
+
+    def check(self, task: TrainTask) -> None:
+        """Raise `PeerError` for a task without graphs, or with an objective that needs torch."""
+        why = unsupported(task.training.objectives)
+        if not why and not {GRAPH, STEP} <= task.blobs.keys():
+            why = "the task has no step graph"
+        if why:
+            raise PeerError(f"this device trains without torch: {why}", reason=Reason.INCOMPATIBLE)
+
+    def train(self, job: TrainingJob) -> Trained:
+        """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
+        try:
+            return self._train(job)
+        except GraphRefused as error:
+            raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
+
+    def _train(self, job: TrainingJob) -> Trained:
+        graph, received = read_step_graph(job.graphs[STEP]), job.received["model"]
+        arrays = {name: np.array(received[name], np.float32) for name in received}
+        check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
+        before = check()
+        examples = Examples(job.data.train.inputs(), np.asarray(job.data.train.labels, np.int64))
+        objectives = build_graph_objectives(job.plan.objectives)
+        for objective in objectives:
+            objective.setup(_setting(job, graph, arrays, examples.labels))
+        part = micro_batch(graph, job.plan, arrays, examples=len(examples.labels), board=job.board)
+        network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
+        training = Training(network, examples, job.plan, objectives, micro_batch=part)
+        result = training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
+        return Trained.of(result, before, check(), delta=_since(arrays, received))
+
+    def _network(
+        self,
+        job: TrainingJob,
+        graph: StepGraph,
+        arrays: Mapping[str, Array],
+        objectives: Sequence[GraphObjective],
+    ) -> Network:
+        """The task's network in onnxruntime, with the smaller widths that it trains."""
+        weights = graph.fitting(arrays)
+        further = {name: array for objective in objectives for name, array in objective.inputs().items()}
+        session = self._session(graph, {**weights, **further})
+        smaller = {}
+        for width in (width for objective in objectives for width in objective.widths):
+            name = f"{STEP}-{width.number}"
+            if name not in job.graphs:
+                raise GraphRefused(f"the task has no blob {name!r}")
+            narrow = read_step_graph(job.graphs[name])
+            taken = {key: index_set.take(weights[key]) for key, index_set in width.index_sets.items()}
+            own = narrow.fitting({key: np.ascontiguousarray(array) for key, array in taken.items()})
+            smaller[width.number] = (self._session(narrow, own), own)
+        return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts)
+
+    def _session(self, graph: StepGraph, given: Mapping[str, Array]) -> StepSession:
+        try:
+            return StepSession(graph.data, given, threads=self._threads)
+        except Exception as error:
+            # onnxruntime's exceptions share no base class but Exception.
+            raise GraphRefused(f"onnxruntime cannot load it: {str(error)[:200]}") from error
+
+
+def _setting(
+    job: TrainingJob, graph: StepGraph, arrays: dict[str, Array], labels: NDArray[np.int64]
+) -> Setting:
+    full, rest = divmod(len(labels), job.plan.batch_size)
+    return Setting(
+        job.plan,
+        arrays,
+        graph.trained & arrays.keys(),
+        job.received,
+        job.kept,
+        job.plan.local_epochs * (full + (rest >= graph.smallest_batch)),
+        labels,
+        job.task.model.num_classes,
+        job.task.spec,
+        job.channel_map,
+    )
+
+
+def _attention(graph: StepGraph) -> dict[str, Array]:
+    """The parameters with which attention modules begin: scales of 1, shifts of 0."""
+    return {
+        name: np.full(graph.inputs[name], float(name.endswith(".weight")), np.float32)
+        for name in graph.arrays
+        if name.startswith(names.ATTENTION)
+    }
+
+
+def _since(arrays: Mapping[str, Array], received: Arrays) -> ComputedArrays:
+    """The arrays minus the received ones, computed when read."""
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        array = arrays[name]
+        return (array[start:stop] if array.ndim else array) - rows_of(received, name, start, stop)
+
+    return ComputedArrays({name: (array.dtype, array.shape) for name, array in arrays.items()}, rows)

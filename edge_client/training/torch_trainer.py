@@ -1,0 +1,129 @@
+"""Training with torch: `OwnTraining`, or a Flower app (`edge_client.training.flower`).
+
+Both change the module's weights in place. Imports torch: import it late.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from edge_client.pruning.submodel_cache import SubModelCache
+from edge_client.pruning.surgery import trained_since
+from edge_client.system.hardware.memory import memory
+from edge_client.system.process_memory import give_back
+from edge_client.training.evaluation import evaluate
+from edge_client.training.loop import train
+from edge_client.training.micro_batches import micro_batch
+from edge_client.training.results import Evaluation, TrainingResult
+from edge_client.training.step_capture import Recorder
+from edge_client.training.trainer import Trained, Trainer, TrainingJob
+from schemas.errors import PeerError
+from schemas.messages import TrainTask
+
+EVALUATION_BATCH = 64
+"""Larger batches would need more memory than training, and save no time."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleJob(TrainingJob):
+    """A training job with the module that has the received weights."""
+
+    module: nn.Module
+    recorder: Recorder | None = None
+
+    @cached_property
+    def micro_batch(self) -> int | None:
+        """Number of examples per forward pass that fits into memory before training; None for all."""
+        shape, count = self.task.model.input_shape, len(self.data.train)
+        fit = partial(micro_batch, self.module, shape, self.plan, examples=count)
+        with suppress(PeerError):
+            if fit(memory=memory(self.board)) is None:
+                return None
+        # This process may still hold memory of its last task.
+        give_back()
+        return fit(memory=memory(self.board))
+
+
+class LocalWork(Protocol):
+    """Trains tasks; its methods are never called from two threads at once."""
+
+    def check(self, task: TrainTask) -> None:
+        """Raise `PeerError` for a task that this work cannot do."""
+
+    def train(self, job: ModuleJob) -> TrainingResult:
+        """Train `job.module` in place."""
+
+    def evaluate(self, job: ModuleJob) -> Evaluation:
+        """Loss and accuracy of `job.module` on data that is never trained on."""
+
+
+class OwnTraining:
+    """This package's training loop."""
+
+    def check(self, task: TrainTask) -> None:
+        """Every task is possible."""
+
+    def train(self, job: ModuleJob) -> TrainingResult:
+        """Train with `train`, in parts of batches if memory is short."""
+        return train(
+            job.module,
+            job.data.train,
+            job.plan,
+            received=job.received,
+            kept=job.kept,
+            on_epoch=job.on_epoch,
+            should_stop=job.should_stop,
+            checkpoint=job.checkpoint,
+            recorder=job.recorder,
+            micro_batch=job.micro_batch,
+            spec=job.task.spec,
+            channel_map=job.channel_map,
+        )
+
+    def evaluate(self, job: ModuleJob) -> Evaluation:
+        """Evaluate on the device's held-out examples."""
+        batch_size = min(EVALUATION_BATCH, job.micro_batch or EVALUATION_BATCH)
+        return evaluate(job.module, job.data.held_out, batch_size=batch_size)
+
+
+OWN_TRAINING: LocalWork = OwnTraining()
+
+
+class TorchTrainer(Trainer):
+    """Trains with `work` on modules that are kept for the next task of the same sub-model.
+
+    A `recorder` captures training steps, so that repeating them costs little more than their kernels.
+    `threads` is torch's number of threads, its own choice by default.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self,
+        work: LocalWork = OWN_TRAINING,
+        *,
+        sub_models: SubModelCache | None = None,
+        recorder: Recorder | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._work, self._recorder, self._threads = work, recorder, threads
+        self._sub_models = sub_models or SubModelCache()
+
+    def check(self, task: TrainTask) -> None:
+        self._work.check(task)
+
+    def train(self, job: TrainingJob) -> Trained:
+        if self._threads:
+            torch.set_num_threads(self._threads)
+        weights, task = job.received["model"], job.task
+        module = self._sub_models.get(task.model, task.spec, job.channel_map, weights)
+        own = ModuleJob(**vars(job), module=module, recorder=self._recorder)
+        before = self._work.evaluate(own)
+        result = self._work.train(own)
+        module.zero_grad(set_to_none=True)
+        after = self._work.evaluate(own)
+        return Trained.of(result, before, after, delta=trained_since(module, weights))

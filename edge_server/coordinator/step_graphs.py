@@ -1,0 +1,155 @@
+"""Step graphs for devices that train without torch: drawn once per sub-model, and kept on disk.
+
+The files lie beside those of drawn networks (`edge_client.inference.export.graph_cache`). A kept graph is not
+compared with torch again: its name is the digest of all that it depends on.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import nn
+
+from edge_client.inference.export.graph_cache import graphs_folder
+from edge_client.pruning.slicing import submodel_map
+from edge_client.pruning.surgery import compact
+from edge_client.storage.atomic_files import write_synced
+from edge_client.system.hardware.versions import release
+from edge_client.training.step_graphs.objectives import DRAWN_INSIDE, unsupported
+from edge_server.coordinator.global_model import GlobalModel
+from edge_server.rounds.fleet import Device
+from schemas.messages.tasks import GRAPH, STEP
+from schemas.strategy import Component
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
+
+log = logging.getLogger(__name__)
+
+Widths = Mapping[str, SubModelSpec]
+
+
+class StepGraphs:
+    """Draws the graphs of one run's tasks."""
+
+    def __init__(
+        self, network: GlobalModel, channel_map: ChannelMap, input_shape: tuple[int, ...], model: str
+    ) -> None:
+        self._network, self._channel_map, self._input_shape = network, channel_map, input_shape
+        self._model = model
+        self._known: dict[str, bytes] = {}
+
+    def of(
+        self,
+        params: Arrays,
+        spec: SubModelSpec,
+        objectives: tuple[Component, ...],
+        widths: Arrays,
+        *,
+        trains: bool,
+    ) -> dict[str, bytes]:
+        """The graphs of a task by the names of their blobs; raises `DrawingRefused` with the reason.
+
+        `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`).
+        """
+        from edge_client.training.step_graphs.drawing import DrawingRefused
+
+        if why := unsupported(objectives):
+            raise DrawingRefused(why)
+        module = self._network.sub_model(params, spec).requires_grad_(True)
+        inference = self._network.graph(params, spec)
+        if inference is None:
+            raise DrawingRefused("the network has no inference graph")
+        graphs = {GRAPH: inference, STEP: self._step(module, spec, objectives, trains=trains)}
+        own = submodel_map(self._channel_map, spec)
+        for number, width in _specs(widths).items():
+            graphs[f"{STEP}-{number}"] = self._step(compact(module, width, own), SubModelSpec(), ())
+        return graphs
+
+    def _step(
+        self,
+        module: nn.Module,
+        spec: SubModelSpec,
+        objectives: tuple[Component, ...],
+        *,
+        trains: bool = True,
+    ) -> bytes:
+        inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
+        key = self._key(module, spec, inside, trains=trains)
+        if key not in self._known:
+            self._known[key] = _kept(key) or self._drawn(module, spec, inside, key, trains=trains)
+        return self._known[key]
+
+    def _drawn(
+        self,
+        module: nn.Module,
+        spec: SubModelSpec,
+        objectives: tuple[Component, ...],
+        key: str,
+        *,
+        trains: bool,
+    ) -> bytes:
+        from edge_client.training.step_graphs.drawing import draw_step
+
+        log.info("drawing a training step of %s, which takes a while", self._model)
+        data = draw_step(
+            module,
+            self._input_shape,
+            objectives,
+            spec=spec,
+            channel_map=self._channel_map,
+            trains=trains,
+        )
+        with contextlib.suppress(OSError, RuntimeError):
+            write_synced(_path(key), data, durable=False)
+        return data
+
+    def _key(
+        self, module: nn.Module, spec: SubModelSpec, objectives: tuple[Component, ...], *, trains: bool
+    ) -> str:
+        """The digest of all that a graph depends on: code, libraries, network, shapes, objectives."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+        scaled = spec.model_dump_json() if any(o.name == "scaler" for o in objectives) else ""
+        parts = [
+            _code(),
+            [release(name) or "none" for name in ("torch", "onnx", "onnxscript")],
+            [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
+            [objective.model_dump(mode="json") for objective in objectives],
+            [scaled, trains],
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def needs_graphs(device: Device) -> bool:
+    """Whether the device trains without torch."""
+    return "torch" not in device.profile.trainers
+
+
+def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
+    """The smaller sub-models by their number, counted from 0."""
+    kept: dict[int, dict[str, tuple[int, ...]]] = {}
+    for name, channels in widths.items():
+        number, _, group = name.partition("/")
+        kept.setdefault(int(number), {})[group] = tuple(int(channel) for channel in channels)
+    return {place: SubModelSpec(kept=kept[number]) for place, number in enumerate(sorted(kept))}
+
+
+def _code() -> str:
+    """The digest of the code that draws."""
+    from edge_client.training import step_graphs
+
+    files = sorted(Path(step_graphs.__path__[0]).glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _kept(key: str) -> bytes | None:
+    try:
+        return _path(key).read_bytes()
+    except (OSError, RuntimeError):
+        return None
+
+
+def _path(key: str) -> Path:
+    return graphs_folder() / "steps" / f"{key}.onnx"

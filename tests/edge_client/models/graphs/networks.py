@@ -1,0 +1,50 @@
+"""The shipped networks, also narrowed, and their graphs, for comparisons with torch."""
+
+from functools import lru_cache
+
+import torch
+from torch import nn
+
+from edge_client.inference.export.graph_export import draw
+from edge_client.models.build import build_model
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import compact
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
+
+SHAPE = (1, 28, 28)
+SHAPES = {"resnet56": (3, 32, 32), "mobilenet-v2": (3, 32, 32), "mobilenet-v2-quarter": (3, 32, 32)}
+
+
+def spec_of(name: str) -> ModelSpec:
+    return ModelSpec(name=name, input_shape=SHAPES.get(name, SHAPE), num_classes=10)
+
+
+@lru_cache(maxsize=1)
+def network(name: str) -> nn.Module:
+    """A network with running statistics unlike those of a new one."""
+    spec = spec_of(name)
+    module = build_model(spec, seed=3)
+    generator = torch.Generator().manual_seed(5)
+    for key, buffer in module.named_buffers():
+        if key.endswith("running_mean"):
+            buffer.normal_(0, 0.1, generator=generator)
+        elif key.endswith("running_var"):
+            buffer.uniform_(0.7, 1.3, generator=generator)
+    return module.eval()
+
+
+def narrow(module: nn.Module, input_shape: tuple[int, ...]) -> nn.Module:
+    """The network with half of the channels of each group that has more than ten."""
+    channel_map = trace_channels(module, input_shape)
+    kept = {
+        name: group.channels // 2 // group.multiple * group.multiple
+        for name, group in channel_map.groups.items()
+        if group.channels >= 2 * group.multiple and group.channels > 10
+    }
+    return compact(module, SubModelSpec(kept=kept), channel_map)
+
+
+@lru_cache(maxsize=1)
+def graph(name: str) -> bytes:
+    return draw(network(name), spec_of(name).input_shape)

@@ -1,0 +1,80 @@
+"""Graphs filled with arrays, beside what torch counts and computes."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.weights import fill as fill_with_torch
+from edge_client.models.graphs.checks import GraphRefused
+from edge_client.models.graphs.costs import count_macs, parameter_count
+from edge_client.models.graphs.filling import fill, opened
+from edge_client.models.registry import MODELS
+from edge_client.pruning import surgery
+from schemas.tensors.arrays import ComputedArrays
+from tests.edge_client.models.graphs.networks import graph, narrow, network, spec_of
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_shipped_network_is_filled_and_counted_as_by_torch(name: str) -> None:
+    shape = spec_of(name).input_shape
+    for module in (network(name), narrow(network(name), shape)):
+        # Group normalisation has fewer groups in a narrower network, whose graph is so another.
+        drawn = graph(name) if name != "cnn-group" else draw(module, shape)
+        arrays = surgery.arrays_of(module)
+        filled = fill(drawn, arrays, shape)
+        data = filled.SerializeToString(deterministic=True)
+        assert data == fill_with_torch(drawn, module, shape).SerializeToString(deterministic=True)
+        assert count_macs(filled, shape) == surgery.count_macs(module, shape)
+        assert filled.SerializeToString(deterministic=True) == data
+        assert parameter_count(drawn, arrays, shape) == surgery.parameter_count(module)
+        inputs = np.random.default_rng(2).standard_normal((3, *shape), dtype=np.float32)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(inputs)).numpy()
+        (outputs,) = onnxruntime.InferenceSession(data).run(None, {"input": inputs})
+        np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_lazy_arrays_are_each_read_once() -> None:
+    arrays = surgery.arrays_of(network("cnn"))
+    read: list[str] = []
+
+    def rows(name: str, start: int, stop: int) -> np.ndarray:
+        read.append(name)
+        return arrays[name][start:stop]
+
+    lazy = ComputedArrays({name: (array.dtype, array.shape) for name, array in arrays.items()}, rows)
+    fill(graph("cnn"), lazy, spec_of("cnn").input_shape)
+    assert sorted(read) == sorted(arrays)
+
+
+def test_opened_weights_give_the_same_outputs() -> None:
+    name = "mobilenet-v2-quarter"
+    shape = spec_of(name).input_shape
+    module = narrow(network(name), shape)
+    arrays = surgery.arrays_of(module)
+    session = onnxruntime.InferenceSession(opened(graph(name), arrays, shape))
+    first, *weights = [value.name for value in session.get_inputs()]
+    inputs = np.ones((2, *shape), np.float32)
+    (outputs,) = session.run(None, {first: inputs, **{weight: arrays[weight] for weight in weights}})
+    with torch.no_grad():
+        expected = module(torch.from_numpy(inputs)).numpy()
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda arrays: arrays.pop(next(iter(arrays))), "which is no weight"),
+        (lambda arrays: arrays.update({n: a.astype(np.float64) for n, a in arrays.items()}), "another type"),
+        (lambda arrays: arrays.update({n: a.astype(np.int8) for n, a in arrays.items()}), "another type"),
+        (lambda arrays: arrays.update({n: a[..., :1] for n, a in arrays.items()}), "onnxruntime cannot run"),
+        (lambda arrays: arrays.update(dict.fromkeys(arrays, np.zeros((), np.float32))), "onnxruntime cannot"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(change: object, why: str) -> None:
+    arrays = dict(surgery.arrays_of(network("mlp")))
+    change(arrays)  # type: ignore[operator]
+    with pytest.raises(GraphRefused, match=why):
+        fill(graph("mlp"), arrays, spec_of("mlp").input_shape)

@@ -1,0 +1,194 @@
+"""A device without torch gives torch's updates, and refuses graphs that are not sound."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.agent.task_context import TaskContext
+from edge_client.agent.task_runner import do_training
+from edge_client.models.graphs.onnx_messages import ModelProto
+from edge_client.training.checkpoints import EpochCheckpoints
+from edge_client.training.results import TrainingStopped
+from edge_client.training.step_graphs.objectives import OBJECTIVES
+from edge_client.training.step_graphs.trainer import OnnxTrainer
+from edge_client.training.torch_trainer import TorchTrainer
+from edge_client.training.trainer import Trainer
+from schemas.errors import PeerError
+from schemas.messages import Task, TrainTask, Update
+from schemas.tensors.blobs import FlatGroups
+from schemas.values import CapabilityProfile, Reason
+from tests.groups import decode_groups
+from tests.integration.bench import Bench
+
+RECIPES: dict[str, tuple[str, ...]] = {
+    "fedavg": (),
+    "fedprox": (),
+    "scaffold": (),
+    "igfl": (),
+    "attending": ("local-epochs=2",),
+    "attending-l1": (),
+    "heterofl": (),
+    "hermes": (),
+}
+WORDS = ("model.name=mlp", "learning-rate=0.05")
+
+
+class TorchFreeBench(Bench):
+    """A bench whose devices announce that they train without torch."""
+
+    def __init__(self, folder: Path, recipe: str, *words: str) -> None:
+        super().__init__(folder, recipe, *WORDS, *words)
+        self.devices = tuple(
+            replace(device, profile=CapabilityProfile(tier=device.profile.tier, trainers=("onnx",)))
+            for device in self.devices
+        )
+        self.places = {name: replace(place, trainer=OnnxTrainer()) for name, place in self.places.items()}
+
+
+def trained(task: Task, place: TaskContext, trainer: Trainer, **more: Any) -> Update:
+    assert isinstance(task, TrainTask)
+    words = {"on_epoch": lambda _: None, "should_stop": lambda: False, **more}
+    return do_training(task, replace(place, trainer=trainer), **words)
+
+
+def groups_of(place: TaskContext, update: Update) -> FlatGroups:
+    found: FlatGroups = decode_groups(place.store.path(update.blob.digest).read_bytes())
+    return found
+
+
+def assert_alike(place: TaskContext, ours: Update, theirs: Update) -> None:
+    mine, other = groups_of(place, ours), groups_of(place, theirs)
+    assert mine.keys() == other.keys()
+    for group in mine:
+        assert mine[group].keys() == other[group].keys()
+        for name, array in mine[group].items():
+            difference = np.linalg.norm(array - other[group][name])
+            assert difference <= 1e-4 * np.linalg.norm(other[group][name]) + 1e-7, (group, name)
+    assert ours.metrics.accuracy == theirs.metrics.accuracy
+    assert ours.metrics.steps == theirs.metrics.steps
+    for name in ("train_loss", "received_loss"):
+        loss = getattr(theirs.metrics, name)
+        assert getattr(ours.metrics, name) == (None if loss is None else pytest.approx(loss, rel=1e-4))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, recipe, *RECIPES[recipe])
+    for number in (1, 2):
+        tasks = bench.tasks(number, number)
+        assert tasks.keys() == set(bench.places)
+        for name, task in tasks.items():
+            place = bench.places[name]
+            theirs = trained(task, place, TorchTrainer())
+            ours = trained(task, place, OnnxTrainer())
+            assert_alike(place, ours, theirs)
+        if number == 1:
+            bench.close(1, bench.answers(1))
+
+
+def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg")
+    task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
+    assert trained(task, place, OnnxTrainer()).blob == trained(task, place, OnnxTrainer()).blob
+
+
+def test_a_killed_training_resumes_with_the_same_bytes(tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "attending", "local-epochs=3", "training.momentum=0.5")
+    bench.close(1, bench.answers(1))
+    task = bench.tasks(2, 2)["strong"]
+    place = replace(bench.places["strong"], checkpoints=EpochCheckpoints(tmp_path / "epochs", interval_s=0))
+    whole = trained(task, bench.places["strong"], OnnxTrainer())
+    stopped = iter([False] * 7 + [True] * 100)
+    with pytest.raises(TrainingStopped):
+        trained(task, place, OnnxTrainer(), should_stop=lambda: next(stopped))
+    again = trained(task, place, OnnxTrainer())
+    assert again.blob == whole.blob
+
+
+def test_devices_with_torch_get_no_graphs(tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg")
+    weak, strong = bench.devices
+    bench.devices = (weak, replace(strong, profile=CapabilityProfile(tier=2, trainers=("torch", "onnx"))))
+    tasks = bench.tasks(1, 1)
+    assert {name: sorted(task.graphs()) for name, task in tasks.items()} == {
+        "weak": ["graph", "step"],
+        "strong": [],
+    }
+
+
+def test_a_device_is_left_out_where_an_objective_needs_torch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = TorchFreeBench(tmp_path, "fedmix")
+    weak, strong = bench.devices
+    bench.devices = (weak, replace(strong, profile=CapabilityProfile(tier=2)))
+    assert bench.tasks(1, 1).keys() == {"strong"}
+    assert "weak has no torch and is left out: the objective 'mix' needs torch" in caplog.text
+
+
+def test_a_task_without_graphs_is_declined(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", *WORDS)
+    with pytest.raises(PeerError, match="no step graph") as error:
+        trained(bench.tasks(1, 1)["weak"], bench.places["weak"], OnnxTrainer())
+    assert error.value.reason == Reason.INCOMPATIBLE
+
+
+def _another_operator(model: Any) -> None:
+    model.graph.node[0].domain = "com.microsoft"
+
+
+def _control_flow(model: Any) -> None:
+    model.graph.node.add(op_type="Loop")
+
+
+def _external_data(model: Any) -> None:
+    tensor = model.graph.initializer.add(name="far", data_type=1)
+    tensor.data_location = 1
+    tensor.external_data.add(key="location", value="/etc/passwd")
+
+
+def _another_shape(model: Any) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value += 1
+
+
+def _another_weight(model: Any) -> None:
+    model.graph.input.add(name="nobody.weight").type.tensor_type.elem_type = 1
+
+
+def _missing_operator(model: Any) -> None:
+    model.graph.node[0].op_type = "NoSuchOperator"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_another_operator, _control_flow, _external_data, _another_shape, _another_weight, _missing_operator],
+)
+def test_a_graph_that_is_not_sound_is_refused(change: Callable[[Any], None], tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg")
+    task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
+    path = place.store.path(task.blobs["step"].digest)
+    model = ModelProto.FromString(path.read_bytes())
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(PeerError) as error:
+        trained(task, place, OnnxTrainer())
+    assert error.value.reason == Reason.BAD_GRAPH
+
+
+def test_bytes_that_are_no_graph_are_refused(tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg")
+    task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
+    place.store.path(task.blobs["step"].digest).write_bytes(b"no graph at all")
+    with pytest.raises(PeerError) as error:
+        trained(task, place, OnnxTrainer())
+    assert error.value.reason == Reason.BAD_GRAPH
+
+
+def test_every_supported_objective_exists_with_torch() -> None:
+    from edge_client.training.objectives.registry import OBJECTIVES as OF_TORCH
+
+    assert OBJECTIVES.keys() <= OF_TORCH.keys()
