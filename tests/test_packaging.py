@@ -1,8 +1,6 @@
 """The wheel with only its base dependencies, as on a board, installed in a separate environment."""
 
-import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,43 +14,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_client.data.sources import load_source
+from tests.wheel import ROOT, built_wheel, run
 
-ROOT = Path(__file__).parents[1]
-PARTS = ("schemas", "edge_client", "edge_server", "pyproject.toml", "LICENSE", "README.md")
 NOT_COUNTED = {"onnxruntime", "numpy", "pip", "setuptools"}
 NO_INDEX = ("No matching distribution found", "Could not find a version", "Connection", "Network", "Retrying")
 
 
-def run(*command: object, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run a command without the environment variables that point to this checkout."""
-    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=environment, timeout=timeout)
-
-
-def isolation() -> list[str]:
-    """Use an installed hatchling for the build, if there is one, so that nothing is downloaded."""
-    return ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy because a build leaves folders next to the code."""
-    if importlib.util.find_spec("build") is None:
-        pytest.skip("`build` is not installed")
-    source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for name in PARTS:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif (ROOT / name).exists():
-            shutil.copy(ROOT / name, source / name)
-    built = run(sys.executable, "-m", "build", "--wheel", *isolation(), "--outdir", dist, cwd=source)
-    if built.returncode and not isolation():
-        pytest.skip(f"the build needs an index: {(built.stdout + built.stderr)[-300:]}")
-    assert built.returncode == 0, built.stdout + built.stderr
-    (path,) = dist.glob("*.whl")
-    return path
+    """The wheel of this checkout."""
+    return built_wheel(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

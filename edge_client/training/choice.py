@@ -1,10 +1,10 @@
 """Which trainer a device uses: torch, or onnxruntime with graphs that the server draws."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, get_args
 
 from edge_client.system.hardware.versions import release
+from edge_client.system.libraries import is_installed
 from schemas.errors import ConfigError
 from schemas.values import TrainerName
 
@@ -25,7 +25,7 @@ LEAST_RUNTIME = (1, 17)
 def missing(name: TrainerName) -> str:
     """Why this trainer is not there, with the remedy; empty if it is."""
     if name == "torch":
-        return "" if find_spec("torch") else "torch is not installed: pip install 'edge-federation[client]'"
+        return "" if is_installed("torch") else "torch is not installed: pip install 'edge-federation[client]'"
     found = release("onnxruntime")
     if found is None:
         return "onnxruntime is not installed: pip install 'edge-federation[onnx-client]'"

@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edge_client.data.splits import part_of
@@ -18,12 +18,27 @@ from schemas.errors import ConfigError
 DEMO = Path(__file__).with_name("demo.toml")
 BOARDS = ("pi-zero-attic", "pi-3-garage", "pi-4-kitchen", "jetson-porch", "mini-pc-office")
 """Names only: each process has the tier of such a board."""
+WITHOUT_TORCH = """\
+import sys
+sys.modules.update(dict.fromkeys(("torch", "torchvision", "onnx", "onnxscript")))
+from edge_client.cli.main import main
+sys.exit(main())
+"""
+"""Runs `edge-client` as on a board where these packages are not installed."""
 
 
 def run_demo(
-    config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path, run: str | None = None
+    config: Config,
+    address: BrokerAddress,
+    watcher: Watcher,
+    *,
+    out: Path,
+    run: str | None = None,
+    torch_free: int = 0,
 ) -> Summary:
     """Start the devices, serve the federation as `run`, end the devices; all files are in `out`.
+
+    The first `torch_free` devices, which have the lowest tiers, cannot import torch.
 
     Devices and server share one source: the server tests on the part that no device has.
     """
@@ -32,18 +47,24 @@ def run_demo(
         raise ConfigError("[data] source: the demo's devices need one, for instance data.source=digits")
     apart = config.data.model_copy(update={"source": part_of(source, "test")})
     config = config.model_copy(update={"data": apart})
-    with devices(config, address, out / "devices"):
+    with devices(config, address, out / "devices", torch_free=torch_free):
         return serve(config, address, watcher, out=out, run=run)
 
 
 @contextlib.contextmanager
-def devices(config: Config, address: BrokerAddress, state: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Device processes, one per client; each is ended by its process id at the end of the block."""
+def devices(
+    config: Config, address: BrokerAddress, state: Path, *, torch_free: int = 0
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Device processes, one per client, the first `torch_free` of them without torch.
+
+    Each process is ended by its process id at the end of the block.
+    """
     count = config.clients.num_clients
     started: list[subprocess.Popen[bytes]] = []
     try:
         for index in range(count):
-            started.append(start_device(config, address, state, index))
+            program = ["-c", WITHOUT_TORCH] if index < torch_free else ["-m", "edge_client.cli.main"]
+            started.append(start_device(config, address, state, index, [sys.executable, *program]))
         yield started
     finally:
         for process in started:
@@ -59,8 +80,17 @@ def device_name(index: int) -> str:
     return board if index < len(BOARDS) else f"{board}-{index // len(BOARDS) + 1}"
 
 
-def start_device(config: Config, address: BrokerAddress, state: Path, index: int) -> subprocess.Popen[bytes]:
-    """Start a device process, of tier 1 for index 0 and so on; it ends with the run."""
+def start_device(
+    config: Config,
+    address: BrokerAddress,
+    state: Path,
+    index: int,
+    program: Sequence[str] = (sys.executable, "-m", "edge_client.cli.main"),
+) -> subprocess.Popen[bytes]:
+    """Start a device process, of tier 1 for index 0 and so on; it ends with the run.
+
+    `program` is `edge-client` as a command.
+    """
     name = device_name(index)
     folder = state / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +108,7 @@ def start_device(config: Config, address: BrokerAddress, state: Path, index: int
         "--threads": 1,
     }
     options = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
-    command = [sys.executable, "-m", "edge_client.cli.main", "run", "--once", *options]
+    command = [*program, "run", "--once", *options]
     with (folder / "client.log").open("wb") as log:
         # A session of its own: Ctrl-C reaches the server alone, which ends the run for all.
         return subprocess.Popen(

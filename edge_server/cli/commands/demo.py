@@ -6,6 +6,7 @@ from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.storage.run_names import run_folder
+from schemas.errors import ConfigError
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -14,6 +15,7 @@ its own uneven share. Every device ends with its own compact ONNX model, served 
 examples:
   edge-server demo
   edge-server demo --rounds 3 --broker embedded --out runs/demo
+  edge-server demo --torch-free 3      the three smallest devices train with onnxruntime alone
 """
 
 
@@ -24,6 +26,13 @@ def register(subparsers: Subparsers) -> None:
         "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the demo's settings"
     )
     parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
+    parser.add_argument(
+        "--torch-free",
+        type=int,
+        default=0,
+        metavar="N",
+        help="devices, from the smallest, in which torch and onnx cannot be imported (default: 0)",
+    )
     add_broker_options(parser)
     add_run_options(parser)
     parser.set_defaults(dashboard=DEFAULT_ADDRESS)
@@ -40,9 +49,15 @@ def execute(args: argparse.Namespace) -> int:
     overrides += [f"rounds={args.rounds}"] if args.rounds else []
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
+    if not 0 <= args.torch_free <= config.clients.num_clients:
+        raise ConfigError(f"--torch-free {args.torch_free}: expected 0 to {config.clients.num_clients} devices")
     out = run_folder(args.out, config.federation.name)
     name = out.name if args.out is None else None
     begin_run_log(args)
     return run_and_report(
-        args, out, lambda address, watcher: run_demo(config, address, watcher, out=out, run=name)
+        args,
+        out,
+        lambda address, watcher: run_demo(
+            config, address, watcher, out=out, run=name, torch_free=args.torch_free
+        ),
     )

@@ -7,7 +7,7 @@ from schemas.errors import ConfigError
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *packages: str, runtime: str = "1.20.0") -> None:
-    monkeypatch.setattr(choice, "find_spec", lambda name: name if name in packages else None)
+    monkeypatch.setattr(choice, "is_installed", lambda name: name in packages)
     monkeypatch.setattr(choice, "release", lambda name: runtime if name in packages else None)
 
 
