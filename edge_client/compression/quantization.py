@@ -4,6 +4,7 @@ Both encode rows [R, ...] of a parameter, so that only a block of it is in memor
 """
 
 import math
+import sys
 import zlib
 from dataclasses import dataclass
 
@@ -78,9 +79,15 @@ def floats_of(codes: AnyArray) -> Array:
 
 
 def _cast(array: AnyArray, to: str) -> AnyArray:
-    """Convert between half and float32, to nearest even; numpy does the same ten times slower."""
-    import torch
+    """Convert between half and float32, to nearest even.
 
+    Torch is ten times faster than numpy with the same result, but importing it takes hundreds of megabytes:
+    it is used only where something else has imported it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        with np.errstate(over="ignore"):
+            return array.astype(to)
     writable = torch.from_numpy(np.require(array, requirements=["W"]))
     cast: AnyArray = writable.to(getattr(torch, to)).numpy()
     return cast
