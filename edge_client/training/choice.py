@@ -25,7 +25,9 @@ LEAST_RUNTIME = (1, 17)
 def missing(name: TrainerName) -> str:
     """Why this trainer is not there, with the remedy; empty if it is."""
     if name == "torch":
-        return "" if is_installed("torch") else "torch is not installed: pip install 'edge-federation[client]'"
+        return (
+            "" if is_installed("torch") else "torch is not installed: pip install 'edge-federation[client]'"
+        )
     found = release("onnxruntime")
     if found is None:
         return "onnxruntime is not installed: pip install 'edge-federation[onnx-client]'"

@@ -13,7 +13,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.models.graphs.filling import opened
 from edge_client.training.results import Evaluation
 
-BATCH = 64
+BATCH = 16
 
 
 def evaluate(
@@ -24,7 +24,7 @@ def evaluate(
         return Evaluation(None, None, 0)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
-    options.enable_cpu_mem_arena = False
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     session = onnxruntime.InferenceSession(
         opened(graph.read_bytes(), arrays, data.input_shape), options, providers=["CPUExecutionProvider"]
     )

@@ -141,31 +141,40 @@ class Training:
         return loss
 
     def _passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
-        """Loss and gradients of the network on a batch, in parts if memory is short."""
-        session, parts = self._network.session, self._parts(chosen)
-        loss = self._run(session, parts[0])
-        if len(parts) == 1:
-            return loss, session.gradients
-        share = np.float32(len(parts[0]) / len(chosen))
-        loss, total = loss * float(share), {name: g * share for name, g in session.gradients.items()}
-        for part in parts[1:]:
-            share = np.float32(len(part) / len(chosen))
-            loss += self._run(session, part) * float(share)
-            for name, gradient in session.gradients.items():
-                total[name] += gradient * share
-        return loss, total
+        """Loss and gradients of the network on a batch; statistics and objectives take note of it."""
 
-    def _parts(self, chosen: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        def take_note(session: StepSession, examples: int) -> None:
+            for name, buffer in session.buffers.items():
+                np.copyto(self._network.arrays[name], buffer)
+            for objective in self._objectives:
+                objective.observe(session.observed, examples)
+
+        return self._mean_of_parts(self._network.session, chosen, take_note)
+
+    def _mean_of_parts(
+        self,
+        session: StepSession,
+        chosen: NDArray[np.int64],
+        after_part: Callable[[StepSession, int], None] = lambda *_: None,
+    ) -> tuple[float, Arrays]:
+        """Loss and gradients on a batch, which are means over its parts, weighted by examples."""
         size = self._micro_batch or len(chosen)
-        return [chosen[start : start + size] for start in range(0, len(chosen), size)]
-
-    def _run(self, session: StepSession, part: NDArray[np.int64]) -> float:
-        loss = session.run(self._examples.batch(part) | self._masks(len(part)))
-        for name, buffer in session.buffers.items():
-            np.copyto(self._network.arrays[name], buffer)
-        for objective in self._objectives:
-            objective.observe(session.observed, len(part))
-        return loss
+        masks = self._masks(len(chosen))
+        loss, total = 0.0, dict[str, Array]()
+        for start in range(0, len(chosen), size):
+            rows = slice(start, start + size)
+            part = self._examples.batch(chosen[rows])
+            found = session.run(part | {name: mask[rows] for name, mask in masks.items()})
+            examples = len(chosen[rows])
+            after_part(session, examples)
+            if examples == len(chosen):
+                return found, session.gradients
+            share = np.float32(examples / len(chosen))
+            loss += found * float(share)
+            for name, gradient in session.gradients.items():
+                gradient *= share
+                total[name] = np.add(total[name], gradient, out=total[name]) if start else gradient.copy()
+        return loss, total
 
     def _masks(self, examples: int) -> dict[str, Array]:
         """Masks of dropout for the next batch, from the plan's seed and the number of the step."""
@@ -184,11 +193,11 @@ class Training:
         for name, array in arrays.items():
             np.copyto(array, width.index_sets[name].take(self._network.arrays[name]))
         # The running statistics of a smaller width are not those of the device's own network.
-        loss = session.run(self._examples.batch(chosen) | self._masks(len(chosen)))
+        loss, narrow = self._mean_of_parts(session, chosen)
         gradients = self._network.session.gradients
         for name, gradient in gradients.items():
             gradient.fill(0)
-            gradient[width.index_sets[name].index] = session.gradients[name]
+            gradient[width.index_sets[name].index] = narrow[name]
         return loss, gradients
 
     def _look(self, should_stop: Callable[[], bool]) -> None:
@@ -199,8 +208,7 @@ class Training:
             for chosen in self._batches(order):
                 if should_stop():
                     raise TrainingStopped("local training was stopped")
-                for part in self._parts(chosen):
-                    self._run(self._network.session, part)
+                self._passes(chosen)
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -21,6 +21,10 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate, which may be a fifth too low."""
+AT_ONCE = 2_000_000
+"""Working memory of the examples of one run, in estimated bytes. Larger batches are split into runs of at
+least `LEAST_EXAMPLES`: the smallest `two-nn` took 1.06 times as long in parts of 8 as in batches of 32."""
+LEAST_EXAMPLES = 4
 SESSION_BYTES = 4_000_000
 """Bytes of a loaded graph besides its arrays. Fitted."""
 FRAGMENTS = 1.1
@@ -86,24 +90,24 @@ def micro_batch(
     examples: int,
     board: Path,
 ) -> int | None:
-    """Number of examples per run that fits into memory; None for whole batches.
+    """Number of examples per run, so that little memory is used and none is missing; None for whole batches.
 
     Raises `PeerError` with `no-memory` if nothing fits. Batches are not split where normalisation needs them.
     """
     whole = min(plan.batch_size, examples)
-    if examples == 0 or plan.local_epochs == 0:
+    if examples == 0:
         return None
+    can_be_split = graph.smallest_batch == 1
+    most = max(LEAST_EXAMPLES, int(AT_ONCE / max(1, graph.bytes_per_example))) if can_be_split else whole
     give_back()
     free = memory(board).free
-    if free is None:
-        return None
     weights = sum(array.nbytes for array in arrays.values())
-    can_be_split = graph.smallest_batch == 1
     sizes = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1)) if can_be_split else (whole,)
-    for size in sizes:
+    for size in (size for size in sizes if size <= most):
         needed = MARGIN * step_bytes(graph, plan, weights, batch=size)
-        if needed <= free:
+        if free is None or needed <= free:
             return None if size == whole else size
+    assert free is not None
     raise PeerError(
         f"training needs {needed / 1e6:.0f} MB more, {free / 1e6:.0f} MB are free"
         f" ({'batches of ' + str(size) if size > 1 else 'one example at a time'})",

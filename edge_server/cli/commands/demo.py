@@ -50,7 +50,9 @@ def execute(args: argparse.Namespace) -> int:
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
     if not 0 <= args.torch_free <= config.clients.num_clients:
-        raise ConfigError(f"--torch-free {args.torch_free}: expected 0 to {config.clients.num_clients} devices")
+        raise ConfigError(
+            f"--torch-free {args.torch_free}: expected 0 to {config.clients.num_clients} devices"
+        )
     out = run_folder(args.out, config.federation.name)
     name = out.name if args.out is None else None
     begin_run_log(args)
