@@ -23,7 +23,7 @@ MARGIN = 1.2
 """Factor by which free memory must exceed the estimate, which may be a fifth too low."""
 AT_ONCE = 1_000_000
 """Working memory of the examples of one run, in estimated bytes. Larger batches are split into runs of at
-least `LEAST_EXAMPLES`: the smallest `two-nn` took 1.06 times as long in parts of 4 to 8 as in batches of 32."""
+least `LEAST_EXAMPLES`: the smallest `two-nn` takes 1.06 times as long in parts of 4 as in batches of 32."""
 LEAST_EXAMPLES = 4
 SESSION_BYTES = 4_000_000
 """Bytes of a loaded graph besides its arrays. Fitted."""
