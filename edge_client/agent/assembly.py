@@ -1,7 +1,6 @@
 """Builds an agent's link and services from its settings."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,14 +21,12 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Housekeeping, Worker
 from edge_client.data.local import LocalData
-from edge_client.training.choice import make_trainer
 from edge_client.transport.link_events import Inbox
 from edge_client.transport.mqtt_client import Link
 from schemas.topics import device_filters
 
 if TYPE_CHECKING:
     from edge_client.security.identity.certificate_renewer import CertificateRenewer
-    from edge_client.training.trainer import Trainer
 
 
 class Parts(NamedTuple):
@@ -68,7 +65,7 @@ def assemble(
         reload_if_changed=reload_if_changed,
     )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
-    worker, renewer = Worker(inbox, partial(_trainer, settings)), open_renewer(settings)
+    worker, renewer = Worker(inbox, settings.make_trainer), open_renewer(settings)
     presence = Presence(settings, data.train, lambda: renewer.valid_until if renewer else None)
     link = _make_link(settings, inbox, presence, renewer)
     messenger = Messenger(link, settings.federation, settings.device)
@@ -90,11 +87,6 @@ def assemble(
             Housekeeping(worker),
         ),
     )
-
-
-def _trainer(settings: AgentSettings) -> "Trainer":
-    """The trainer that the owner gave, else the best of those that the device announces."""
-    return settings.trainer or make_trainer(settings.profile.trainers[0], threads=settings.threads)
 
 
 def _make_link(

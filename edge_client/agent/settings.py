@@ -8,6 +8,7 @@ from edge_client.agent.eligibility.rules import Rules
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training.checkpoints import INTERVAL_S
+from edge_client.training.choice import make_trainer
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.values import CapabilityProfile
 
@@ -44,3 +45,7 @@ class AgentSettings:
     eligibility: Rules = field(default_factory=Rules)
     trainer: "Trainer | None" = None
     keep_trying: bool = False
+
+    def make_trainer(self) -> "Trainer":
+        """The trainer that the owner gave, else the best of those that the device announces."""
+        return self.trainer or make_trainer(self.profile.trainers[0], threads=self.threads)

@@ -1,15 +1,15 @@
 """Planning a round or a delivery: which devices take part, and their tasks."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from edge_client.pruning.channel_selection import mean_ratio
+from edge_server.coordinator.device_graphs import DeviceGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_storage import RunStorage
-from edge_server.coordinator.step_graphs import StepGraphs, needs_graphs
 from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.selection_log import record_selection
@@ -22,16 +22,10 @@ from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import RoundChoices
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Plan, downlink_groups, plan
-from schemas.errors import EdgeError
-from schemas.messages.tasks import GRAPH
-from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import CHUNK_BYTES, Arrays, BlobRef
+from edge_server.strategy.strategy import Plan, plan
+from schemas.tensors.blobs import CHUNK_BYTES
 
 log = logging.getLogger(__name__)
-
-DeviceGraphs = dict[str, dict[str, BlobRef]]
-"""The blobs of each device's ONNX graphs, by their names."""
 
 
 class Planner:
@@ -51,10 +45,7 @@ class Planner:
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
-        context = model.context
-        self._steps = StepGraphs(
-            model.network, context.channel_map, context.spec.input_shape, context.spec.name
-        )
+        self._graphs = DeviceGraphs(model, storage.store)
 
     def plan(self, command: PlanRound, *, chunk_bytes: int = CHUNK_BYTES) -> RoundPlanned:
         """Choose devices and make their tasks, whose blobs travel in chunks of `chunk_bytes`.
@@ -73,14 +64,14 @@ class Planner:
         entropy = self._entropy(command)
         if command.deliver:
             jobs = {device.name: self._delivery(device) for device in command.devices}
-            graphs = self._delivered_graphs(jobs, chunk_bytes)
+            graphs = self._graphs.delivered(jobs, chunk_bytes)
         else:
             self._model.add_clients(present)
             jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
             if ended := self._context.privacy.over_budget(self._model.state):
                 return RoundPlanned(command.attempt, {}, ended=ended)
             jobs = self._kept_private(jobs, command)
-            graphs = self._step_graphs(jobs, command.devices, chunk_bytes)
+            graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes)
             needed = None if needed is None else min(needed, len(jobs))
         assignments = self._assigning.assign(
             command,
@@ -170,52 +161,3 @@ class Planner:
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
         return TaskPlan(tier, Cut(self._model.tier_spec(ratio)), level, provenance=provenance)
-
-    def _delivered_graphs(self, jobs: Mapping[str, TaskPlan], chunk_bytes: int) -> DeviceGraphs:
-        """The ONNX graph of each device's sub-model, drawn once per sub-model."""
-        params, found = self._model.state.params, DeviceGraphs()
-        for name, job in jobs.items():
-            graph = self._model.network.graph(params, job.cut.spec)
-            if graph is not None:
-                found[name] = {GRAPH: self._storage.store.put(graph, chunk_bytes=chunk_bytes)}
-        return found
-
-    def _step_graphs(
-        self, jobs: dict[str, TaskPlan], devices: Iterable[Device], chunk_bytes: int
-    ) -> DeviceGraphs:
-        """The graphs of devices that train without torch; devices without graphs lose their job."""
-        found = DeviceGraphs()
-        for device in devices:
-            if device.name not in jobs or not needs_graphs(device):
-                continue
-            cut = jobs[device.name].cut
-            try:
-                graphs = self._steps.of(
-                    self._model.params_of(cut.spec),
-                    cut.spec,
-                    cut.objectives,
-                    self._widths(cut.spec),
-                    trains=cut.train and jobs[device.name].local_epochs > 0,
-                )
-            except EdgeError as error:
-                about_it = {"device": device.name}
-                log.warning("%s has no torch and is left out: %s", device.name, error, extra=about_it)
-                del jobs[device.name]
-                continue
-            found[device.name] = {
-                name: self._storage.store.put(graph, chunk_bytes=chunk_bytes)
-                for name, graph in graphs.items()
-            }
-        return found
-
-    def _widths(self, spec: SubModelSpec) -> Arrays:
-        """The channels of the smaller tiers that a device of this sub-model trains too."""
-        context = self._context
-        groups = downlink_groups(
-            context.strategy,
-            self._model.state,
-            spec,
-            context.channel_map,
-            lambda: self._model.tier_specs().values(),
-        )
-        return groups.get("widths", {})

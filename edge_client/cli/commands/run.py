@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.config_option import add_device_options
+from edge_client.cli.flower_options import flower_trainer
 from edge_client.cli.output import (
     Subparsers,
     add_verb,
@@ -21,8 +22,6 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_client.agent.local_source import LocalSource
-    from edge_client.training.torch_trainer import LocalWork
-    from edge_client.training.trainer import Trainer
     from edge_client.transport.broker_address import BrokerAddress
     from schemas.values import CapabilityProfile
 
@@ -103,7 +102,7 @@ def execute(args: argparse.Namespace) -> int:
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
-        trainer=_flower_trainer(args),
+        trainer=flower_trainer(args),
         keep_trying=args.keep_trying,
     )
     source = _local_source(args)
@@ -164,39 +163,3 @@ def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     wanted = "torch" if args.flower is not None and args.trainer == "auto" else args.trainer
     trainers = choose_trainers(wanted, free_memory=found.memory_free_bytes)
     return found.model_copy(update={"trainers": trainers})
-
-
-def _flower_trainer(args: argparse.Namespace) -> "Trainer | None":
-    """The trainer with the Flower app, if one is named."""
-    work = flower_work(args)
-    if work is None:
-        return None
-    from edge_client.training.torch_trainer import TorchTrainer
-
-    return TorchTrainer(work, threads=args.threads)
-
-
-def flower_work(args: argparse.Namespace) -> "LocalWork | None":
-    """The trainer of the Flower app, if one is named; `ConfigError` if the app cannot train."""
-    if args.flower is None:
-        for option, words in (("--flower-config", args.flower_config), ("--flower-node", args.flower_node)):
-            if words:
-                raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
-        return None
-    if args.trainer == "onnx":
-        raise ConfigError("--trainer onnx: a Flower app trains with its own libraries: leave --trainer out")
-    if args.checkpoint_s is not None:
-        raise ConfigError("--checkpoint-s: a Flower app trains in one step, there is nothing to save in it")
-    from edge_client.training.flower.settings import FlowerSettings, read_words
-
-    # Settings first: an error in them is reported without importing the app, which takes seconds.
-    share = re.fullmatch(r"(\d+)/(\d+)", args.share)
-    node = {"partition-id": int(share[1]) - 1, "num-partitions": int(share[2])} if share else {}
-    settings = FlowerSettings(
-        args.flower,
-        read_words(args.flower_config, option="--flower-config"),
-        {**node, **read_words(args.flower_node, option="--flower-node")},
-    )
-    from edge_client.training.flower.work import FlowerWork
-
-    return FlowerWork(settings, args.device_id)

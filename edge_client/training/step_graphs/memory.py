@@ -20,15 +20,16 @@ from schemas.values import Reason
 STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
-"""Factor by which free memory must exceed the estimate, which may be a fifth too low."""
+"""Factor by which free memory must exceed the estimate."""
 AT_ONCE = 1_000_000
 """Working memory of the examples of one run, in estimated bytes. Larger batches are split into runs of at
-least `LEAST_EXAMPLES`: the smallest `two-nn` takes 1.06 times as long in parts of 4 as in batches of 32."""
+least `LEAST_EXAMPLES`: the smallest `two-nn` takes 1.05 times as long in parts of 4 as in batches of 32."""
 LEAST_EXAMPLES = 4
 SESSION_BYTES = 4_000_000
-"""Bytes of a loaded graph besides its arrays. Fitted."""
+"""Bytes of a loaded graph besides its arrays. Not fitted."""
 FRAGMENTS = 1.1
-"""Bytes that the allocator holds per byte of working memory. Fitted."""
+"""Bytes that the allocator holds per byte of working memory. Not fitted: kernels of convolutions need buffers
+that the graph does not show, so that a batch of 32 of the smallest `two-nn` needs 28 MB for 10 MB."""
 BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 """Bytes per element by ONNX's number of the type."""
 
@@ -75,11 +76,15 @@ def _size(text: str, sizes: dict[str, int]) -> int:
     return product
 
 
-def step_bytes(graph: StepGraph, plan: TrainingSettings, weights: int, *, batch: int) -> int:
-    """Bytes that training needs besides the network of `weights` bytes and the examples."""
+def step_bytes(graph: StepGraph, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:
+    """Bytes that training needs besides the network of `weights` bytes and the examples.
+
+    Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
+    """
     states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
+    copies = (1 + states + split) * (plan.local_epochs > 0)
     working = FRAGMENTS * (graph.fixed_bytes + batch * graph.bytes_per_example)
-    return round((1 + states) * weights + working) + SESSION_BYTES
+    return round(copies * weights + working) + SESSION_BYTES
 
 
 def micro_batch(
@@ -104,7 +109,7 @@ def micro_batch(
     weights = sum(array.nbytes for array in arrays.values())
     sizes = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1)) if can_be_split else (whole,)
     for size in (size for size in sizes if size <= most):
-        needed = MARGIN * step_bytes(graph, plan, weights, batch=size)
+        needed = MARGIN * step_bytes(graph, plan, weights, batch=size, split=size < whole)
         if free is None or needed <= free:
             return None if size == whole else size
     assert free is not None

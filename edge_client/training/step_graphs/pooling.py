@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.nn import functional
 
 
-@torch.library.custom_op("edge_federation::max_pool", mutates_args=())
+@library.custom_op("edge_federation::max_pool", mutates_args=())
 def max_pool(
     x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
 ) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ from edge_client.agent.task_runner import do_training
 from edge_client.models.graphs.onnx_messages import ModelProto
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.results import TrainingStopped
+from edge_client.training.step_graphs import memory
 from edge_client.training.step_graphs.objectives import OBJECTIVES
+from edge_client.training.step_graphs.session import StepSession
 from edge_client.training.step_graphs.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trainer
 from schemas.errors import PeerError
 from schemas.messages import Task, TrainTask, Update
+from schemas.strategy import TrainingSettings
 from schemas.tensors.blobs import FlatGroups
 from schemas.values import CapabilityProfile, Reason
 from tests.groups import decode_groups
@@ -88,6 +92,57 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
             assert_alike(place, ours, theirs)
         if number == 1:
             bench.close(1, bench.answers(1))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_batches_in_parts_give_torchs_updates(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+    monkeypatch.setattr(memory, "AT_ONCE", 1)
+    monkeypatch.setattr(memory, "LEAST_EXAMPLES", 3)
+    monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
+    bench = TorchFreeBench(tmp_path, recipe, *RECIPES[recipe])
+    for number in (1, 2):
+        for name, task in bench.tasks(number, number).items():
+            theirs = trained(task, bench.places[name], TorchTrainer())
+            assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer()), theirs)
+        if number == 1:
+            bench.close(1, bench.answers(1))
+    assert 1 < max(runs) <= 3
+
+
+def counting(run: Callable[..., float], sizes: list[int]) -> Callable[..., float]:
+    """`run` that also notes the number of examples of each batch."""
+
+    def counted(session: StepSession, batch: Any) -> float:
+        sizes.append(len(batch["inputs"]))
+        return run(session, batch)
+
+    return counted
+
+
+def test_batches_are_not_split_where_normalisation_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+    monkeypatch.setattr(memory, "AT_ONCE", 1)
+    monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
+    bench = TorchFreeBench(tmp_path, "heterofl", "model.name=cnn-batch")
+    task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
+    trained(task, place, OnnxTrainer())
+    assert max(runs) == 8
+
+
+def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
+    graph = Mock(fixed_bytes=0, bytes_per_example=0)
+    settings = TrainingSettings(optimizer="adam", local_epochs=1)
+    look = settings.model_copy(update={"local_epochs": 0})
+    whole, parts, seen = (
+        memory.step_bytes(graph, plan, 1000, batch=4, split=split)
+        for plan, split in ((settings, False), (settings, True), (look, True))
+    )
+    assert (whole - seen, parts - whole) == (3000, 1000)
 
 
 def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""The ONNX graphs that travel with the tasks of a planning."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.step_graphs import StepGraphs, needs_graphs
+from edge_server.coordinator.tasks.task import TaskPlan
+from edge_server.rounds.fleet import Device
+from edge_server.strategy.strategy import downlink_groups
+from schemas.errors import EdgeError
+from schemas.messages.tasks import GRAPH
+from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import Arrays, BlobRef
+
+log = logging.getLogger(__name__)
+
+GraphBlobs = dict[str, dict[str, BlobRef]]
+"""The blobs of each device's graphs, by their names."""
+
+
+class DeviceGraphs:
+    """Draws the graphs that devices need and puts them into `store`."""
+
+    def __init__(self, model: ModelState, store: BlobStore) -> None:
+        self._model, self._store = model, store
+        context = model.context
+        self._steps = StepGraphs(
+            model.network, context.channel_map, context.spec.input_shape, context.spec.name
+        )
+
+    def delivered(self, jobs: Mapping[str, TaskPlan], chunk_bytes: int) -> GraphBlobs:
+        """The ONNX graph of each device's sub-model, drawn once per sub-model."""
+        params, found = self._model.state.params, GraphBlobs()
+        for name, job in jobs.items():
+            graph = self._model.network.graph(params, job.cut.spec)
+            if graph is not None:
+                found[name] = {GRAPH: self._store.put(graph, chunk_bytes=chunk_bytes)}
+        return found
+
+    def for_training(
+        self, jobs: dict[str, TaskPlan], devices: Iterable[Device], chunk_bytes: int
+    ) -> GraphBlobs:
+        """The graphs of devices that train without torch; devices without graphs lose their job."""
+        found = GraphBlobs()
+        for device in devices:
+            if device.name not in jobs or not needs_graphs(device):
+                continue
+            cut = jobs[device.name].cut
+            try:
+                graphs = self._steps.of(
+                    self._model.params_of(cut.spec),
+                    cut.spec,
+                    cut.objectives,
+                    self._widths(cut.spec),
+                    trains=cut.train and jobs[device.name].local_epochs > 0,
+                )
+            except EdgeError as error:
+                about_it = {"device": device.name}
+                log.warning("%s has no torch and is left out: %s", device.name, error, extra=about_it)
+                del jobs[device.name]
+                continue
+            found[device.name] = {
+                name: self._store.put(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()
+            }
+        return found
+
+    def _widths(self, spec: SubModelSpec) -> Arrays:
+        """The channels of the smaller tiers that a device of this sub-model trains too."""
+        context = self._model.context
+        groups = downlink_groups(
+            context.strategy,
+            self._model.state,
+            spec,
+            context.channel_map,
+            lambda: self._model.tier_specs().values(),
+        )
+        return groups.get("widths", {})
