@@ -21,7 +21,7 @@ FUZZ_SECONDS ?= 60
 # Number of failures that `make chaos` injects.
 BLOWS ?= 500
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-graphs test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -31,6 +31,7 @@ help:
 	@echo "make dist     build the wheel and the source archive, and check them"
 	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
 	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
+	@echo "make test-graphs  training without torch against torch: every network, tier, objective and optimizer (two hours)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
@@ -73,6 +74,9 @@ test-flower: $(INSTALLED)
 		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/edge-federation.pth
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
+
+test-graphs: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.step_graphs
 
 test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest -s tests/training_memory

@@ -63,6 +63,8 @@ class Adam(Optimizer):
     def step(self, weights: Arrays, gradients: Arrays) -> None:
         self.steps += 1
         first, second = (np.float32(beta) for beta in BETAS)
+        # Subtracted in double precision: 1 - 0.999 in float32 is 5e-5 too large.
+        new_first, new_second = (np.float32(1 - beta) for beta in BETAS)
         size = np.float32(self._rate / (1 - BETAS[0] ** self.steps))
         root = np.float32(math.sqrt(1 - BETAS[1] ** self.steps))
         kept = np.float32(1 - self._rate * float(self._decay))
@@ -72,9 +74,9 @@ class Adam(Optimizer):
             elif self._decay:
                 gradient += self._decay * weight
             mean *= first
-            mean += (1 - first) * gradient
+            mean += new_first * gradient
             np.multiply(gradient, gradient, out=gradient)
-            gradient *= 1 - second
+            gradient *= new_second
             square *= second
             square += gradient
             np.sqrt(square, out=gradient)

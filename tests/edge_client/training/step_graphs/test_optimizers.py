@@ -25,10 +25,10 @@ def test_both_have_the_same_optimizers() -> None:
 
 
 @pytest.mark.parametrize("words", CASES, ids=lambda words: " ".join(map(str, words.values())))
-def test_twenty_steps_agree_with_torch(words: dict[str, Any]) -> None:
+def test_twenty_steps_are_torchs(words: dict[str, Any]) -> None:
     plan, random = TrainingPlan(**{"learning_rate": 0.1, **words}), np.random.default_rng(0)
-    # The first array takes two blocks.
-    start = {"a": random.standard_normal((5, BLOCK // 4)), "b": random.standard_normal(7)}
+    # The first array takes two blocks. Small weights leave the steps' own rounding visible.
+    start = {"a": 1e-3 * random.standard_normal((5, BLOCK // 4)), "b": 1e-3 * random.standard_normal(7)}
     weights = {name: array.astype(np.float32) for name, array in start.items()}
     parameters = [torch.nn.Parameter(torch.from_numpy(array.copy())) for array in weights.values()]
     ours, theirs = OPTIMIZERS[plan.optimizer](plan), of_torch.OPTIMIZERS[plan.optimizer](parameters, plan)
