@@ -19,7 +19,7 @@ from tests.wheel import environment_variables, installed_with_extra, run
 
 ROUNDS = 4
 HEAVY = ("torch", "torchvision", "onnx", "onnxscript")
-MOST_MEMORY_KB = 160_000
+MOST_MEMORY_KB = 130_000
 """Peak of a device that trains the smallest tier of `two-nn` on 28x28 pixels."""
 
 

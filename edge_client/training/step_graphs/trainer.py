@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.models.graphs.checks import GraphRefused
+from edge_client.system.process_memory import give_back
+from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.evaluation import evaluate
 from edge_client.training.step_graphs.graph_file import StepGraph, read_step_graph
@@ -24,7 +26,7 @@ from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import GRAPH, STEP
-from schemas.tensors.arrays import ComputedArrays, rows_of
+from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
@@ -55,10 +57,18 @@ class OnnxTrainer(Trainer):
             raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
 
     def _train(self, job: TrainingJob) -> Trained:
-        graph, received = read_step_graph(job.graphs[STEP]), job.received["model"]
-        arrays = {name: np.array(received[name], np.float32) for name in received}
+        received = job.received["model"]
+        arrays = {name: _read(received, name) for name in received}
         check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         before = check()
+        result = self._change(arrays, job)
+        # The memory of the steps would add to that of the evaluation.
+        give_back()
+        return Trained.of(result, before, check(), delta=_since(arrays, received))
+
+    def _change(self, arrays: dict[str, Array], job: TrainingJob) -> TrainingResult:
+        """Train the arrays in place."""
+        graph = read_step_graph(job.graphs[STEP])
         examples = Examples(job.data.train.inputs(), np.asarray(job.data.train.labels, np.int64))
         objectives = build_graph_objectives(job.plan.objectives)
         for objective in objectives:
@@ -66,8 +76,7 @@ class OnnxTrainer(Trainer):
         part = micro_batch(graph, job.plan, arrays, examples=len(examples.labels), board=job.board)
         network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
         training = Training(network, examples, job.plan, objectives, micro_batch=part)
-        result = training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
-        return Trained.of(result, before, check(), delta=_since(arrays, received))
+        return training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
 
     def _network(
         self,
@@ -115,6 +124,16 @@ def _setting(
         job.task.spec,
         job.channel_map,
     )
+
+
+def _read(received: Arrays, name: str) -> Array:
+    """The array in float32, read in blocks: decoding it as a whole takes several times its memory."""
+    _, shape = kind = kind_of(received, name)
+    array = np.empty(shape, np.float32)
+    for start, stop in blocks(kind):
+        rows = array[start:stop] if shape else array
+        np.copyto(rows, rows_of(received, name, start, stop))
+    return array
 
 
 def _attention(graph: StepGraph) -> dict[str, Array]:
