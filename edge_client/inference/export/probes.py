@@ -29,7 +29,7 @@ def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
     Raises `ExportRefused` if onnxruntime cannot run it.
     """
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         return [session.run([OUTPUT], {INPUT: inputs})[0] for inputs in probes]

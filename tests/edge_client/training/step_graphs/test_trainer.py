@@ -50,7 +50,7 @@ class TorchFreeBench(Bench):
             replace(device, profile=CapabilityProfile(tier=device.profile.tier, trainers=("onnx",)))
             for device in self.devices
         )
-        self.places = {name: replace(place, trainer=OnnxTrainer()) for name, place in self.places.items()}
+        self.places = {name: replace(place, trainer=OnnxTrainer(threads=1)) for name, place in self.places.items()}
 
 
 def trained(task: Task, place: TaskContext, trainer: Trainer, **more: Any) -> Update:
@@ -88,7 +88,7 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
         for name, task in tasks.items():
             place = bench.places[name]
             theirs = trained(task, place, TorchTrainer())
-            ours = trained(task, place, OnnxTrainer())
+            ours = trained(task, place, OnnxTrainer(threads=1))
             assert_alike(place, ours, theirs)
         if number == 1:
             bench.close(1, bench.answers(1))
@@ -106,7 +106,7 @@ def test_batches_in_parts_give_torchs_updates(
     for number in (1, 2):
         for name, task in bench.tasks(number, number).items():
             theirs = trained(task, bench.places[name], TorchTrainer())
-            assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer()), theirs)
+            assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer(threads=1)), theirs)
         if number == 1:
             bench.close(1, bench.answers(1))
     assert 1 < max(runs) <= 3
@@ -130,7 +130,7 @@ def test_batches_are_not_split_where_normalisation_needs_them(
     monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
     bench = TorchFreeBench(tmp_path, "heterofl", "model.name=cnn-batch")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
-    trained(task, place, OnnxTrainer())
+    trained(task, place, OnnxTrainer(threads=1))
     assert max(runs) == 8
 
 
@@ -148,7 +148,7 @@ def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
 def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:
     bench = TorchFreeBench(tmp_path, "fedavg")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
-    assert trained(task, place, OnnxTrainer()).blob == trained(task, place, OnnxTrainer()).blob
+    assert trained(task, place, OnnxTrainer(threads=1)).blob == trained(task, place, OnnxTrainer(threads=1)).blob
 
 
 def test_a_killed_training_resumes_with_the_same_bytes(tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ def test_a_killed_training_resumes_with_the_same_bytes(tmp_path: Path) -> None:
     bench.close(1, bench.answers(1))
     task = bench.tasks(2, 2)["strong"]
     place = replace(bench.places["strong"], checkpoints=EpochCheckpoints(tmp_path / "epochs", interval_s=0))
-    whole = trained(task, bench.places["strong"], OnnxTrainer())
+    whole = trained(task, bench.places["strong"], OnnxTrainer(threads=1))
     stopped = iter([False] * 7 + [True] * 100)
     with pytest.raises(TrainingStopped):
-        trained(task, place, OnnxTrainer(), should_stop=lambda: next(stopped))
-    again = trained(task, place, OnnxTrainer())
+        trained(task, place, OnnxTrainer(threads=1), should_stop=lambda: next(stopped))
+    again = trained(task, place, OnnxTrainer(threads=1))
     assert again.blob == whole.blob
 
 
@@ -188,7 +188,7 @@ def test_a_device_is_left_out_where_an_objective_needs_torch(
 def test_a_task_without_graphs_is_declined(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", *WORDS)
     with pytest.raises(PeerError, match="no step graph") as error:
-        trained(bench.tasks(1, 1)["weak"], bench.places["weak"], OnnxTrainer())
+        trained(bench.tasks(1, 1)["weak"], bench.places["weak"], OnnxTrainer(threads=1))
     assert error.value.reason == Reason.INCOMPATIBLE
 
 
@@ -230,7 +230,7 @@ def test_a_graph_that_is_not_sound_is_refused(change: Callable[[Any], None], tmp
     change(model)
     path.write_bytes(model.SerializeToString())
     with pytest.raises(PeerError) as error:
-        trained(task, place, OnnxTrainer())
+        trained(task, place, OnnxTrainer(threads=1))
     assert error.value.reason == Reason.BAD_GRAPH
 
 
@@ -239,7 +239,7 @@ def test_bytes_that_are_no_graph_are_refused(tmp_path: Path) -> None:
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     place.store.path(task.blobs["step"].digest).write_bytes(b"no graph at all")
     with pytest.raises(PeerError) as error:
-        trained(task, place, OnnxTrainer())
+        trained(task, place, OnnxTrainer(threads=1))
     assert error.value.reason == Reason.BAD_GRAPH
 
 
