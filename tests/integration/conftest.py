@@ -99,12 +99,12 @@ class Run:
         except BaseException as error:
             self._error = error
 
-    def finished(self) -> Summary:
+    def finished(self, *, within_s: float = DEADLINE_S) -> Summary:
         """Wait for the end; raises the server's exception."""
-        self._thread.join(timeout=DEADLINE_S)
+        self._thread.join(timeout=within_s)
         if self._error is not None:
             raise self._error
-        assert self.summary is not None, f"not finished in {DEADLINE_S} s; last: {self.watched.last}"
+        assert self.summary is not None, f"not finished in {within_s} s; last: {self.watched.last}"
         return self.summary
 
     def stop(self) -> None:

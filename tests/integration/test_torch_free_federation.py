@@ -18,8 +18,10 @@ from tests.integration.conftest import ONE_BROKER, Run, demo_config
 from tests.wheel import environment_variables, installed_with_extra, run
 
 ROUNDS = 4
+DRAWING_S = 200
+"""Seconds for the run: a busy machine draws the step graphs for more than a minute."""
 HEAVY = ("torch", "torchvision", "onnx", "onnxscript")
-MOST_MEMORY_KB = 130_000
+MOST_MEMORY_KB = 125_000
 """Peak of a device that trains the smallest tier of `two-nn` on 28x28 pixels."""
 
 
@@ -104,7 +106,7 @@ def test_devices_with_and_without_torch_train_together(
         with_torch = start_device(of_devices, address, state, 2)
         try:
             federation = serve(config)
-            summary = federation.finished()
+            summary = federation.finished(within_s=DRAWING_S)
         finally:
             end_device(with_torch)
         peak = peak_kb(smallest)

@@ -17,6 +17,7 @@ from edge_client.training.loop import train
 from edge_client.training.step_graphs.trainer import OnnxTrainer
 from edge_client.training.trainer import TrainingJob
 from schemas.messages import TrainTask
+from schemas.strategy import TrainingPlan
 from schemas.values import Preprocessing
 from tests.step_graphs.cases import Case, Network, examples, network, plan, received
 from tests.step_graphs.graphs import write_graphs
@@ -89,7 +90,7 @@ def _with_graph(case: Case, found: Network) -> Arrays:
     data = examples(found.model.input_shape)
     with tempfile.TemporaryDirectory() as folder:
         job = TrainingJob(
-            task=_task(case, found),
+            task=task_of(found, plan(case), tier=case.tier),
             plan=plan(case),
             data=LocalData(data, data.subset(range(0))),
             received=given,
@@ -104,18 +105,19 @@ def _with_graph(case: Case, found: Network) -> Arrays:
         return {name: found.arrays[name] + delta[name] for name in found.arrays}
 
 
-def _task(case: Case, found: Network) -> TrainTask:
+def task_of(found: Network, training: TrainingPlan, *, tier: int = 1) -> TrainTask:
+    """A task of the network without blobs."""
     return TrainTask(
         federation="parity",
         run="parity",
         round=2,
         attempt=1,
-        tier=case.tier,
+        tier=tier,
         ratio=0.0,
         model=found.model,
         preprocessing=Preprocessing(),
         spec=found.spec,
-        training=plan(case),
+        training=training,
         blobs={},
     )
 

@@ -71,7 +71,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.agent.eligibility.rules import Rules
     from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.storage.atomic_files import usable_folder
-    from edge_client.system.malloc import keep_freed_memory
+    from edge_client.system.malloc import keep_freed_memory, return_large_blocks
     from edge_client.training.checkpoints import INTERVAL_S
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from schemas.names import is_name
@@ -80,19 +80,23 @@ def execute(args: argparse.Namespace) -> int:
         if not is_name(name):
             raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
-    keep_freed_memory()
     level = logging.WARNING if args.quiet else logging.INFO
     begin_log(args, level=level, federation=args.federation, device=args.device_id)
     _check_certificate(address, args.device_id)
     state = args.state_dir or default_state(args.federation, args.device_id)
     usable_folder(state, option="--state-dir")
+    profile = _profile(args, state)
+    if profile.trainers[0] == "torch":
+        keep_freed_memory()
+    else:
+        return_large_blocks()
     settings = AgentSettings(
         federation=args.federation,
         device=args.device_id,
         address=address,
         state=state,
         source=args.data,
-        profile=_profile(args, state),
+        profile=profile,
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),

@@ -21,6 +21,7 @@ from edge_client.training.step_graphs.decompositions import step_decompositions
 from edge_client.training.step_graphs.memory import working_memory
 from edge_client.training.step_graphs.passes import Passes, passes_of
 from edge_client.training.step_graphs.pooling import onnx_max_pool
+from edge_client.training.step_graphs.transposes import fuse_transposes
 from schemas.errors import EdgeError
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -127,6 +128,7 @@ def _exported(graph: fx.GraphModule, passes: Passes, example: Mapping[str, Tenso
 def _finished(model: onnx.ModelProto, passes: Passes) -> bytes:
     """The model's bytes with its metadata, without the exporter's notes."""
     graph = model.graph
+    fuse_transposes(graph)
     fixed, per_example = working_memory(graph, BATCH)
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]

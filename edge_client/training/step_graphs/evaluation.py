@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from edge_client.data.dataset import LabelledData
 from edge_client.models.graphs.filling import opened
 from edge_client.training.results import Evaluation
+from edge_client.training.step_graphs.arena import session_options
 
 BATCH = 16
 
@@ -22,11 +23,10 @@ def evaluate(
     """Evaluate the network of `graph`, whose weights are inputs, with these arrays on all of `data`."""
     if len(data) == 0:
         return Evaluation(None, None, 0)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     session = onnxruntime.InferenceSession(
-        opened(graph.read_bytes(), arrays, data.input_shape), options, providers=["CPUExecutionProvider"]
+        opened(graph.read_bytes(), arrays, data.input_shape),
+        session_options(threads),
+        providers=["CPUExecutionProvider"],
     )
     examples, *weights = [value.name for value in session.get_inputs()]
     given = {name: arrays[name] for name in weights}

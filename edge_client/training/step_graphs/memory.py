@@ -25,11 +25,11 @@ AT_ONCE = 1_000_000
 """Working memory of the examples of one run, in estimated bytes. Larger batches are split into runs of at
 least `LEAST_EXAMPLES`: the smallest `two-nn` takes 1.05 times as long in parts of 4 as in batches of 32."""
 LEAST_EXAMPLES = 4
-SESSION_BYTES = 4_000_000
-"""Bytes of a loaded graph besides its arrays. Not fitted."""
-FRAGMENTS = 1.1
-"""Bytes that the allocator holds per byte of working memory. Not fitted: kernels of convolutions need buffers
-that the graph does not show, so that a batch of 32 of the smallest `two-nn` needs 28 MB for 10 MB."""
+SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 40
+"""Bytes of a loaded graph besides its arrays: some for each graph, and some for each byte of it. Fitted."""
+FRAGMENTS = 1.7
+"""Bytes of the arena per byte of working memory, with kernels' buffers, which the graph does not show. Fitted
+to the shipped networks (`python -m tests.step_graphs.memory`)."""
 BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 """Bytes per element by ONNX's number of the type."""
 
@@ -84,7 +84,7 @@ def step_bytes(graph: StepGraph, plan: TrainingSettings, weights: int, *, batch:
     states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
     copies = (1 + states + split) * (plan.local_epochs > 0)
     working = FRAGMENTS * (graph.fixed_bytes + batch * graph.bytes_per_example)
-    return round(copies * weights + working) + SESSION_BYTES
+    return round(copies * weights + working) + SESSION_BYTES + PER_GRAPH_BYTE * len(graph.data)
 
 
 def micro_batch(

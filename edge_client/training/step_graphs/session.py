@@ -8,6 +8,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.arena import session_options
 
 Array = NDArray[Any]
 TYPES: Mapping[str, Any] = {
@@ -27,12 +28,9 @@ class StepSession:
     """
 
     def __init__(self, data: bytes, given: Mapping[str, Array], *, threads: int = 0) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = threads, 3
-        # The C library's heap is as fast as onnxruntime's own, which doubles with each growth; a memory
-        # pattern keeps all values of a step at once.
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            data, session_options(threads), providers=["CPUExecutionProvider"]
+        )
         self._binding = self._session.io_binding()
         self._names = {value.name for value in self._session.get_inputs()}
         self._given = given

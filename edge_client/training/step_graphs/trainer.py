@@ -11,6 +11,7 @@ from edge_client.models.graphs.checks import GraphRefused
 from edge_client.system.process_memory import give_back
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.arena import return_memory
 from edge_client.training.step_graphs.evaluation import evaluate
 from edge_client.training.step_graphs.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.loop import Examples, Network, Training
@@ -61,9 +62,12 @@ class OnnxTrainer(Trainer):
         arrays = {name: _read(received, name) for name in received}
         check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         before = check()
-        result = self._change(arrays, job)
-        # The memory of the steps would add to that of the evaluation.
-        give_back()
+        try:
+            result = self._change(arrays, job)
+        finally:
+            # The memory of the steps would add to that of the evaluation, and of what follows.
+            return_memory()
+            give_back()
         return Trained.of(result, before, check(), delta=_since(arrays, received))
 
     def _change(self, arrays: dict[str, Array], job: TrainingJob) -> TrainingResult:

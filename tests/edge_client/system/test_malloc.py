@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from edge_client.system.malloc import ALSO_SET_BY, keep_freed_memory, share_one_heap
+from edge_client.system.malloc import ALSO_SET_BY, keep_freed_memory, return_large_blocks, share_one_heap
 
 PROGRAM = """
 import resource, sys, threading
@@ -69,6 +69,25 @@ def test_free_memory_is_returned_once_the_device_is_idle() -> None:
     assert then < busy - 90
 
 
+LARGE = """
+from edge_client.system.malloc import return_large_blocks
+from edge_client.system.process_memory import resident_bytes
+print(int(return_large_blocks()))
+blocks = [bytearray(b"x" * 300_000) for _ in range(200)]
+above = bytearray(b"x" * 100_000)
+print(resident_bytes() >> 20)
+blocks.clear()
+print(resident_bytes() >> 20)
+"""
+
+
+@GLIBC
+def test_large_blocks_are_returned_at_once() -> None:
+    done, used, then = reported(LARGE)
+    assert done
+    assert then < used - 50
+
+
 TRAINING = """
 import hashlib, threading
 from edge_client.system.malloc import keep_freed_memory
@@ -104,3 +123,4 @@ def test_training_gives_bit_identical_results() -> None:
 def test_the_users_settings_take_precedence(name: str) -> None:
     assert not keep_freed_memory({name: "2"})
     assert not share_one_heap({name: "2"})
+    assert not return_large_blocks({name: "2"})

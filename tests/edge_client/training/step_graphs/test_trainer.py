@@ -50,7 +50,9 @@ class TorchFreeBench(Bench):
             replace(device, profile=CapabilityProfile(tier=device.profile.tier, trainers=("onnx",)))
             for device in self.devices
         )
-        self.places = {name: replace(place, trainer=OnnxTrainer(threads=1)) for name, place in self.places.items()}
+        self.places = {
+            name: replace(place, trainer=OnnxTrainer(threads=1)) for name, place in self.places.items()
+        }
 
 
 def trained(task: Task, place: TaskContext, trainer: Trainer, **more: Any) -> Update:
@@ -106,7 +108,9 @@ def test_batches_in_parts_give_torchs_updates(
     for number in (1, 2):
         for name, task in bench.tasks(number, number).items():
             theirs = trained(task, bench.places[name], TorchTrainer())
-            assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer(threads=1)), theirs)
+            assert_alike(
+                bench.places[name], trained(task, bench.places[name], OnnxTrainer(threads=1)), theirs
+            )
         if number == 1:
             bench.close(1, bench.answers(1))
     assert 1 < max(runs) <= 3
@@ -135,7 +139,7 @@ def test_batches_are_not_split_where_normalisation_needs_them(
 
 
 def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
-    graph = Mock(fixed_bytes=0, bytes_per_example=0)
+    graph = Mock(fixed_bytes=0, bytes_per_example=0, data=b"")
     settings = TrainingSettings(optimizer="adam", local_epochs=1)
     look = settings.model_copy(update={"local_epochs": 0})
     whole, parts, seen = (
@@ -148,7 +152,9 @@ def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
 def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:
     bench = TorchFreeBench(tmp_path, "fedavg")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
-    assert trained(task, place, OnnxTrainer(threads=1)).blob == trained(task, place, OnnxTrainer(threads=1)).blob
+    assert (
+        trained(task, place, OnnxTrainer(threads=1)).blob == trained(task, place, OnnxTrainer(threads=1)).blob
+    )
 
 
 def test_a_killed_training_resumes_with_the_same_bytes(tmp_path: Path) -> None:

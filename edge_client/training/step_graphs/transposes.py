@@ -1,0 +1,45 @@
+"""Replaces transposed matrices by products that read them transposed, so that no matrix exists twice."""
+
+from typing import Any
+
+import onnx
+
+PRODUCTS = ("MatMul", "Gemm")
+
+
+def fuse_transposes(graph: Any) -> None:
+    """Let each product of matrices read its factors as they are; remove the transposes that nothing reads.
+
+    A Gemm without a third input stands for the product. Changes `graph` in place.
+    """
+    sources = {
+        node.output[0]: node.input[0] for node in graph.node if node.op_type == "Transpose" and _flips(node)
+    }
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.value_info, *graph.input)}
+    for node in graph.node:
+        if node.op_type in PRODUCTS and any(name in sources for name in node.input[:2]):
+            _read_as_they_are(node, sources, ranks)
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    while unread := [node for node in graph.node if node.output[0] in sources and node.output[0] not in read]:
+        for node in unread:
+            graph.node.remove(node)
+        read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+
+
+def _flips(node: Any) -> bool:
+    return any(attribute.name == "perm" and [*attribute.ints] == [1, 0] for attribute in node.attribute)
+
+
+def _read_as_they_are(node: Any, sources: dict[str, str], ranks: dict[str, int]) -> None:
+    if any(name not in sources and ranks.get(name) != 2 for name in node.input[:2]):
+        return
+    known = {attribute.name: attribute for attribute in node.attribute}
+    for place, key in enumerate(("transA", "transB")):
+        flipped = bool(known[key].i) if key in known else False
+        while node.input[place] in sources:
+            node.input[place] = sources[node.input[place]]
+            flipped = not flipped
+        if key in known:
+            node.attribute.remove(known[key])
+        node.attribute.append(onnx.helper.make_attribute(key, int(flipped)))
+    node.op_type = "Gemm"
