@@ -59,9 +59,9 @@ class Passes:
         """Whether the first axis of an input is the batch."""
         return name in (names.INPUTS, names.LABELS, *self.masks)
 
-    def example(self, input_shape: tuple[int, ...], examples: int) -> dict[str, Tensor]:
+    def example(self, input_shape: tuple[int, ...], examples: int, *, seed: int = 0) -> dict[str, Tensor]:
         """The graph's inputs for that many random examples, with the network's own numbers."""
-        random = torch.Generator().manual_seed(examples)
+        random = torch.Generator().manual_seed(seed)
         given = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
         given |= {name: tensor for part in self.parts for name, tensor in part.inputs().items()}
         given |= {name: torch.ones(examples, *shape) for name, shape in self.masks.items()}
