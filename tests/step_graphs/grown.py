@@ -4,8 +4,6 @@ Prints the bytes by which the process grew, and the estimate. It sets up its all
 first trains on four examples, so that kernels are loaded.
 """
 
-import ctypes
-import gc
 import json
 import sys
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.system.malloc import return_large_blocks
+from edge_client.system.process_memory import give_back
 from edge_client.training.step_graphs import memory
 from edge_client.training.step_graphs.graph_file import read_step_graph
 from edge_client.training.step_graphs.trainer import OnnxTrainer
@@ -37,8 +36,7 @@ def main(folder: Path) -> None:
     few = task.model_copy(update={"training": task.training.model_copy(update={"batch_size": 2})})
     trainer = OnnxTrainer(threads=1)
     trainer.train(_job(few, arrays, folder, 4))
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     forget_peak()
     before = rss() or 0
     job = _job(task, arrays, folder, EXAMPLES)

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,14 @@ from schemas.strategy import TrainingPlan
 from tests.step_graphs.cases import TIERS, Case, network
 from tests.step_graphs.graphs import write_graphs
 from tests.step_graphs.parity import task_of
-from tests.training_memory.measured import SHAPES
-
-OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
-    "sgd": {},
-    "momentum": {"momentum": 0.9},
-    "adam": {"optimizer": "adam", "learning_rate": 0.001},
-}
+from tests.training_memory.measured import OPTIMIZERS, SHAPES
 
 
 def grown(model: str, tier: int, optimizer: str) -> tuple[int, int]:
     """Estimated and measured bytes."""
     case, found = Case(model, tier), network(model, tier)
-    plan = TrainingPlan(**{"learning_rate": 0.01, "batch_size": 32, **OPTIMIZERS[optimizer]})
+    settings: dict[str, Any] = {"learning_rate": 0.01, "batch_size": 32, **OPTIMIZERS[optimizer]}
+    plan = TrainingPlan(**settings)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_graphs(case, folder)

@@ -1,5 +1,6 @@
 """Replaces transposed matrices by products that read them transposed, so that no matrix exists twice."""
 
+from collections.abc import Container
 from typing import Any
 
 import onnx
@@ -19,11 +20,15 @@ def fuse_transposes(graph: Any) -> None:
     for node in graph.node:
         if node.op_type in PRODUCTS and any(name in sources for name in node.input[:2]):
             _read_as_they_are(node, sources, ranks)
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    while unread := [node for node in graph.node if node.output[0] in sources and node.output[0] not in read]:
+    while unread := _unread(graph, sources):
         for node in unread:
             graph.node.remove(node)
-        read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+
+
+def _unread(graph: Any, among: Container[str]) -> list[Any]:
+    """The nodes that make one of these values, which nothing reads."""
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    return [node for node in graph.node if node.output[0] in among and node.output[0] not in read]
 
 
 def _flips(node: Any) -> bool:
