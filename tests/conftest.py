@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Generator
 from itertools import islice
 from pathlib import Path
@@ -52,6 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for part in parts for item in part] + list(left)
 
 
+MANY_MODULES = 100
+"""New modules after which their objects are excluded from garbage collection."""
+_known_modules = 0
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Exclude the collected tests and their imports from garbage collection, since they live to the end.
@@ -62,5 +68,21 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.freeze()
+        _exclude_from_collection()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Exclude late imports too: torch's exporter alone makes each collection 0.2 s longer."""
+    done = yield
+    if len(sys.modules) >= _known_modules + MANY_MODULES:
+        gc.collect()
+        _exclude_from_collection()
+    return done
+
+
+def _exclude_from_collection() -> None:
+    global _known_modules
+    gc.freeze()
+    _known_modules = len(sys.modules)

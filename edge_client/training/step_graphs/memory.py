@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from edge_client.system.hardware.memory import memory
-from edge_client.system.process_memory import give_back
+from edge_client.system.process_memory import trim_heap
 from edge_client.training.step_graphs.graph_file import StepGraph
 from schemas.errors import PeerError
 from schemas.strategy import TrainingSettings
@@ -104,7 +104,7 @@ def micro_batch(
         return None
     can_be_split = graph.smallest_batch == 1
     most = max(LEAST_EXAMPLES, int(AT_ONCE / max(1, graph.bytes_per_example))) if can_be_split else whole
-    give_back()
+    trim_heap()
     free = memory(board).free
     weights = sum(array.nbytes for array in arrays.values())
     sizes = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1)) if can_be_split else (whole,)

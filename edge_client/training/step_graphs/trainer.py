@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.models.graphs.checks import GraphRefused
-from edge_client.system.process_memory import give_back
+from edge_client.system.process_memory import trim_heap
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.arena import return_memory
@@ -67,7 +67,7 @@ class OnnxTrainer(Trainer):
         finally:
             # The memory of the steps would add to that of the evaluation, and of what follows.
             return_memory()
-            give_back()
+            trim_heap()
         return Trained.of(result, before, check(), delta=_since(arrays, received))
 
     def _change(self, arrays: dict[str, Array], job: TrainingJob) -> TrainingResult:
