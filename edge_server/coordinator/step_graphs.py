@@ -18,7 +18,7 @@ from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
 from edge_client.storage.atomic_files import write_synced
 from edge_client.system.hardware.versions import release
-from edge_client.training.step_graphs.objectives import DRAWN_INSIDE, unsupported
+from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.rounds.fleet import Device
 from schemas.messages.tasks import GRAPH, STEP
@@ -54,7 +54,7 @@ class StepGraphs:
 
         `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`).
         """
-        from edge_client.training.step_graphs.drawing import DrawingRefused
+        from edge_client.training.step_graphs.drawing.step import DrawingRefused
 
         if why := unsupported(objectives):
             raise DrawingRefused(why)
@@ -91,7 +91,7 @@ class StepGraphs:
         *,
         trains: bool,
     ) -> bytes:
-        from edge_client.training.step_graphs.drawing import draw_step
+        from edge_client.training.step_graphs.drawing.step import draw_step
 
         log.info("drawing a training step of %s, which takes a while", self._model)
         data = draw_step(
@@ -140,7 +140,7 @@ def _code() -> str:
     """The digest of the code that draws."""
     from edge_client.training import step_graphs
 
-    files = sorted(Path(step_graphs.__path__[0]).glob("*.py"))
+    files = sorted(Path(step_graphs.__path__[0]).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

@@ -18,11 +18,11 @@ from torch import Tensor, fx, nn
 
 from edge_client.models.graphs.exporter import quiet
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.decompositions import step_decompositions
-from edge_client.training.step_graphs.memory import working_memory
-from edge_client.training.step_graphs.passes import Passes, passes_of
-from edge_client.training.step_graphs.pooling import onnx_max_pool
-from edge_client.training.step_graphs.transposes import fuse_transposes
+from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
+from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
+from edge_client.training.step_graphs.drawing.pooling import onnx_max_pool
+from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
+from edge_client.training.step_graphs.running.memory import working_memory
 from schemas.errors import EdgeError
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec

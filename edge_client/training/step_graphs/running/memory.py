@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import give_back
-from edge_client.training.step_graphs.graph_file import StepGraph
+from edge_client.training.step_graphs.running.graph_file import StepGraph
 from schemas.errors import PeerError
 from schemas.strategy import TrainingSettings
 from schemas.values import Reason
