@@ -12,9 +12,9 @@ returned only after the device has been idle for a while (`process_memory.Giving
 fragment it, and a training that needs most of the memory (`microbatch`) would fail. A simulation's workers do
 the same for their whole life.
 
-A device without torch trains in onnxruntime's arena (`training/step_graphs/arena.py`), and its steps take no
-memory from the heap. It therefore returns large blocks, which are weights and messages, at once: tier 1 of
-`two-nn` peaks at 112 instead of 116 to 120 MB.
+A device without torch trains in onnxruntime's arena (`training/step_graphs/running/arena.py`), and its steps
+take no memory from the heap. It therefore returns large blocks, which are weights and messages, at once: tier
+1 of `two-nn` peaks at 112 instead of 116 to 120 MB.
 
 Numbers and names are those of glibc's `malloc.h`; mallopt(3) explains each.
 """

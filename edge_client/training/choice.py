@@ -65,7 +65,7 @@ def make_trainer(name: TrainerName | None = None, *, threads: int | None = None)
     if name is None:
         name = "onnx" if missing("torch") else "torch"
     if name == "onnx":
-        from edge_client.training.step_graphs.trainer import OnnxTrainer
+        from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 
         return OnnxTrainer(threads=threads)
     from edge_client.training.torch_trainer import TorchTrainer

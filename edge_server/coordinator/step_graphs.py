@@ -17,8 +17,8 @@ from edge_client.inference.export.graph_cache import graphs_folder
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
 from edge_client.storage.atomic_files import write_synced
-from edge_client.system.hardware.versions import release
-from edge_client.training.step_graphs.objectives import DRAWN_INSIDE, unsupported
+from edge_client.training.step_graphs.drawing.version import drawing_version
+from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.rounds.fleet import Device
 from schemas.messages.tasks import GRAPH, STEP
@@ -54,7 +54,7 @@ class StepGraphs:
 
         `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`).
         """
-        from edge_client.training.step_graphs.drawing import DrawingRefused
+        from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 
         if why := unsupported(objectives):
             raise DrawingRefused(why)
@@ -91,7 +91,7 @@ class StepGraphs:
         *,
         trains: bool,
     ) -> bytes:
-        from edge_client.training.step_graphs.drawing import draw_step
+        from edge_client.training.step_graphs.drawing.step import draw_step
 
         log.info("drawing a training step of %s, which takes a while", self._model)
         data = draw_step(
@@ -113,8 +113,7 @@ class StepGraphs:
         shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
         scaled = spec.model_dump_json() if any(o.name == "scaler" for o in objectives) else ""
         parts = [
-            _code(),
-            [release(name) or "none" for name in ("torch", "onnx", "onnxscript")],
+            drawing_version(),
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
             [objective.model_dump(mode="json") for objective in objectives],
             [scaled, trains],
@@ -134,14 +133,6 @@ def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
         number, _, group = name.partition("/")
         kept.setdefault(int(number), {})[group] = tuple(int(channel) for channel in channels)
     return {place: SubModelSpec(kept=kept[number]) for place, number in enumerate(sorted(kept))}
-
-
-def _code() -> str:
-    """The digest of the code that draws."""
-    from edge_client.training import step_graphs
-
-    files = sorted(Path(step_graphs.__path__[0]).glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _kept(key: str) -> bytes | None:

@@ -14,9 +14,9 @@ from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.system.malloc import return_large_blocks
 from edge_client.system.process_memory import give_back
-from edge_client.training.step_graphs import memory
-from edge_client.training.step_graphs.graph_file import read_step_graph
-from edge_client.training.step_graphs.trainer import OnnxTrainer
+from edge_client.training.step_graphs.running import memory
+from edge_client.training.step_graphs.running.graph_file import read_step_graph
+from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.trainer import TrainingJob
 from schemas.messages import TrainTask
 from schemas.messages.tasks import GRAPH, STEP

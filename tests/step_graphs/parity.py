@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edge_client.data.local import LocalData
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
-from edge_client.training.step_graphs.trainer import OnnxTrainer
+from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.trainer import TrainingJob
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan

@@ -3,7 +3,7 @@
 import pytest
 
 from edge_client.models.registry import MODELS
-from edge_client.training.step_graphs.objectives import DRAWN_INSIDE
+from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE
 from tests.step_graphs.cases import OBJECTIVES, OPTIMIZERS, Case, every_case
 from tests.step_graphs.parity import compared
 

@@ -14,10 +14,10 @@ from edge_client.agent.task_runner import do_training
 from edge_client.models.graphs.onnx_messages import ModelProto
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.results import TrainingStopped
-from edge_client.training.step_graphs import memory
-from edge_client.training.step_graphs.objectives import OBJECTIVES
-from edge_client.training.step_graphs.session import StepSession
-from edge_client.training.step_graphs.trainer import OnnxTrainer
+from edge_client.training.step_graphs.running import memory
+from edge_client.training.step_graphs.running.objectives import OBJECTIVES
+from edge_client.training.step_graphs.running.session import StepSession
+from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trainer
 from schemas.errors import PeerError

@@ -11,8 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.models.modes import normalises_batches
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawn_objectives import DRAWN, DrawnObjective, Situation
-from edge_client.training.step_graphs.dropout import mask_dropouts, mask_shapes
+from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
+from edge_client.training.step_graphs.drawing.dropout import mask_dropouts, mask_shapes
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 

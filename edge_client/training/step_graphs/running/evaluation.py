@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edge_client.data.dataset import LabelledData
 from edge_client.models.graphs.filling import opened
 from edge_client.training.results import Evaluation
-from edge_client.training.step_graphs.arena import session_options
+from edge_client.training.step_graphs.running.arena import session_options
 
 BATCH = 16
 

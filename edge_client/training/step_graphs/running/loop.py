@@ -17,9 +17,9 @@ from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.objectives import GraphObjective, Width
-from edge_client.training.step_graphs.optimizers import OPTIMIZERS
-from edge_client.training.step_graphs.session import StepSession
+from edge_client.training.step_graphs.running.objectives import GraphObjective, Width
+from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
+from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
 from schemas.values import TrainingMetrics
 

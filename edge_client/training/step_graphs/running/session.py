@@ -8,7 +8,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.arena import session_options
+from edge_client.training.step_graphs.running.arena import session_options
 
 Array = NDArray[Any]
 TYPES: Mapping[str, Any] = {

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.models.graphs.checks import check_graph
-from edge_client.training.step_graphs import drawing, names
-from edge_client.training.step_graphs.drawing import DrawingRefused, draw_step
+from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.drawing import comparison, step
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.strategy import Component
 
 SHAPE = (2, 9, 9)
@@ -148,13 +150,13 @@ def test_a_graph_that_computes_something_else_is_refused(monkeypatch: pytest.Mon
     def spoil(graph: Any) -> None:
         next(node for node in graph.node if node.op_type == "Relu").op_type = "Sigmoid"
 
-    monkeypatch.setattr(drawing, "fuse_transposes", spoil)
+    monkeypatch.setattr(step, "fuse_transposes", spoil)
     with pytest.raises(DrawingRefused, match="differs from torch"):
         draw_step(nn.Sequential(nn.Flatten(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3)), (2, 2, 2))
 
 
 def test_one_batch_of_a_size_may_differ_by_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter(["'loss' differs from torch by 1", None, None])
-    monkeypatch.setattr(drawing, "_first_difference", lambda *_: next(found))
+    monkeypatch.setattr(comparison, "_first_difference", lambda *_: next(found))
     draw_step(nn.Sequential(nn.Flatten(), nn.Linear(8, 3)), (2, 2, 2))
     assert next(found, "none left") == "none left"

@@ -7,23 +7,21 @@ and compared with torch before it is used. Drawing takes 4 seconds (an MLP) to a
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
-import numpy as np
 import onnx
-import onnxruntime
 import torch
 from torch import Tensor, fx, nn
 
 from edge_client.models.graphs.exporter import quiet
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.decompositions import step_decompositions
-from edge_client.training.step_graphs.memory import working_memory
-from edge_client.training.step_graphs.passes import Passes, passes_of
-from edge_client.training.step_graphs.pooling import onnx_max_pool
-from edge_client.training.step_graphs.transposes import fuse_transposes
-from schemas.errors import EdgeError
+from edge_client.training.step_graphs.drawing.comparison import compare_with_torch
+from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
+from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
+from edge_client.training.step_graphs.drawing.pooling import onnx_max_pool
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused, first_line
+from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
+from edge_client.training.step_graphs.drawing.working_memory import working_memory
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 
@@ -32,19 +30,7 @@ IR_VERSION = 8
 BATCH = "batch"
 TRACED_EXAMPLES = 7
 """Examples while tracing: no size of a network, so that no axis is mistaken for the batch."""
-COMPARED_EXAMPLES = (5, 16)
-COMPARISONS = 3
-"""Batches of each size, of which one must agree: rounding decides which of two nearly equal maxima has the
-gradient, whereas a wrong graph differs on every batch."""
-TOLERANCE = 1e-3
-"""Largest norm of the difference from torch, relative to the norm of an output."""
-ROUNDING, SENSITIVITY = 1e-7, 100.0
-"""Relative disturbance of the parameters, and how many times its effect a graph may differ."""
 RANDOM = ("bernoulli", "dropout", "rand", "normal_")
-
-
-class DrawingRefused(EdgeError):
-    """The step cannot be drawn, or its graph computes something else than torch."""
 
 
 def draw_step(
@@ -72,10 +58,10 @@ def draw_step(
     except Exception as error:
         # Tracer and exporter raise the errors of a user's module, and many classes of their own.
         raise DrawingRefused(
-            f"a step of {type(module).__name__} cannot be drawn: {_first_line(error.__cause__ or error)}"
+            f"a step of {type(module).__name__} cannot be drawn: {first_line(error.__cause__ or error)}"
         ) from error
     data = _finished(model, passes)
-    _compare(data, passes, input_shape)
+    compare_with_torch(data, passes, input_shape)
     return data
 
 
@@ -149,51 +135,3 @@ def _finished(model: onnx.ModelProto, passes: Passes) -> bytes:
     onnx.helper.set_model_props(model, metadata)
     data: bytes = model.SerializeToString(deterministic=True)
     return data
-
-
-def _compare(data: bytes, passes: Passes, input_shape: tuple[int, ...]) -> None:
-    """Raise `DrawingRefused` if the graph's outputs differ from torch's at another size of the batch."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
-        raise DrawingRefused(f"onnxruntime cannot load the graph: {_first_line(error)}") from error
-    for examples in COMPARED_EXAMPLES:
-        batches = (passes.example(input_shape, examples, seed=seed) for seed in range(COMPARISONS))
-        differing = (_first_difference(session, passes, given) for given in batches)
-        found = list(takewhile(lambda difference: difference is not None, differing))
-        if len(found) == COMPARISONS:
-            raise DrawingRefused(f"{found[0]} with {examples} examples")
-
-
-def _first_difference(session: Any, passes: Passes, given: Mapping[str, Tensor]) -> str | None:
-    """The first output that differs from torch's; None if none does."""
-    wanted = {value.name for value in session.get_inputs()}
-    expected, moved = passes.run(given), passes.run(_disturbed(given, passes))
-    outputs = session.run([*expected], {n: t.numpy() for n, t in given.items() if n in wanted})
-    # Rounding leaves something of gradients that are 0, such as those of a bias before a normalisation.
-    largest = max(float(known.norm()) for known in expected.values())
-    for (name, known), output in zip(expected.items(), outputs, strict=True):
-        difference = float((torch.from_numpy(np.asarray(output)) - known).norm())
-        size = max(float(known.norm()), TOLERANCE * largest)
-        allowed = TOLERANCE * size + SENSITIVITY * float((moved[name] - known).norm())
-        if not difference <= allowed:
-            return f"{name!r} differs from torch by {difference:.3g}"
-    return None
-
-
-def _disturbed(given: Mapping[str, Tensor], passes: Passes) -> dict[str, Tensor]:
-    """The inputs with parameters that differ by rounding: deep networks amplify it in small batches."""
-    random = torch.Generator().manual_seed(1)
-    return {
-        name: tensor * (1 + ROUNDING * torch.randn(tensor.shape, generator=random))
-        if name in passes.trained
-        else tensor
-        for name, tensor in given.items()
-    }
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:300] or type(error).__name__

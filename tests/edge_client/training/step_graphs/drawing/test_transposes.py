@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from edge_client.training.step_graphs.transposes import fuse_transposes
+from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
 
 FLOAT = onnx.TensorProto.FLOAT
 

@@ -11,18 +11,18 @@ from edge_client.models.graphs.checks import GraphRefused
 from edge_client.system.process_memory import trim_heap
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.arena import return_memory
-from edge_client.training.step_graphs.evaluation import evaluate
-from edge_client.training.step_graphs.graph_file import StepGraph, read_step_graph
-from edge_client.training.step_graphs.loop import Examples, Network, Training
-from edge_client.training.step_graphs.memory import micro_batch
-from edge_client.training.step_graphs.objectives import (
+from edge_client.training.step_graphs.running.arena import return_memory
+from edge_client.training.step_graphs.running.evaluation import evaluate
+from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
+from edge_client.training.step_graphs.running.loop import Examples, Network, Training
+from edge_client.training.step_graphs.running.memory import micro_batch
+from edge_client.training.step_graphs.running.objectives import (
     GraphObjective,
     Setting,
     build_graph_objectives,
     unsupported,
 )
-from edge_client.training.step_graphs.session import StepSession
+from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask

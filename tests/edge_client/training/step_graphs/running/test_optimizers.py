@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from edge_client.training import optimizers as of_torch
-from edge_client.training.step_graphs.optimizers import BLOCK, OPTIMIZERS
+from edge_client.training.step_graphs.running.optimizers import BLOCK, OPTIMIZERS
 from schemas.strategy import TrainingPlan
 
 CASES: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edge_client.training.step_graphs.pooling import averaged_backward, pooled, pooled_backward
+from edge_client.training.step_graphs.drawing.pooling import averaged_backward, pooled, pooled_backward
 
 ATEN = torch.ops.aten
 

@@ -1,10 +1,10 @@
 """Estimates the memory of training with step graphs, and splits batches that do not fit.
 
-The server notes the working memory of a run in the graph (`working_memory`); a device adds what it holds.
+The server notes the working memory of a run in the graph (`drawing.working_memory`); a device adds what it
+holds.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import trim_heap
-from edge_client.training.step_graphs.graph_file import StepGraph
+from edge_client.training.step_graphs.running.graph_file import StepGraph
 from schemas.errors import PeerError
 from schemas.strategy import TrainingSettings
 from schemas.values import Reason
@@ -30,50 +30,6 @@ SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 40
 FRAGMENTS = 1.7
 """Bytes of the arena per byte of working memory, with kernels' buffers, which the graph does not show. Fitted
 to the shipped networks (`python -m tests.step_graphs.memory`)."""
-BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
-"""Bytes per element by ONNX's number of the type."""
-
-
-def working_memory(graph: Any, batch: str) -> tuple[int, int]:
-    """Bytes of the values that exist at once in a run, fixed and per example of `batch`.
-
-    Values are freed after their last use; inputs and outputs of the graph do not count.
-    """
-    few, more = (_peak(graph, {batch: examples}) for examples in (2, 10))
-    each = max(0, (more - few) // 8)
-    return max(0, few - 2 * each), each
-
-
-def _peak(graph: Any, sizes: dict[str, int]) -> int:
-    known = {value.name: _bytes(value, sizes) for value in graph.value_info}
-    ends = {name: place for place, node in enumerate(graph.node) for name in node.input}
-    now = peak = 0
-    for place, node in enumerate(graph.node):
-        now += sum(known.get(name, 0) for name in node.output)
-        peak = max(peak, now)
-        now -= sum(known.get(name, 0) for name in _ended(node, ends, place))
-    return peak
-
-
-def _ended(node: Any, ends: dict[str, int], place: int) -> Iterable[str]:
-    """Values that nothing reads after this node."""
-    return {name for name in (*node.input, *node.output) if ends.get(name, place) == place}
-
-
-def _bytes(value: Any, sizes: dict[str, int]) -> int:
-    found = BYTES.get(value.type.tensor_type.elem_type, 4)
-    for axis in value.type.tensor_type.shape.dim:
-        found *= axis.dim_value or _size(axis.dim_param, sizes)
-    return found
-
-
-def _size(text: str, sizes: dict[str, int]) -> int:
-    """The size of an axis such as `64*batch`; 1 for anything else."""
-    product = 1
-    for factor in text.split("*"):
-        factor = factor.strip()
-        product *= sizes.get(factor, int(factor) if re.fullmatch(r"\d+", factor) else 1)
-    return product
 
 
 def step_bytes(graph: StepGraph, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:

@@ -1,0 +1,1 @@
+"""Draws step graphs with torch."""

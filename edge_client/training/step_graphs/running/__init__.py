@@ -1,0 +1,1 @@
+"""Trains with step graphs in onnxruntime, without torch."""
