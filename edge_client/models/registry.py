@@ -56,8 +56,20 @@ MODELS: Registry[ModelEntry] = Registry(
             summary="`cnn` with group normalisation behind each convolution, 32 groups (Wu and He 2018)",
             pictures=True,
         ),
+        "resnet20": ModelEntry(
+            factory="edge_client.models.resnet:resnet20",
+            summary="CIFAR ResNet of twenty layers, 0.3M parameters (He et al. 2016, section 4.2)",
+            targets=("layer*",),
+            pictures=True,
+        ),
+        "resnet20-group": ModelEntry(
+            factory="edge_client.models.resnet:resnet20_group",
+            summary="`resnet20` with group normalisation, two channels per group (Wu and He 2018)",
+            targets=("layer*",),
+            pictures=True,
+        ),
         "resnet56": ModelEntry(
-            factory="edge_client.models.resnet56:ResNet56",
+            factory="edge_client.models.resnet:resnet56",
             summary="CIFAR bottleneck ResNet, 0.6M parameters (ATTENDING, table 6; FedML)",
             targets=("layer*",),
             # Appendix H: strategies "226", "133", "012" and "120".

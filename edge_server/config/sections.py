@@ -17,7 +17,7 @@ from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import ClassName
+from schemas.values import ClassName, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -293,8 +293,9 @@ class SimulationSettings(Settings):
     """Processes; one per core if unset."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes."""
-    trainer: Literal["torch", "onnx"] = "torch"
-    """What trains on the devices: torch, or onnxruntime with step graphs, as on devices without torch."""
+    trainer: TrainerName | Annotated[tuple[TrainerName, ...], Field(min_length=1)] = "torch"
+    """What trains on the devices: torch, or onnxruntime with step graphs, as on devices without torch; the
+    devices of each tier take those of a list in turn."""
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
     """Boards whose speed the devices have, the weakest first; with an empty list training takes no virtual
     time."""
@@ -304,6 +305,11 @@ class SimulationSettings(Settings):
     """Share of its examples that a device never trains on."""
     joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
     """Virtual seconds at which each device first joins; the last value holds for all further devices."""
+
+    @property
+    def trainers(self) -> tuple[TrainerName, ...]:
+        """What the devices of each tier train with, in turn."""
+        return (self.trainer,) if isinstance(self.trainer, str) else self.trainer
 
     @model_validator(mode="after")
     def _engine_is_known(self) -> "SimulationSettings":

@@ -6,6 +6,7 @@ Equal jobs give equal outcomes in every engine. torch is imported late, in the w
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from edge_client.training.choice import make_trainer
 from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.simulation.shared_data import DataShares, SharedData
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import DeliverTask, Task, decode_task, encode_message
+from schemas.messages import DeliverTask, decode_task, encode_message
 from schemas.values import Reason, TrainerName
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ class WorkSetup:
     clients: Path
     model: str
     accelerator: str = "cpu"
-    trainer: TrainerName = "torch"
 
 
 def device_folder(clients: Path, device: str) -> Path:
@@ -51,14 +51,14 @@ def private_state(clients: Path, device: str) -> PrivateState:
     return PrivateState(device_folder(clients, device) / "private", durable=False)
 
 
-def _trainer(setup: WorkSetup) -> "Trainer":
-    if setup.trainer == "onnx":
+def _trainer(name: TrainerName, accelerator: str) -> "Trainer":
+    if name == "onnx":
         return make_trainer("onnx", threads=1)
     from edge_client.pruning.submodel_cache import SubModelCache
     from edge_client.training.step_capture import Recorder
     from edge_client.training.torch_trainer import TorchTrainer
 
-    sub_models = SubModelCache(KEPT_MODULES, device=setup.accelerator)
+    sub_models = SubModelCache(KEPT_MODULES, device=accelerator)
     return TorchTrainer(sub_models=sub_models, recorder=Recorder())
 
 
@@ -72,12 +72,12 @@ class ClientWork:
         self._setup = setup
         self._data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
-        self._trainer = _trainer(setup)
+        self._trainer = cache(lambda name: _trainer(name, setup.accelerator))
 
     def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; an exception becomes its outcome, as on a device."""
         try:
-            return Outcome(self._answer(decode_task(job.task), job.device, should_stop))
+            return Outcome(self._answer(job, should_stop))
         except PeerError as error:
             return Outcome(None, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
@@ -87,11 +87,12 @@ class ClientWork:
             log.exception("%s: the task failed", job.device, extra={"device": job.device})
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
 
-    def _answer(self, task: Task, device: str, should_stop: Callable[[], bool]) -> str:
+    def _answer(self, job: ClientJob, should_stop: Callable[[], bool]) -> str:
         from edge_client.agent.task_runner import do_delivery, do_training
 
+        task = decode_task(job.task)
         about(federation=task.federation, run=task.run, round=task.round)
-        context = self._context(device)
+        context = self._context(job.device, job.trainer)
         if isinstance(task, DeliverTask):
             return encode_message(do_delivery(task, context)).decode()
         update = do_training(
@@ -102,7 +103,7 @@ class ClientWork:
         )
         return encode_message(update).decode()
 
-    def _context(self, device: str) -> TaskContext:
+    def _context(self, device: str, trainer: TrainerName) -> TaskContext:
         clients = self._setup.clients
         return TaskContext(
             device,
@@ -111,5 +112,5 @@ class ClientWork:
             device_folder(clients, device) / "models",
             model_code=frozenset({self._setup.model}),
             private=private_state(clients, device),
-            trainer=self._trainer,
+            trainer=self._trainer(trainer),
         )

@@ -268,7 +268,8 @@ class DeviceEdge:
             self._drop_job()
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
             self._attempt = task.attempt
-            self._job = self._around.engine.submit(ClientJob(self.device.name, task.model_dump_json()))
+            job = ClientJob(self.device.name, task.model_dump_json(), self.device.trainer)
+            self._job = self._around.engine.submit(job)
 
     def _drop_job(self) -> None:
         if self._job is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from schemas.errors import EdgeError
-from schemas.values import Reason
+from schemas.values import Reason, TrainerName
 
 Handle = TypeVar("Handle")
 
@@ -18,10 +18,11 @@ class EngineError(EdgeError):
 
 @dataclass(frozen=True)
 class ClientJob:
-    """One device's task as JSON; its arrays are in the shared blob store."""
+    """One device's task as JSON, and what trains on it; the arrays are in the shared blob store."""
 
     device: str
     task: str
+    trainer: TrainerName = "torch"
 
 
 @dataclass(frozen=True)

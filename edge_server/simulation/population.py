@@ -10,33 +10,36 @@ from edge_client.data.partition import Indices, parse_partition, partition_indic
 from edge_server.config.board_profiles import for_tier
 from edge_server.config.config import Config
 from schemas.errors import ConfigError
+from schemas.values import TrainerName
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VirtualDevice:
-    """One device: its tier (1 is the weakest), its board, and the indices of its examples."""
+    """One device: its tier (1 is the weakest), board and trainer, and the indices of its examples."""
 
     name: str
     tier: int
     board: str | None
     train: Indices
     held_out: Indices
+    trainer: TrainerName
 
 
 def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
     """The devices of a federation; `ConfigError` if the data cannot be partitioned as configured.
 
-    Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers).
+    Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers), trainers within a tier.
     """
     count, tiers = config.clients.num_clients, len(config.tiers.ratios)
-    shares = _shares(config, labels)
+    shares, trainers = _shares(config, labels), config.simulation.trainers
     devices = []
     for index, share in enumerate(shares):
         tier = index % tiers + 1
         fraction, seed = config.simulation.hold_out, config.federation.seed
         train, held_out = split_indices(share, labels[share], fraction=fraction, seed=seed)
         board = _board(index, tier, tiers, config.simulation.clock)
-        devices.append(VirtualDevice(device_name(index, count), tier, board, train, held_out))
+        trainer = trainers[index // tiers % len(trainers)]
+        devices.append(VirtualDevice(device_name(index, count), tier, board, train, held_out, trainer))
     return tuple(devices)
 
 

@@ -54,7 +54,6 @@ def simulate(
             out / "clients",
             config.model.name,
             config.simulation.device,
-            config.simulation.trainer,
         )
         # The workers have the data; only its shape is needed from here on.
         data = data.subset(())

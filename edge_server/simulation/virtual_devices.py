@@ -20,7 +20,7 @@ from edge_server.simulation.events import TimelineEvent
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.timeline import Timeline
 from schemas.submodel import SubModelSpec
-from schemas.values import CapabilityProfile, DataCard
+from schemas.values import CapabilityProfile, DataCard, TrainerName
 
 
 def make_surroundings(
@@ -56,8 +56,8 @@ def make_edges(
     """The virtual devices by name; of up to 100,000, equal ones share their profile and data card."""
 
     @cache
-    def profile_of(board: str, tier: int) -> CapabilityProfile:
-        return CapabilityProfile(machine=board, tier=tier, trainers=(config.simulation.trainer,))
+    def profile_of(board: str, tier: int, trainer: TrainerName) -> CapabilityProfile:
+        return CapabilityProfile(machine=board, tier=tier, trainers=(trainer,))
 
     @cache
     def card_of(examples: int) -> DataCard:
@@ -73,7 +73,7 @@ def make_edges(
             device,
             Pace(profile(device.board or "ideal"), len(device.train)),
             around,
-            profile=profile_of(device.board or "", device.tier),
+            profile=profile_of(device.board or "", device.tier, device.trainer),
             data=card_of(len(device.train)),
             presence=presence_of(config, device, index),
         )

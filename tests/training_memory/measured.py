@@ -39,6 +39,8 @@ SHAPES = {
     "cnn": COLOUR,
     "cnn-batch": COLOUR,
     "cnn-group": COLOUR,
+    "resnet20": COLOUR,
+    "resnet20-group": COLOUR,
     "resnet56": COLOUR,
     "mobilenet-v2": COLOUR,
     "mobilenet-v2-quarter": COLOUR,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -117,7 +117,10 @@ def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterat
         base = merge_tables(base, IN_FLOAT32)
         for column in columns:
             if row.columns is None or column.label in row.columns:
-                yield _cell(experiment, scale, row, column, base, last)
+                cell = _cell(experiment, scale, row, column, base)
+                for label, settings in scale.variants_of(cell.row).items():
+                    table = reduce(merge_tables, (settings, *last), cell.table)
+                    yield replace(cell, row=label, table=table)
 
 
 def _cell(
@@ -126,13 +129,15 @@ def _cell(
     row: Row,
     column: Column,
     base: Mapping[str, Any],
-    last: Sequence[Mapping[str, Any]],
 ) -> Cell:
-    """Later settings replace earlier ones; targets and notes of the scale replace the others."""
+    """Later settings replace earlier ones; targets and notes of the scale replace the others.
+
+    Variants and the command line come after.
+    """
     in_row, in_column = scale.rows.get(row.label, Change()), scale.columns.get(column.label, Change())
     in_cell = row.cells.get(column.label, {})
     stated = [experiment.settings, column.settings, row.settings, in_cell, scale.settings]
-    table = reduce(merge_tables, (*stated, in_column.settings, in_row.settings, *last), base)
+    table = reduce(merge_tables, (*stated, in_column.settings, in_row.settings), base)
     aims = (in_column, scale, column, experiment)
     targets = next((aim.target_accuracies for aim in aims if aim.target_accuracies is not None), ())
     notes = (in_column.note or column.note, in_row.note or row.note)

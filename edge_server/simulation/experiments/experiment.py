@@ -67,7 +67,8 @@ class Row(Settings):
 class Scale(Settings):
     """A version of another size: what it states replaces the experiment's.
 
-    A scale may be a league of rows that have papers' numbers at full scale.
+    A scale may be a league of rows that have papers' numbers at full scale. With `variants`, settings by
+    label, every row is there once with each.
     """
 
     kind: Literal["runs", "league"] | None = None
@@ -79,8 +80,13 @@ class Scale(Settings):
     settings: Tables = Field(default_factory=dict)
     rows: Mapping[str, Change] = {}
     columns: Mapping[str, Change] = {}
+    variants: Mapping[str, Tables] = {}
     drop_rows: tuple[str, ...] = ()
     drop_columns: tuple[str, ...] = ()
+
+    def variants_of(self, row: str) -> Mapping[str, Tables]:
+        """The settings of each variant of the row by its label; the row itself if there are none."""
+        return {f"{row}, {label}": settings for label, settings in self.variants.items()} or {row: {}}
 
 
 class Experiment(Settings):
@@ -111,9 +117,12 @@ class Experiment(Settings):
                 raise ValueError(f"two {kind}s have the same label: each {kind} needs its own")
         for row in self.rows:
             _known("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
-        for version in (self, *(at_scale(self, scale) for scale in self.scale.values())):
+        for scale in (Scale(), *self.scale.values()):
+            version = at_scale(self, scale)
             if version.kind == "league":
-                _known("row", rows, [version.reference])
+                _known(
+                    "row", [label for row in rows for label in scale.variants_of(row)], [version.reference]
+                )
         for scale in self.scale.values():
             _known("row", rows, [*scale.rows, *scale.drop_rows])
             _known("column", columns, [*scale.columns, *scale.drop_columns])

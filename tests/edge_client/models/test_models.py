@@ -16,8 +16,8 @@ from schemas.values import ModelSpec
 
 # Weights and biases by hand for the small networks: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
 # mlp 157,000 + 40,200 + 2,010 = 199,210; a norm of 64 channels has 64 scales and 64 shifts, and there
-# are two. resnet56 is from the paper's table 4. Two colours less are 2 * 8 * 9 = 144 weights less in the
-# stem of mobilenet-v2-quarter.
+# are two. resnet20: stem 464, stages 14,016, 51,648 and 205,696, linear layer 650. resnet56 is from the
+# paper's table 4. Two colours less are 2 * 8 * 9 = 144 weights less in the stem of mobilenet-v2-quarter.
 SIZES = [
     ("two-nn", (1, 28, 28), 1_663_370),
     ("mlp", (1, 28, 28), 199_210),
@@ -25,6 +25,8 @@ SIZES = [
     ("cnn", (1, 28, 28), 1_384_586),
     ("cnn-batch", (3, 32, 32), 1_756_426 + 256),
     ("cnn-group", (3, 32, 32), 1_756_426 + 256),
+    ("resnet20", (3, 32, 32), 272_474),
+    ("resnet20-group", (3, 32, 32), 272_474),
     ("resnet56", (3, 32, 32), 591_322),
     ("mobilenet-v2", (3, 32, 32), 2_236_682),
     ("mobilenet-v2-quarter", (3, 32, 32), 250_922),
@@ -44,7 +46,8 @@ def test_a_network_has_its_published_size_and_returns_class_scores(name, shape, 
 
 
 @pytest.mark.parametrize(
-    "name", ["two-nn", "mlp", "cnn", "cnn-batch", "cnn-group", "mobilenet-v2", "mobilenet-v2-quarter"]
+    "name",
+    ["two-nn", "mlp", "cnn", "cnn-batch", "cnn-group", "resnet20", "mobilenet-v2", "mobilenet-v2-quarter"],
 )
 def test_a_network_supports_other_image_sizes_and_class_counts(name):
     module = build_model(spec(name, (2, 9, 13), 3)).eval()

@@ -23,6 +23,13 @@ TABLE_4 = {
     "two-nn": ((1, 28, 28), (498_365, 834_922, 1_145_590, 1_482_147, 1_663_370)),
     "resnet56": ((3, 32, 32), (165_099, 294_260, 407_655, 534_901, 591_322)),
 }
+# With a, b and c planes in the stages: stem 29a, first stage 3 * (18aa + 4a), second 9ab + 45bb + ab + 14b,
+# third 9bc + 45cc + bc + 14c, linear layer 10c + 10. Ratio 0.7 leaves 4, 9 and 19 planes, in pairs 4, 8, 18.
+RESNET20 = {
+    "resnet20": ((3, 32, 32), (23_580, 68_786, 129_359, 214_293, 272_474)),
+    "resnet20-group": ((3, 32, 32), (20_802, 68_786, 127_964, 208_904, 272_474)),
+}
+SIZES = {**TABLE_4, **RESNET20}
 recipes = st.builds(
     Recipe,
     width=st.sampled_from([4, 6, 8]),
@@ -36,9 +43,9 @@ recipes = st.builds(
 seeds = st.integers(0, 10_000)
 
 
-@pytest.mark.parametrize("name", TABLE_4)
-def test_compact_networks_have_the_sizes_of_table_4(name):
-    shape, expected = TABLE_4[name]
+@pytest.mark.parametrize("name", SIZES)
+def test_compact_networks_have_the_sizes_of_table_4_or_those_computed_by_hand(name):
+    shape, expected = SIZES[name]
     module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10))
     channel_map = trace_channels(module, shape)
     sizes = []

@@ -21,6 +21,7 @@ NETWORKS = [
     ("two-nn", (1, 16, 16)),
     ("cnn", SHAPE),
     ("cnn-group", SHAPE),
+    ("resnet20", SHAPE),
     ("resnet56", SHAPE),
     ("mobilenet-v2", SHAPE),
 ]

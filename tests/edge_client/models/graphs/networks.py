@@ -12,12 +12,12 @@ from edge_client.pruning.surgery import compact
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 
-SHAPE = (1, 28, 28)
-SHAPES = {"resnet56": (3, 32, 32), "mobilenet-v2": (3, 32, 32), "mobilenet-v2-quarter": (3, 32, 32)}
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+IN_COLOUR = ("resnet20", "resnet20-group", "resnet56", "mobilenet-v2", "mobilenet-v2-quarter")
 
 
 def spec_of(name: str) -> ModelSpec:
-    return ModelSpec(name=name, input_shape=SHAPES.get(name, SHAPE), num_classes=10)
+    return ModelSpec(name=name, input_shape=COLOUR if name in IN_COLOUR else GREY, num_classes=10)
 
 
 @lru_cache(maxsize=1)

@@ -143,7 +143,9 @@ def test_shares_out_of_bounds_are_refused(options: dict[str, float]) -> None:
 
 
 # --- with real networks ---
-@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn-batch", "cnn-group", "resnet56", "mobilenet-v2"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "cnn", "cnn-batch", "cnn-group", "resnet20", "resnet20-group", "resnet56", "mobilenet-v2"]
+)
 def test_shipped_networks_train_their_smaller_widths(name: str) -> None:
     """Also networks with batch normalisation and depthwise convolutions."""
     shape = (1, 8, 8) if name == "mlp" else (1, 28, 28)

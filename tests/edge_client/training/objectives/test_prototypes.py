@@ -44,6 +44,8 @@ class Backwards(nn.Module):
         ("cnn", "linear3"),
         ("cnn-batch", "linear3"),
         ("cnn-group", "linear3"),
+        ("resnet20", "fc"),
+        ("resnet20-group", "fc"),
         ("resnet56", "fc"),
         ("mobilenet-v2", "classifier.1"),
     ],

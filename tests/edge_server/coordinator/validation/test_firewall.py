@@ -304,6 +304,7 @@ def test_metrics_too_large_to_compute_with_are_refused(metrics):
 NETWORKS = [
     ("two-nn", (3, 32, 32)),
     ("two-nn", (1, 8, 8)),
+    ("resnet20", (3, 16, 16)),
     ("resnet56", (3, 32, 32)),
     ("mlp", (1, 28, 28)),
     ("cnn-group", (1, 8, 8)),

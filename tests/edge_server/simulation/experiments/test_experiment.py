@@ -93,6 +93,41 @@ def test_a_scale_overrides_rows_and_columns(tmp_path):
     assert plan.seeds == (1,)
 
 
+SEARCH = """
+[scale.search]
+seeds = [99]
+[scale.search.rows.FedProx]
+settings.training.learning-rate = 0.3
+[scale.search.variants."rate 0.1"]
+training.learning-rate = 0.1
+[scale.search.variants."rate 0.2"]
+training.learning-rate = 0.2
+"""
+
+
+def test_variants_of_a_scale_repeat_every_row_with_each(tmp_path):
+    plan = plan_of(tmp_path, "search", text=BASE + SEARCH)
+    rates = {cell.row: cell.config().training.learning_rate for cell in plan.cells}
+    assert rates == {
+        "FedAvg, rate 0.1": 0.1,
+        "FedAvg, rate 0.2": 0.2,
+        "FedProx, rate 0.1": 0.1,
+        "FedProx, rate 0.2": 0.2,
+    }
+    assert (len(plan.runs), plan.seeds) == (8, (99,))
+    chosen = plan_of(
+        tmp_path, "search", BASE + SEARCH, only=("FedProx",), overrides=("training.learning-rate=0.4",)
+    )
+    assert [cell.config().training.learning_rate for cell in chosen.cells] == [0.4] * 4
+
+
+def test_the_reference_of_a_league_with_variants_is_one_of_them(tmp_path):
+    league = SEARCH.replace("seeds = [99]", 'kind = "league"\nreference = "FedAvg, rate 0.2"')
+    assert plan_of(tmp_path, "search", text=BASE + league).experiment.reference == "FedAvg, rate 0.2"
+    with pytest.raises(ConfigError, match=r"no row is called 'FedAvg, rate 0\.3'"):
+        plan_of(tmp_path, "search", text=BASE + league.replace('rate 0.2"\n[', 'rate 0.3"\n['))
+
+
 def test_the_command_line_overrides_everything(tmp_path):
     plan = plan_of(tmp_path, "small", seeds=(8,), only=("FedProx",), overrides=("rounds=5",))
     assert {cell.row for cell in plan.cells} == {"FedProx"}
@@ -169,7 +204,7 @@ def test_every_shipped_experiment_is_valid(name, scale):
             assert "for CIFAR" in cell.column
 
 
-def test_all_tables_of_the_papers_are_shipped():
+def test_the_papers_tables_and_our_own_comparisons_are_shipped():
     assert set(experiment_names()) == {
         "adafl-table-1-2",
         "adafl-table-3-4",
@@ -186,6 +221,7 @@ def test_all_tables_of_the_papers_are_shipped():
         "igfl-table-1-2-3-5",
         "igfl-table-4",
         "league",
+        "trainers",
     }
 
 
