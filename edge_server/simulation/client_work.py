@@ -6,7 +6,7 @@ Equal jobs give equal outcomes in every engine. torch is imported late, in the w
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,16 +63,19 @@ def _trainer(name: TrainerName, accelerator: str) -> "Trainer":
 
 
 class ClientWork:
-    """Executes the jobs of one worker: torch in one thread, mapped data, cached sub-models."""
+    """Executes the jobs of one worker: torch in one thread, mapped data, cached sub-models.
 
-    def __init__(self, setup: WorkSetup) -> None:
+    `make` gives other trainers than the worker's own.
+    """
+
+    def __init__(self, setup: WorkSetup, make: "Callable[[TrainerName], Trainer] | None" = None) -> None:
         import torch
 
         torch.set_num_threads(1)
         self._setup = setup
         self._data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
-        self._trainer = cache(lambda name: _trainer(name, setup.accelerator))
+        self._trainer = cache(make or partial(_trainer, accelerator=setup.accelerator))
 
     def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; an exception becomes its outcome, as on a device."""

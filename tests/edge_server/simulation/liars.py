@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edge_client.storage.blob_store import BlobStore
+from edge_client.training.torch_trainer import TorchTrainer
 from edge_server.simulation import simulator
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.device import DeviceEdge
@@ -49,9 +50,9 @@ class InProcess(Engine[ClientJob]):
     """An engine that does each job when its outcome is requested."""
 
     def __init__(self, setup: WorkSetup, lies: Mapping[str, Lie]) -> None:
-        self._bench, self._store, self._lies = ClientWork(setup), BlobStore(setup.blobs, durable=False), lies
         # Recording the steps of a network takes longer than training it for a few rounds.
-        self._bench._recorder = None  # type: ignore[assignment]
+        self._bench = ClientWork(setup, make=lambda _: TorchTrainer())
+        self._store, self._lies = BlobStore(setup.blobs, durable=False), lies
 
     def submit(self, job: ClientJob) -> ClientJob:
         return job
