@@ -21,6 +21,7 @@ examples:
   edge-server compare adafl-table-1-2 --scale small
   edge-server compare league --scale small --parallel 2      two runs at once
   edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only ATTENDING
+  edge-server compare league --only attending --columns "letters 0.1" --seeds 3    one run
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
 
 Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
@@ -53,6 +54,9 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
+    parser.add_argument(
+        "--columns", nargs="+", default=[], metavar="COLUMN", help="only these columns, by label"
+    )
     parser.add_argument("--workers", type=positive_int, metavar="N", help="worker processes per run")
     parser.add_argument(
         "--parallel",
@@ -83,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
     overrides = [word for word in args.words if "=" in word]
     workers = args.workers or (1 if args.parallel > 1 else None)
     overrides += [f"simulation.workers={workers}"] if workers else []
-    choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides))
+    choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides), tuple(args.columns))
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"

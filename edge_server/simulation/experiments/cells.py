@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from edge_server.config.config import Config
 from edge_server.config.load import check_config, load_config
@@ -21,18 +21,21 @@ from edge_server.simulation.experiments.experiment import (
 )
 from schemas.errors import ConfigError, nearest
 
+Labelled = TypeVar("Labelled", Row, Column)
+
 IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}
 """The papers send uncompressed float32 models."""
 
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs that the user selects: scale, seeds, the labels of some rows, `key=value` overrides."""
+    """The runs that the user selects: scale, seeds, some rows and columns by label, `key=value` overrides."""
 
     scale: str = "full"
     seeds: tuple[int, ...] | None = None
     only: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterat
     last = [override_table(word) for word in choice.overrides]
     rows = [row for row in experiment.rows if row.label not in scale.drop_rows]
     columns = [column for column in experiment.columns if column.label not in scale.drop_columns]
-    for row in _only(rows, choice.only):
+    columns = _labelled(columns, choice.columns, "--columns", "column")
+    for row in _labelled(rows, choice.only, "--only", "row"):
         base = load_config(row.recipe).model_dump(mode="json", by_alias=True, exclude_none=True)
         base = merge_tables(base, IN_FLOAT32)
         for column in columns:
@@ -152,9 +156,10 @@ def _cell(
     )
 
 
-def _only(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    known = [row.label for row in rows]
-    for label in labels:
-        if label not in known:
-            raise ConfigError(f"--only: no row is called '{label}'{nearest(label, known)}")
-    return [row for row in rows if not labels or row.label in labels]
+def _labelled(known: Sequence[Labelled], chosen: Sequence[str], option: str, kind: str) -> list[Labelled]:
+    """The rows or columns with the chosen labels, by default all; `ConfigError` for an unknown label."""
+    labels = [part.label for part in known]
+    for label in chosen:
+        if label not in labels:
+            raise ConfigError(f"{option}: no {kind} is called '{label}'{nearest(label, labels)}")
+    return [part for part in known if not chosen or part.label in chosen]

@@ -135,6 +135,11 @@ def test_the_command_line_overrides_everything(tmp_path):
     assert plan.seeds == (8,)
 
 
+def test_one_row_one_column_and_one_seed_are_one_run(tmp_path):
+    plan = plan_of(tmp_path, only=("FedProx",), columns=("uneven",), seeds=(5,))
+    assert [run.folder for run in plan.runs] == ["fedprox-uneven-seed5"]
+
+
 def test_a_columns_own_targets_replace_the_default_ones(tmp_path):
     assert [cell.targets for cell in plan_of(tmp_path).cells] == [(0.5,), (0.6,), (0.5,), (0.6,)]
 
@@ -167,6 +172,8 @@ def test_unknown_scales_rows_and_experiments_are_refused(tmp_path):
         plan_of(tmp_path, "smal")
     with pytest.raises(ConfigError, match=r"did you mean 'FedProx'\?"):
         plan_of(tmp_path, only=("FedPrx",))
+    with pytest.raises(ConfigError, match=r"--columns: no column is called 'idd'.*did you mean 'iid'\?"):
+        plan_of(tmp_path, columns=("idd",))
     with pytest.raises(ConfigError, match=r"did you mean 'adafl-table-1-2'\?"):
         named_experiment(["adafl-table-12"])
 
