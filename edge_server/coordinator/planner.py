@@ -71,7 +71,7 @@ class Planner:
             if ended := self._context.privacy.over_budget(self._model.state):
                 return RoundPlanned(command.attempt, {}, ended=ended)
             jobs = self._kept_private(jobs, command)
-            graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes)
+            graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes, self._tiering.trainer)
             needed = None if needed is None else min(needed, len(jobs))
         assignments = self._assigning.assign(
             command,

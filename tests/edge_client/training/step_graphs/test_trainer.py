@@ -188,7 +188,7 @@ def test_a_device_is_left_out_where_an_objective_needs_torch(
     weak, strong = bench.devices
     bench.devices = (weak, replace(strong, profile=CapabilityProfile(tier=2)))
     assert bench.tasks(1, 1).keys() == {"strong"}
-    assert "weak has no torch and is left out: the objective 'mix' needs torch" in caplog.text
+    assert "weak trains without torch and is left out: the objective 'mix' needs torch" in caplog.text
 
 
 def test_a_task_without_graphs_is_declined(tmp_path: Path) -> None:
