@@ -31,10 +31,16 @@ def missing(name: TrainerName) -> str:
     found = release("onnxruntime")
     if found is None:
         return "onnxruntime is not installed: pip install 'edge-federation[onnx-client]'"
-    if _numbers(found) < LEAST_RUNTIME:
-        least = ".".join(map(str, LEAST_RUNTIME))
-        return f"onnxruntime {found} is too old for step graphs: pip install 'onnxruntime>={least}'"
-    return ""
+    return outdated_runtime()
+
+
+def outdated_runtime() -> str:
+    """Why the installed onnxruntime cannot train, with the remedy; empty if it can, or is not installed."""
+    found = release("onnxruntime")
+    if found is None or _numbers(found) >= LEAST_RUNTIME:
+        return ""
+    least = ".".join(map(str, LEAST_RUNTIME))
+    return f"onnxruntime {found} is too old for step graphs: pip install 'onnxruntime>={least}'"
 
 
 def installed_trainers() -> tuple[TrainerName, ...]:

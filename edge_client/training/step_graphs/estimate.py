@@ -1,7 +1,8 @@
 """Estimates a step graph that is not drawn yet, from one forward pass of its network in torch.
 
-The constants were fitted to the graphs of the shipped networks: the estimated working memory is 0.88 to 1.25
-times that of the drawn graph (tests/step_graphs/README.md), apart from `mlp`, which has a few kilobytes per example.
+The constants were fitted to the graphs of the shipped networks: the estimated working memory is 0.88 to 1.21
+times that of the drawn graph (tests/step_graphs/README.md), apart from `mlp`, which has a few kilobytes per
+example.
 """
 
 from dataclasses import dataclass
