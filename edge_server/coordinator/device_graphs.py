@@ -22,10 +22,14 @@ GraphBlobs = dict[str, dict[str, BlobRef]]
 
 
 class DeviceGraphs:
-    """Draws the graphs that devices need and puts them into `store`."""
+    """Draws the graphs that devices need and puts them into `store`.
+
+    `left_out` are the devices that have lost their last job for lack of a graph, with the reason.
+    """
 
     def __init__(self, model: ModelState, store: BlobStore) -> None:
         self._model, self._store = model, store
+        self.left_out: dict[str, str] = {}
         context = model.context
         self._steps = StepGraphs(
             model.network, context.channel_map, context.spec.input_shape, context.spec.name
@@ -49,6 +53,7 @@ class DeviceGraphs:
     ) -> GraphBlobs:
         """The graphs of devices that train without torch; devices without graphs lose their job."""
         found = GraphBlobs()
+        self.left_out = {}
         for device in devices:
             if device.name not in jobs or trainer(device) != "onnx":
                 continue
@@ -64,6 +69,7 @@ class DeviceGraphs:
             except EdgeError as error:
                 about_it = {"device": device.name}
                 log.warning("%s trains without torch and is left out: %s", device.name, error, extra=about_it)
+                self.left_out[device.name] = str(error)
                 del jobs[device.name]
                 continue
             found[device.name] = {

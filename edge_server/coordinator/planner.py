@@ -47,6 +47,11 @@ class Planner:
         self._exaggerated: Mapping[str, str] = {}
         self._graphs = DeviceGraphs(model, storage.store)
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Devices that the last planning chose, and for which no graph can be drawn, with the reason."""
+        return self._graphs.left_out
+
     def plan(self, command: PlanRound, *, chunk_bytes: int = CHUNK_BYTES) -> RoundPlanned:
         """Choose devices and make their tasks, whose blobs travel in chunks of `chunk_bytes`.
 

@@ -1,8 +1,8 @@
 """A rehearsal on this machine: two rounds of one training step, before real devices are asked to train.
 
-A device of the weakest and one of the strongest tier train on a few examples with a device's code; the
-server's code checks and aggregates their updates, all groups included. The second round starts from the
-ranked channels, downlink groups and private state that the first one left.
+A device of the weakest and one of the strongest tier train on a few examples with a device's code, by
+`[simulation] trainer`; the server's code checks and aggregates their updates, all groups included. The second
+round starts from the ranked channels, downlink groups and private state that the first one left.
 """
 
 import tempfile
@@ -18,6 +18,7 @@ from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
+from edge_client.training.choice import make_trainer
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.test_data import model_spec
@@ -103,6 +104,11 @@ def _play(
 ) -> None:
     devices = tuple(_devices(config, examples))
     planned = coordinator.planner.plan(PlanRound(number, number, devices, wanted=len(devices)))
+    for device, why in coordinator.planner.left_out.items():
+        raise ConfigError(
+            f"[simulation] trainer: the {device} device cannot train with onnxruntime: {why}: "
+            'set trainer = "torch"'
+        )
     updates = {
         name: _update(coordinator, name, assignment, examples, scratch)
         for name, assignment in planned.assignments.items()
@@ -121,7 +127,10 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
         num_classes=examples.num_classes,
     )
     for name, level in (("weakest", max(levels)), ("strongest", min(levels))):
-        yield Device(name, 1, CapabilityProfile(machine="check", tier=levels.index(level) + 1), card)
+        profile = CapabilityProfile(
+            machine="check", tier=levels.index(level) + 1, trainers=(config.simulation.trainer,)
+        )
+        yield Device(name, 1, profile, card)
 
 
 def _update(
@@ -138,6 +147,7 @@ def _update(
         scratch / device / "models",
         model_code=frozenset({task.model.name}),
         private=private,
+        trainer=make_trainer(coordinator.context.config.simulation.trainer),
     )
     where = f"round {task.round} of a rehearsal, tier {task.tier} of '{task.model.name}'"
     try:
