@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from edge_client.agent.task_context import TaskContext
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
+from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.context import about
 from edge_client.training.choice import make_trainer
 from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.simulation.shared_data import DataShares, SharedData
+from edge_server.simulation.virtual_board import board_files
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, decode_task, encode_message
 from schemas.values import Reason, TrainerName
@@ -77,7 +79,7 @@ class ClientWork:
     def do(self, job: ClientJob, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; an exception becomes its outcome, as on a device."""
         try:
-            return Outcome(self._answer(decode_task(job.task), job.device, should_stop))
+            return Outcome(self._answer(job, should_stop))
         except PeerError as error:
             return Outcome(None, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
@@ -87,11 +89,12 @@ class ClientWork:
             log.exception("%s: the task failed", job.device, extra={"device": job.device})
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
 
-    def _answer(self, task: Task, device: str, should_stop: Callable[[], bool]) -> str:
+    def _answer(self, job: ClientJob, should_stop: Callable[[], bool]) -> str:
         from edge_client.agent.task_runner import do_delivery, do_training
 
+        task: Task = decode_task(job.task)
         about(federation=task.federation, run=task.run, round=task.round)
-        context = self._context(device)
+        context = self._context(job)
         if isinstance(task, DeliverTask):
             return encode_message(do_delivery(task, context)).decode()
         update = do_training(
@@ -102,8 +105,8 @@ class ClientWork:
         )
         return encode_message(update).decode()
 
-    def _context(self, device: str) -> TaskContext:
-        clients = self._setup.clients
+    def _context(self, job: ClientJob) -> TaskContext:
+        clients, device = self._setup.clients, job.device
         return TaskContext(
             device,
             self._store,
@@ -111,5 +114,8 @@ class ClientWork:
             device_folder(clients, device) / "models",
             model_code=frozenset({self._setup.model}),
             private=private_state(clients, device),
+            board=ROOT
+            if job.memory is None
+            else board_files(self._setup.blobs.parent / "boards", job.memory),
             trainer=self._trainer,
         )

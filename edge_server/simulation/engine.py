@@ -18,10 +18,14 @@ class EngineError(EdgeError):
 
 @dataclass(frozen=True)
 class ClientJob:
-    """One device's task as JSON; its arrays are in the shared blob store."""
+    """One device's task as JSON; its arrays are in the shared blob store.
+
+    `memory` are the bytes that training finds free, by default those of this machine.
+    """
 
     device: str
     task: str
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
