@@ -1,7 +1,6 @@
 """Simulated boards whose memory counts: their tiers, and the tasks that they decline."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,17 +56,20 @@ def test_memory_without_boards_is_refused() -> None:
         load_config("heterofl", ["simulation.memory=true", "simulation.clock=[]"])
 
 
-def lines(out: Path, trainer: str) -> list[dict[str, Any]]:
-    run(out, "heterofl", *WORDS, f"simulation.trainer={trainer}")
-    return history(out)
-
-
 def test_boards_of_512_mb_train_the_largest_tier_with_onnxruntime(tmp_path: Path) -> None:
-    """With torch none has memory for the smallest one."""
-    (line,) = lines(tmp_path / "onnx", "onnx")
+    summary = run(tmp_path / "onnx", "heterofl", *WORDS, "simulation.trainer=onnx")
+    assert summary.outcome == "finished"
+    (line,) = history(tmp_path / "onnx")
     assert line["completed"] == ["device-0001", "device-0002"]
-    assert {client["tier"] for client in line["clients"].values()} == {2}
+    assert {device.tier for device in summary.devices} == {2}
 
 
-def test_boards_of_512_mb_decline_every_tier_with_torch(tmp_path: Path) -> None:
-    run(tmp_path / "torch", "heterofl", *WORDS, "simulation.trainer=torch")
+def test_boards_of_512_mb_decline_the_smallest_tier_with_torch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        summary = run(tmp_path / "torch", "heterofl", *WORDS, "simulation.trainer=torch")
+    assert summary.outcome == "failed"
+    assert "device-0001: tier 1 with torch from its memory and speed" in caplog.text
+    assert "declined the task (no-memory)" in caplog.text
+    assert history(tmp_path / "torch") == []
