@@ -76,7 +76,8 @@ class TierAssigner:
     def trainer(self, device: Device) -> TrainerName:
         """The trainer with which the device trains that tier: the best of its own that fits its memory."""
         placed = self._placed.get(device.name)
-        if placed is None or placed.trainer not in device.profile.trainers:
+        stated = device.profile.tier is not None
+        if stated or placed is None or placed.trainer not in device.profile.trainers:
             return device.profile.trainers[0]
         return placed.trainer
 
