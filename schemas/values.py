@@ -77,13 +77,18 @@ TRAINING_PASSES = 3
 3.2: at most four)."""
 
 
+TrainerName = Literal["torch", "onnx"]
+"""What trains on a device: torch, or onnxruntime with a step graph of the server."""
+
+
 class MeasuredSpeed(Frozen):
-    """A device's speed on a reference block; None where it could not be measured.
+    """A device's speed on a reference block with one trainer; None where it could not be measured.
 
     `training_macs_per_s` counts a training step as `TRAINING_PASSES` forward passes. `resident_bytes` is the
     memory of a process that is ready to train, without a model.
     """
 
+    trainer: TrainerName = "torch"
     training_macs_per_s: float | None = Field(default=None, gt=0, le=1e18)
     memory_bytes_per_s: float | None = Field(default=None, gt=0, le=1e15)
     resident_bytes: Bytes | None = None
@@ -103,16 +108,13 @@ class BoardState(Frozen):
     load: float | None = Field(default=None, ge=0, le=1e6)
 
 
-TrainerName = Literal["torch", "onnx"]
-"""What trains on a device: torch, or onnxruntime with a step graph of the server."""
-
-
 class CapabilityProfile(Frozen):
     """A device's capabilities, and its state when it reported them; unknown values are None.
 
     `memory_bytes` is the most that the device's process may use, `memory_free_bytes` what it could still
     allocate. `tier` 1 is the weakest; without a tier the server assigns one. `trainers` are those that the
-    device would train with, the best first: a device without torch needs the server's step graphs.
+    device would train with, the best first: a device without torch needs the server's step graphs. `speed` is
+    that of one trainer, `further_speeds` are those of the others.
     """
 
     machine: Text = ""
@@ -125,6 +127,7 @@ class CapabilityProfile(Frozen):
     disk_free_bytes: Bytes | None = None
     accelerator: Text | None = None
     speed: MeasuredSpeed | None = None
+    further_speeds: Annotated[tuple[MeasuredSpeed, ...], Field(max_length=4)] = ()
     celsius: float | None = Field(default=None, ge=-100, le=300)
     throttling: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
     power: Literal["mains", "battery"] | None = None
@@ -133,6 +136,11 @@ class CapabilityProfile(Frozen):
     tier: int | None = Field(default=None, ge=1, le=100)
     trainers: Annotated[tuple[TrainerName, ...], Field(min_length=1, max_length=4)] = ("torch",)
     software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
+
+    def speed_with(self, trainer: TrainerName) -> MeasuredSpeed | None:
+        """The speed that was measured with this trainer, if any."""
+        measured = (*([self.speed] if self.speed else ()), *self.further_speeds)
+        return next((speed for speed in measured if speed.trainer == trainer), None)
 
 
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]

@@ -65,7 +65,7 @@ def assemble(
         reload_if_changed=reload_if_changed,
     )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
-    worker, renewer = Worker(inbox, settings.make_trainer), open_renewer(settings)
+    worker, renewer = Worker(inbox, settings.trainers()), open_renewer(settings)
     presence = Presence(settings, data.train, lambda: renewer.valid_until if renewer else None)
     link = _make_link(settings, inbox, presence, renewer)
     messenger = Messenger(link, settings.federation, settings.device)

@@ -1,10 +1,12 @@
 """The settings of a device's agent."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training.checkpoints import INTERVAL_S
@@ -25,7 +27,7 @@ class AgentSettings:
     `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
     update that the server could read by itself. `variants`: which forms of a finished model to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
-    first of the profile's trainers. `keep_trying`: never give up on the broker.
+    profile's trainers. `keep_trying`: never give up on the broker.
     """
 
     federation: str
@@ -46,6 +48,9 @@ class AgentSettings:
     trainer: "Trainer | None" = None
     keep_trying: bool = False
 
-    def make_trainer(self) -> "Trainer":
-        """The trainer that the owner gave, else the best of those that the device announces."""
-        return self.trainer or make_trainer(self.profile.trainers[0], threads=self.threads)
+    def trainers(self) -> TaskTrainers:
+        """The trainer that the owner gave, else those that the device announces."""
+        if self.trainer is not None:
+            given = self.trainer
+            return TaskTrainers(make=lambda _: given)
+        return TaskTrainers(self.profile.trainers, partial(make_trainer, threads=self.threads))

@@ -5,27 +5,25 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edge_client.agent.service import Service
 from edge_client.agent.session.events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.task_context import TaskContext
+from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.data.local import LocalData
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL
+from edge_client.system.hardware.memory import memory
 from edge_client.system.out_of_memory import is_shortage
 from edge_client.system.process_memory import GivingBack
-from edge_client.training.choice import make_trainer
 from edge_client.transport.link_events import Inbox, LinkUp
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, Task, Update, encode_message
 from schemas.values import Reason
-
-if TYPE_CHECKING:
-    from edge_client.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +53,9 @@ class Worker:
     From `hold` to `resume` training waits before its next batch, whatever the task.
     """
 
-    def __init__(self, inbox: Inbox, make: Callable[[], "Trainer"] = make_trainer) -> None:
+    def __init__(self, inbox: Inbox, trainers: TaskTrainers | None = None) -> None:
         self._inbox = inbox
-        self._trainer = cache(make)
+        self._trainers = trainers or TaskTrainers()
         self._cancelled = threading.Event()
         self._held = False
         self._changed = threading.Condition()
@@ -72,7 +70,7 @@ class Worker:
     def _warm_up(self) -> None:
         with self._one_at_a_time:
             _import_work()
-            self._trainer()
+            self._trainers.warm_up(memory().free)
 
     def start(self, task: Task, context: TaskContext) -> None:
         """Begin a task, which ends in the event `WorkDone` or `WorkFailed`."""
@@ -160,7 +158,7 @@ class Worker:
 
     def _work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
-        context = replace(context, trainer=self._trainer())
+        context = replace(context, trainer=self._trainers.of(task))
         if isinstance(task, DeliverTask):
             delivery: Result = task_runner.do_delivery(task, context)
             return delivery

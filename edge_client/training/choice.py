@@ -1,6 +1,6 @@
 """Which trainer a device uses: torch, or onnxruntime with graphs that the server draws."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
 from edge_client.system.hardware.versions import release
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Wanted = Literal["auto", "torch", "onnx"]
 WANTED: tuple[str, ...] = get_args(Wanted)
 
-TORCH_BYTES = 330_000_000
-"""Memory of a process with torch that is ready to train, without a model."""
+PROCESS_BYTES: Mapping[TrainerName, int] = {"torch": 330_000_000, "onnx": 90_000_000}
+"""Memory of a process with that trainer that is ready to train, without a model; the best trainer first."""
 MARGIN = 1.5
 """Free memory that torch should find, as a multiple of its own."""
 LEAST_RUNTIME = (1, 17)
@@ -31,10 +31,21 @@ def missing(name: TrainerName) -> str:
     found = release("onnxruntime")
     if found is None:
         return "onnxruntime is not installed: pip install 'edge-federation[onnx-client]'"
-    if _numbers(found) < LEAST_RUNTIME:
-        least = ".".join(map(str, LEAST_RUNTIME))
-        return f"onnxruntime {found} is too old for step graphs: pip install 'onnxruntime>={least}'"
-    return ""
+    return outdated_runtime()
+
+
+def outdated_runtime() -> str:
+    """Why the installed onnxruntime cannot train, with the remedy; empty if it can, or is not installed."""
+    found = release("onnxruntime")
+    if found is None or _numbers(found) >= LEAST_RUNTIME:
+        return ""
+    least = ".".join(map(str, LEAST_RUNTIME))
+    return f"onnxruntime {found} is too old for step graphs: pip install 'onnxruntime>={least}'"
+
+
+def installed_trainers() -> tuple[TrainerName, ...]:
+    """The trainers whose libraries are there, the best first."""
+    return tuple(name for name in PROCESS_BYTES if not missing(name))
 
 
 def choose_trainers(wanted: str, *, free_memory: int | None) -> tuple[TrainerName, ...]:
@@ -44,9 +55,9 @@ def choose_trainers(wanted: str, *, free_memory: int | None) -> tuple[TrainerNam
     `ConfigError` if the wanted trainer is not there.
     """
     if wanted == "auto":
-        fits = free_memory is None or free_memory >= MARGIN * TORCH_BYTES
-        here: Sequence[TrainerName] = [name for name in ("torch", "onnx") if not missing(name)]
-        chosen = tuple(name for name in here if name != "torch" or fits or here == ["torch"])
+        here = installed_trainers()
+        fits = torch_fits(free_memory) or here == ("torch",)
+        chosen = tuple(name for name in here if name != "torch" or fits)
         if not chosen:
             raise ConfigError(
                 f"--trainer auto: nothing can train here: {missing('torch')}; {missing('onnx')}"
@@ -58,6 +69,11 @@ def choose_trainers(wanted: str, *, free_memory: int | None) -> tuple[TrainerNam
                 raise ConfigError(f"--trainer {wanted}: {why}")
             return (name,)
     raise ConfigError(f"--trainer {wanted!r}: expected {', '.join(WANTED)}")
+
+
+def torch_fits(free_memory: int | None) -> bool:
+    """Whether a process with torch fits into so much free memory, with room for a network."""
+    return free_memory is None or free_memory >= MARGIN * PROCESS_BYTES["torch"]
 
 
 def make_trainer(name: TrainerName | None = None, *, threads: int | None = None) -> "Trainer":

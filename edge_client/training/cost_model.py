@@ -106,7 +106,7 @@ def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost
 
     Working memory is a linear function of the batch size, which two small batches determine.
     """
-    few, more = (_kept(module, input_shape, size) for size in (2, 4))
+    few, more = (_working(module, input_shape, size) for size in (2, 4))
     trained = [_bytes(weight) for weight in module.parameters() if weight.requires_grad]
     # The largest gradient exists twice: as it is computed, and as it is kept.
     extra = max(trained, default=0) + KERNELS * any(
@@ -122,8 +122,17 @@ def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost
     )
 
 
-def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
-    """Bytes of working memory of a step, by one forward pass of zeros in training mode on a copy."""
+def _working(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
+    """Bytes of working memory of a step."""
+    every, largest = kept_bytes(module, input_shape, batch)
+    return round(FRAGMENTS * every + WORKING * largest)
+
+
+def kept_bytes(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> tuple[int, int]:
+    """Bytes that a forward pass keeps for the backward pass, and those of the largest array among them.
+
+    It is a pass of zeros in training mode, on a copy.
+    """
     traced = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()}).train()
     own = {tensor.untyped_storage().data_ptr() for tensor in (*traced.parameters(), *traced.buffers())}
     kept: dict[int, Tensor] = {}
@@ -137,9 +146,9 @@ def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
     inputs = torch.zeros(batch, *input_shape, dtype=like.dtype, device=like.device)
     labels = torch.zeros(batch, dtype=torch.int64, device=like.device)
     with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = functional.cross_entropy(traced(inputs), labels)
+        functional.cross_entropy(traced(inputs), labels)
     sizes = [tensor.untyped_storage().nbytes() for storage, tensor in kept.items() if storage not in own]
-    return round(FRAGMENTS * sum(sizes) + WORKING * max(sizes, default=0)) + _bytes(loss)
+    return sum(sizes), max(sizes, default=0)
 
 
 def _bytes(tensor: Tensor) -> int:

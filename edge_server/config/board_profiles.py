@@ -21,6 +21,7 @@ class BoardProfile:
     source: str
     training_flops: float
     memory_bytes: int
+    available_bytes: int
     downlink_bps: float
     uplink_bps: float
     latency_s: float
@@ -37,7 +38,7 @@ def _read_profiles() -> dict[str, BoardProfile]:
 
 
 PROFILES: Mapping[str, BoardProfile] = MappingProxyType(_read_profiles())
-"""Every board by name, the slowest first."""
+"""Every board by name, the slowest first, and the one with less memory first."""
 
 
 def profile(name: str) -> BoardProfile:

@@ -299,6 +299,9 @@ class SimulationSettings(Settings):
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
     """Boards whose speed the devices have, the weakest first; with an empty list training takes no virtual
     time."""
+    memory: bool = False
+    """Whether the memory of the boards counts: devices then have the boards of `clock` in turn and state no
+    tier; the server places them by memory and speed, and they decline what does not fit."""
     dropouts: bool = False
     """Whether devices leave and return as such boards do."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
@@ -317,6 +320,12 @@ class SimulationSettings(Settings):
             raise ValueError(f"unknown engine '{self.engine}'{nearest(self.engine, ENGINE_NAMES)}")
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray-address is for engine = 'ray'")
+        return self
+
+    @model_validator(mode="after")
+    def _memory_has_boards(self) -> "SimulationSettings":
+        if self.memory and not self.clock:
+            raise ValueError("memory = true needs the boards whose memory counts: name them in clock")
         return self
 
     @model_validator(mode="after")

@@ -1,11 +1,11 @@
 """The ONNX graphs that travel with the tasks of a planning."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.step_graphs import StepGraphs, needs_graphs
+from edge_server.coordinator.step_graphs import StepGraphs
 from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.strategy import downlink_groups
@@ -13,6 +13,7 @@ from schemas.errors import EdgeError
 from schemas.messages.tasks import GRAPH
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef
+from schemas.values import TrainerName
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +22,14 @@ GraphBlobs = dict[str, dict[str, BlobRef]]
 
 
 class DeviceGraphs:
-    """Draws the graphs that devices need and puts them into `store`."""
+    """Draws the graphs that devices need and puts them into `store`.
+
+    `left_out` are the devices that have lost their last job for lack of a graph, with the reason.
+    """
 
     def __init__(self, model: ModelState, store: BlobStore) -> None:
         self._model, self._store = model, store
+        self.left_out: dict[str, str] = {}
         context = model.context
         self._steps = StepGraphs(
             model.network, context.channel_map, context.spec.input_shape, context.spec.name
@@ -40,12 +45,17 @@ class DeviceGraphs:
         return found
 
     def for_training(
-        self, jobs: dict[str, TaskPlan], devices: Iterable[Device], chunk_bytes: int
+        self,
+        jobs: dict[str, TaskPlan],
+        devices: Iterable[Device],
+        chunk_bytes: int,
+        trainer: Callable[[Device], TrainerName],
     ) -> GraphBlobs:
         """The graphs of devices that train without torch; devices without graphs lose their job."""
         found = GraphBlobs()
+        self.left_out = {}
         for device in devices:
-            if device.name not in jobs or not needs_graphs(device):
+            if device.name not in jobs or trainer(device) != "onnx":
                 continue
             cut = jobs[device.name].cut
             try:
@@ -58,7 +68,8 @@ class DeviceGraphs:
                 )
             except EdgeError as error:
                 about_it = {"device": device.name}
-                log.warning("%s has no torch and is left out: %s", device.name, error, extra=about_it)
+                log.warning("%s trains without torch and is left out: %s", device.name, error, extra=about_it)
+                self.left_out[device.name] = str(error)
                 del jobs[device.name]
                 continue
             found[device.name] = {

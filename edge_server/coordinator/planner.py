@@ -47,6 +47,11 @@ class Planner:
         self._exaggerated: Mapping[str, str] = {}
         self._graphs = DeviceGraphs(model, storage.store)
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Devices that the last planning chose, and for which no graph can be drawn, with the reason."""
+        return self._graphs.left_out
+
     def plan(self, command: PlanRound, *, chunk_bytes: int = CHUNK_BYTES) -> RoundPlanned:
         """Choose devices and make their tasks, whose blobs travel in chunks of `chunk_bytes`.
 
@@ -71,7 +76,7 @@ class Planner:
             if ended := self._context.privacy.over_budget(self._model.state):
                 return RoundPlanned(command.attempt, {}, ended=ended)
             jobs = self._kept_private(jobs, command)
-            graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes)
+            graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes, self._tiering.trainer)
             needed = None if needed is None else min(needed, len(jobs))
         assignments = self._assigning.assign(
             command,

@@ -20,7 +20,6 @@ from edge_client.storage.atomic_files import write_synced
 from edge_client.training.step_graphs.drawing.version import drawing_version
 from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.rounds.fleet import Device
 from schemas.messages.tasks import GRAPH, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -119,11 +118,6 @@ class StepGraphs:
             [scaled, trains],
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def needs_graphs(device: Device) -> bool:
-    """Whether the device trains without torch."""
-    return "torch" not in device.profile.trainers
 
 
 def _specs(widths: Arrays) -> dict[int, SubModelSpec]:

@@ -1,6 +1,7 @@
 """The tiers of a run's devices: as stated, or else as their memory and speed suggest.
 
-What each tier needs is computed once from the server's own network, and only if a device states no tier.
+What each tier needs with each trainer is computed once from the server's own network, and only if a device
+states no tier. No step graph is drawn for it.
 """
 
 import logging
@@ -10,20 +11,31 @@ from typing import Any
 
 from torch import nn
 
-from edge_client.training.cost_model import network_cost
+from edge_client.training.choice import PROCESS_BYTES
+from edge_client.training.cost_model import NetworkCost, network_cost
+from edge_client.training.step_graphs.drawing.estimate import estimate_step
+from edge_client.training.step_graphs.running.memory import sizes, step_bytes
+from edge_client.training.step_graphs.running.objectives import unsupported
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.tiers import tier_of
 from edge_server.storage.recovery import Resumption
-from edge_server.strategy.selection.tier_evidence import ByEvidence, Candidate, Speed, Trained, TrainingNeeds
+from edge_server.strategy.selection.tier_evidence import (
+    ByEvidence,
+    Candidate,
+    Means,
+    MemoryNeeds,
+    Placement,
+    Speed,
+    Trained,
+    TrainingNeeds,
+)
 from schemas.messages import Update
-from schemas.values import CapabilityProfile, MeasuredSpeed
+from schemas.strategy import TrainingSettings
+from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
 
 log = logging.getLogger(__name__)
-
-LIBRARIES = 270_000_000
-"""Bytes of an idle training process, unless its device has measured them."""
 
 Build = Callable[[int], nn.Module]
 """From a tier, counted from 1, to its sub-model."""
@@ -51,12 +63,23 @@ class TierAssigner:
         self._config, self._build, self._epochs, self._learns = config, build, epochs, learns
         self._input_shape = input_shape
         self._refusals, self._undecided = Counter(refusals or {}), set(undecided)
-        self._placed: dict[str, int] = {}
+        self._placed: dict[str, Placement] = {}
         self._policy: ByEvidence | None = None
 
     def tier(self, device: Device) -> int:
         """The device's tier at the last planning, else the one that its memory allows."""
-        return tier_of(device.profile, len(self._config.tiers.ratios), given=self._placed.get(device.name))
+        placed = self._placed.get(device.name)
+        return tier_of(
+            device.profile, len(self._config.tiers.ratios), given=None if placed is None else placed.tier
+        )
+
+    def trainer(self, device: Device) -> TrainerName:
+        """The trainer with which the device trains that tier: the best of its own that fits its memory."""
+        placed = self._placed.get(device.name)
+        stated = device.profile.tier is not None
+        if stated or placed is None or placed.trainer not in device.profile.trainers:
+            return device.profile.trainers[0]
+        return placed.trainer
 
     def place(self, devices: Iterable[Device], state: Any, number: int) -> None:
         """Assign tiers for a round to the devices that state none."""
@@ -67,10 +90,15 @@ class TierAssigner:
         candidates = [self._candidate(device) for device in undecided]
         before = self._placed
         self._placed = {**before, **self._made().act(state, candidates, number)}
-        for name, tier in sorted(self._placed.items()):
-            if before.get(name) != tier:
-                about_it = {"device": name}
-                log.info("%s: tier %d from its memory and speed", name, tier, extra=about_it)
+        for name, placed in sorted(self._placed.items()):
+            if before.get(name) != placed:
+                log.info(
+                    "%s: tier %d with %s from its memory and speed",
+                    name,
+                    placed.tier,
+                    placed.trainer,
+                    extra={"device": name},
+                )
 
     def short_of_memory(self, device: str) -> None:
         """Count a task that the device refused for lack of memory."""
@@ -91,10 +119,15 @@ class TierAssigner:
             device.name,
             device.data.examples,
             guess=tier_of(profile, len(self._config.tiers.ratios)),
-            free=_for_training(profile),
-            speed=_speed(profile.speed),
+            means=tuple(_means(profile, trainer) for trainer in self._usable(profile)),
             refusals=self._refusals[device.name],
         )
+
+    def _usable(self, profile: CapabilityProfile) -> tuple[TrainerName, ...]:
+        """The device's trainers that know the run's objectives; all of them if none does."""
+        if "torch" in profile.trainers and unsupported(self._config.strategy.objectives):
+            return ("torch",)
+        return profile.trainers
 
     def _made(self) -> ByEvidence:
         if self._policy is None:
@@ -107,14 +140,14 @@ class TierAssigner:
         return self._policy
 
     def _needs_of(self, tier: int) -> TrainingNeeds:
-        cost = network_cost(self._build(tier).requires_grad_(True), self._input_shape)
-        plan = self._config.training
-        batch = cost.training(plan, examples=plan.batch_size)
-        more = cost.training(plan, examples=plan.batch_size + 1)
-        each = more.data - batch.data
+        module = self._build(tier).requires_grad_(True)
+        cost, plan = network_cost(module, self._input_shape), self._config.training
+        each = cost.training(plan, examples=1).data
+        whole = cost.training(plan, examples=plan.batch_size)
+        with_torch = MemoryNeeds(whole.total - plan.batch_size * each, each)
+        with_onnx = MemoryNeeds(_step_graph_bytes(module, cost, plan), each)
         return TrainingNeeds(
-            batch.total - plan.batch_size * each,
-            each,
+            {"torch": with_torch, "onnx": with_onnx},
             macs=cost.training_macs(examples=1, epochs=1),
             moved=cost.training_bytes(examples=1, epochs=1),
         )
@@ -136,6 +169,19 @@ def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
     )
 
 
+def _step_graph_bytes(module: nn.Module, cost: NetworkCost, plan: TrainingSettings) -> int:
+    """Bytes of a training with the module's step graph, in parts of batches, without the examples."""
+    step = estimate_step(module, cost.input_shape)
+    part = sizes(step, plan.batch_size)[0]
+    split = part < plan.batch_size
+    return cost.parameters + step_bytes(step, plan, cost.parameters, batch=part, split=split)
+
+
+def _means(profile: CapabilityProfile, trainer: TrainerName) -> Means:
+    measured = profile.speed_with(trainer)
+    return Means(trainer, _for_training(profile, trainer, measured), _speed(measured))
+
+
 def _speed(measured: MeasuredSpeed | None) -> Speed | None:
     """A device's measured speed; None unless both figures are known."""
     if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
@@ -143,9 +189,11 @@ def _speed(measured: MeasuredSpeed | None) -> Speed | None:
     return Speed(measured.training_macs_per_s, measured.memory_bytes_per_s)
 
 
-def _for_training(profile: CapabilityProfile) -> int | None:
-    """Bytes available for training; None if unknown."""
+def _for_training(
+    profile: CapabilityProfile, trainer: TrainerName, measured: MeasuredSpeed | None
+) -> int | None:
+    """Bytes available beside the trainer's own process; None if unknown."""
     if profile.memory_free_bytes is None:
         return None
-    measured = profile.speed.resident_bytes if profile.speed else None
-    return max(0, profile.memory_free_bytes - (LIBRARIES if measured is None else measured))
+    resident = measured.resident_bytes if measured else None
+    return max(0, profile.memory_free_bytes - (PROCESS_BYTES[trainer] if resident is None else resident))

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from edge_client.agent.task_context import TaskContext
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
+from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.context import about
 from edge_client.training.choice import make_trainer
 from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.simulation.shared_data import DataShares, SharedData
+from edge_server.simulation.virtual_board import board_files
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, decode_task, encode_message
 from schemas.values import Reason, TrainerName
@@ -95,7 +97,7 @@ class ClientWork:
 
         task = decode_task(job.task)
         about(federation=task.federation, run=task.run, round=task.round)
-        context = self._context(job.device, job.trainer)
+        context = self._context(job)
         if isinstance(task, DeliverTask):
             return encode_message(do_delivery(task, context)).decode()
         update = do_training(
@@ -106,8 +108,8 @@ class ClientWork:
         )
         return encode_message(update).decode()
 
-    def _context(self, device: str, trainer: TrainerName) -> TaskContext:
-        clients = self._setup.clients
+    def _context(self, job: ClientJob) -> TaskContext:
+        clients, device = self._setup.clients, job.device
         return TaskContext(
             device,
             self._store,
@@ -115,5 +117,8 @@ class ClientWork:
             device_folder(clients, device) / "models",
             model_code=frozenset({self._setup.model}),
             private=private_state(clients, device),
-            trainer=self._trainer(trainer),
+            board=ROOT
+            if job.memory is None
+            else board_files(self._setup.blobs.parent / "boards", job.memory),
+            trainer=self._trainer(job.trainer),
         )

@@ -41,6 +41,7 @@ from edge_server.simulation.events import Downloaded, MessageToServer, TimelineE
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transfers import Transits, later_request_bytes, transfer_bytes
+from edge_server.simulation.virtual_board import free_for_training
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
@@ -268,7 +269,8 @@ class DeviceEdge:
             self._drop_job()
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
             self._attempt = task.attempt
-            job = ClientJob(self.device.name, task.model_dump_json(), self.device.trainer)
+            trainer, memory = self.device.trainer, free_for_training(self.profile)
+            job = ClientJob(self.device.name, task.model_dump_json(), trainer, memory)
             self._job = self._around.engine.submit(job)
 
     def _drop_job(self) -> None:

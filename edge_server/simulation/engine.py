@@ -18,11 +18,15 @@ class EngineError(EdgeError):
 
 @dataclass(frozen=True)
 class ClientJob:
-    """One device's task as JSON, and what trains on it; the arrays are in the shared blob store."""
+    """One device's task as JSON, and what trains on it; the arrays are in the shared blob store.
+
+    `memory` are the bytes that training finds free, by default those of this machine.
+    """
 
     device: str
     task: str
     trainer: TrainerName = "torch"
+    memory: int | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from schemas.values import TrainerName
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VirtualDevice:
-    """One device: its tier (1 is the weakest), board and trainer, and the indices of its examples."""
+    """One device: its tier (1 is the weakest), board and trainer, and the indices of its examples.
+
+    If the boards' memory counts, the server chooses the tier.
+    """
 
     name: str
     tier: int
@@ -37,7 +40,7 @@ def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]
         tier = index % tiers + 1
         fraction, seed = config.simulation.hold_out, config.federation.seed
         train, held_out = split_indices(share, labels[share], fraction=fraction, seed=seed)
-        board = _board(index, tier, tiers, config.simulation.clock)
+        board = _board(index, tier, 1 if config.simulation.memory else tiers, config.simulation.clock)
         trainer = trainers[index // tiers % len(trainers)]
         devices.append(VirtualDevice(device_name(index, count), tier, board, train, held_out, trainer))
     return tuple(devices)

@@ -19,6 +19,7 @@ from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import TimelineEvent
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.timeline import Timeline
+from edge_server.simulation.virtual_board import undecided_profile
 from schemas.submodel import SubModelSpec
 from schemas.values import CapabilityProfile, DataCard, TrainerName
 
@@ -57,6 +58,8 @@ def make_edges(
 
     @cache
     def profile_of(board: str, tier: int, trainer: TrainerName) -> CapabilityProfile:
+        if config.simulation.memory:
+            return undecided_profile(profile(board), trainer)
         return CapabilityProfile(machine=board, tier=tier, trainers=(trainer,))
 
     @cache

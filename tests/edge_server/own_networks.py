@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData, labelled
@@ -64,6 +65,21 @@ def only_served(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 def scaled(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Its last layer is no linear one."""
     return nn.Sequential(linear(input_shape, num_classes), nn.Tanh())
+
+
+class Noisy(nn.Sequential):
+    """A network that adds noise in training, which no step graph repeats."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits."""
+        noise = 0.01 * torch.randn_like(inputs) if self.training else 0.0
+        logits: Tensor = super().forward(inputs + noise)
+        return logits
+
+
+def noisy(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """A network for devices with torch."""
+    return Noisy(*hidden(input_shape, num_classes))
 
 
 def pictures() -> tuple[np.ndarray, np.ndarray]:

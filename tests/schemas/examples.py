@@ -157,6 +157,9 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             speed=MeasuredSpeed(
                 training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000
             ),
+            further_speeds=(
+                MeasuredSpeed(trainer="onnx", training_macs_per_s=2e9, resident_bytes=85_000_000),
+            ),
             celsius=61.5,
             throttling=("under-voltage-since-boot",),
             power="battery",

@@ -21,7 +21,7 @@ connection per device: a running agent is disconnected briefly and reconnects.
 examples:
   edge-client doctor --config client.toml
   edge-client doctor --broker mqtt://server:1883 --device-id pi-3
-  edge-client doctor --offline                     libraries, clock, disk and memory only
+  edge-client doctor --offline                     libraries, trainers, clock, disk and memory only
 
 exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 """
@@ -32,10 +32,12 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "doctor",
-        help="check libraries, broker, clock, memory and disk, with remedies",
+        help="check libraries, trainers, broker, clock, memory and disk, with remedies",
         examples=EXAMPLES,
     )
-    add_device_options(parser, "broker", "ca", "cert", "key", "federation", "device_id", "state_dir")
+    add_device_options(
+        parser, "broker", "ca", "cert", "key", "federation", "device_id", "state_dir", "trainer"
+    )
     parser.add_argument("--offline", action="store_true", help="skip the broker")
     parser.set_defaults(execute=execute)
 
@@ -57,11 +59,14 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.commands.run import default_state
     from edge_client.cli.doctor import machine
     from edge_client.cli.doctor.libraries import libraries
+    from edge_client.cli.doctor.trainers import first_trainer, trainers
     from edge_client.system.hardware.memory import memory
 
     yield from libraries()
     yield machine.disk(args.state_dir or default_state(args.federation, args.device_id))
-    yield machine.room(memory())
+    free = memory()
+    yield machine.room(free, first_trainer(args.trainer, free_memory=free.free))
+    yield from trainers(args.trainer, free.free)
     yield machine.clock(machine.kernel_synchronised)
     if not args.offline:
         yield from _online(args)

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from schemas.values import CapabilityProfile, MeasuredSpeed
 
 EXAMPLES = """\
-The measurement takes about three seconds and is stored in the device's state folder. `edge-client run` sends
-it in its birth message and never measures itself. Run this command once, and again with a new torch or on
-another board. From the first round on the server uses the measured training time.
+The measurement takes about three seconds for each installed trainer (torch, onnxruntime), and is stored in
+the device's state folder. `edge-client run` sends it in its birth message and never measures itself. Run
+this command once, and again with a new torch or onnxruntime, or on another board. From the first round on
+the server uses the measured training time.
 
 examples:
   edge-client profile
@@ -32,7 +33,11 @@ def register(subparsers: Subparsers) -> None:
     )
     add_device_options(parser, "federation", "device_id", "state_dir")
     parser.add_argument(
-        "--seconds", type=positive_float, default=3.0, metavar="S", help="time to measure (default: 3)"
+        "--seconds",
+        type=positive_float,
+        default=3.0,
+        metavar="S",
+        help="time to measure a trainer (default: 3)",
     )
     parser.add_argument(
         "--no-benchmark", action="store_true", help="measure nothing; show the stored measurement"
@@ -47,19 +52,28 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.system.hardware import speed_cache
     from edge_client.system.hardware.board import look
     from edge_client.system.hardware.profile import described
-    from edge_client.training import device_speed
 
     state = args.state_dir or default_state(args.federation, args.device_id)
     usable_folder(state, option="--state-dir")
     board = look(state)
     if not args.no_benchmark:
-        speed_cache.keep(speed_cache.kept_at(state), device_speed.measure(args.seconds), board.processor)
+        speed_cache.keep(speed_cache.kept_at(state), _measured(args.seconds), board.processor)
     profile = described(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
     if args.format == "json":
         print_json({"profile": profile.model_dump(mode="json"), "board": _plain(board)})
     else:
         print_table(("what", "here"), list(_rows(board, profile)))
     return 0
+
+
+def _measured(seconds: float) -> "list[MeasuredSpeed]":
+    """The speed with every trainer that is installed, the best first; of memory alone without one."""
+    from edge_client.training.choice import installed_trainers
+    from edge_client.training.device_speed import measure
+
+    trainers = installed_trainers()
+    # The memory of a process with onnxruntime is measured before torch is imported.
+    return [measure(trainer, seconds) for trainer in reversed(trainers or (None,))][::-1]
 
 
 def _plain(board: "Board") -> dict[str, Any]:
@@ -75,7 +89,7 @@ def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, s
     yield "memory limit", "none" if board.memory.limit is None else _size(board.memory.limit)
     yield "free to this process", _size(board.memory.free)
     yield "disk", f"{_size(profile.disk_bytes)}, {_size(profile.disk_free_bytes)} free"
-    yield from _speed_rows(profile.speed)
+    yield from _speed_rows(profile)
     yield "temperature", ", ".join(f"{zone.name} {zone.celsius:.1f} C" for zone in board.zones) or "unknown"
     yield "throttling", "unknown" if board.throttling is None else ", ".join(board.throttling) or "none"
     yield "power", _power(profile)
@@ -86,14 +100,19 @@ def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, s
     yield "software", ", ".join(f"{name} {version}" for name, version in profile.software.items())
 
 
-def _speed_rows(speed: "MeasuredSpeed | None") -> Iterator[tuple[str, str]]:
-    if speed is None:
+def _speed_rows(profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
+    if profile.speed is None:
         yield "speed", "not measured"
         return
-    macs, moved = speed.training_macs_per_s, speed.memory_bytes_per_s
-    yield "training", "no torch here" if macs is None else f"{macs / 1e9:.2f} GMAC/s"
+    for speed in (profile.speed, *profile.further_speeds):
+        macs = speed.training_macs_per_s
+        if macs is None:
+            yield "training", "neither torch nor onnxruntime here"
+            continue
+        yield f"training with {speed.trainer}", f"{macs / 1e9:.2f} GMAC/s"
+        yield f"a process with {speed.trainer}", _size(speed.resident_bytes)
+    moved = profile.speed.memory_bytes_per_s
     yield "memory bandwidth", "unknown" if moved is None else f"{moved / 1e9:.1f} GB/s"
-    yield "a process that can train", _size(speed.resident_bytes)
 
 
 def _power(profile: "CapabilityProfile") -> str:

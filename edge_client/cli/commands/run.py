@@ -29,6 +29,8 @@ SOURCES_REMEDY = (
     "say what this device learns from with --data, for instance --data folder:/srv/photos, npz:FILE.npz or "
     "python:module:function; --data digits are handwritten digits, for a first try"
 )
+log = logging.getLogger(__name__)
+
 EXAMPLES = """\
 data sources:
   digits                    8x8 handwritten digits, shipped with this package
@@ -161,9 +163,12 @@ def _local_source(args: argparse.Namespace) -> "LocalSource":
 def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     """This machine's profile with its trainers; `ConfigError` if the wanted one is not installed."""
     from edge_client.system.hardware.profile import profile
-    from edge_client.training.choice import choose_trainers
+    from edge_client.training.choice import choose_trainers, outdated_runtime
 
     found = profile(state, tier=args.tier)
     wanted = "torch" if args.flower is not None and args.trainer == "auto" else args.trainer
     trainers = choose_trainers(wanted, free_memory=found.memory_free_bytes)
+    if args.trainer == "auto" and (outdated := outdated_runtime()):
+        log.warning("this device cannot train with onnxruntime: %s", outdated)
+    log.info("trains with %s", " or ".join(trainers))
     return found.model_copy(update={"trainers": trainers})

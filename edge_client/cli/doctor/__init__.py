@@ -1,2 +1,1 @@
-"""Checks of everything that a device needs (libraries, broker, clock, memory, disk), one line each with a
-remedy."""
+"""Checks of what a device needs: libraries, trainers, broker, clock, memory, disk; one line each."""

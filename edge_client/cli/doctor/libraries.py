@@ -101,6 +101,6 @@ def _refused(check: str, name: str, errors: str, machine: str) -> Finding:
     elif name in NEEDED:
         remedy = "pip install edge-federation"
     else:
-        remedy = "to train here: pip install 'edge-federation[client]'; a board that only infers needs it not"
+        remedy = "to train with torch: pip install 'edge-federation[client]'; onnxruntime trains without it"
     make = failure if name in NEEDED else warning
     return make(check, "not installed", remedy)

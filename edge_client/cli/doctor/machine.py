@@ -2,17 +2,20 @@
 
 import ctypes
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 from edge_client.system.hardware.memory import Memory
 from edge_client.system.hardware.storage import storage
+from schemas.values import TrainerName
 
 FULL, NEARLY_FULL = 100e6, 1e9
 """Bytes of free disk: room for a large model and its update, twice; and a comfortable amount."""
-TO_INFER, TO_TRAIN = 90e6, 300e6
-"""Bytes of memory of a process that serves a small model, and of one that trains a small network."""
+TO_INFER = 90e6
+"""Bytes of memory of a process that serves a small model."""
+TO_TRAIN: Mapping[TrainerName, float] = {"torch": 300e6, "onnx": 120e6}
+"""Bytes of memory of a process that trains a small network, by trainer."""
 UNSYNCHRONISED = 0x40
 """Linux, include/uapi/linux/timex.h: STA_UNSYNC."""
 
@@ -37,7 +40,7 @@ def disk(state: Path) -> Finding:
     return ok("disk", said)
 
 
-def room(memory: Memory) -> Finding:
+def room(memory: Memory, trainer: TrainerName = "torch") -> Finding:
     """Memory for a process that infers, and for one that trains."""
     if memory.free is None:
         return warning("memory", "this system does not say how much is free", "on Linux, mount /proc")
@@ -46,7 +49,7 @@ def room(memory: Memory) -> Finding:
     remedy = "raise its limit (systemd: MemoryMax)" if limit else "close other programs"
     if memory.free < TO_INFER:
         return failure("memory", said, remedy)
-    if memory.free < TO_TRAIN:
+    if memory.free < TO_TRAIN[trainer]:
         return warning("memory", said, f"enough to infer, hardly to train: {remedy}")
     return ok("memory", said)
 

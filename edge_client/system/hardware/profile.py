@@ -16,7 +16,7 @@ SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")
 def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> CapabilityProfile:
     """Describe this machine; unknown values are omitted. `state` is the device's folder.
 
-    Nothing is measured: the speed is the one that `edge-client profile` has stored in the folder.
+    Nothing is measured: the speeds are those that `edge-client profile` has stored in the folder.
     """
     return described(look(state, root), tier=tier, measured=kept_at(state))
 
@@ -24,6 +24,7 @@ def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> Capab
 def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
     """The readings of a board as a capability profile."""
     chip = board.processor
+    speeds = recall(measured, chip)
     return CapabilityProfile(
         machine=chip.board or f"{platform.system()} {platform.machine()}",
         processor=chip.model,
@@ -34,7 +35,8 @@ def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityPr
         disk_bytes=board.storage.total if board.storage else None,
         disk_free_bytes=board.storage.free if board.storage else None,
         accelerator=board.accelerator,
-        speed=recall(measured, chip),
+        speed=next(iter(speeds), None),
+        further_speeds=speeds[1:],
         celsius=hottest(board.zones),
         throttling=board.throttling or (),
         power=board.power.source,

@@ -1,8 +1,9 @@
-"""The measured speed of a board, stored for later starts.
+"""The measured speeds of a board, one per trainer, stored for later starts.
 
 `edge-client profile` measures and stores it in the state folder; `edge-client run` only reads it.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,33 +16,38 @@ from schemas.base import Frozen
 from schemas.values import MeasuredSpeed, Text
 
 
-class KeptSpeed(Frozen):
-    """A measurement and its conditions: another processor or another torch needs a new one."""
+class KeptSpeeds(Frozen):
+    """Measurements, the best trainer's first, and their conditions.
+
+    Another processor, or another version of a trainer's library, needs new ones.
+    """
 
     of: Text
-    speed: MeasuredSpeed
+    speeds: tuple[MeasuredSpeed, ...]
 
 
-def keep(path: Path, speed: MeasuredSpeed, processor: Processor) -> None:
-    """Store a measurement."""
-    write_synced(path, KeptSpeed(of=_named(processor), speed=speed).model_dump_json().encode())
+def keep(path: Path, speeds: Iterable[MeasuredSpeed], processor: Processor) -> None:
+    """Store measurements."""
+    write_synced(path, KeptSpeeds(of=_named(processor), speeds=tuple(speeds)).model_dump_json().encode())
 
 
-def recall(path: Path, processor: Processor) -> MeasuredSpeed | None:
-    """The stored measurement, if it is of this processor and this torch."""
+def recall(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]:
+    """The stored measurements, if they are of this processor and these libraries."""
     try:
-        kept = KeptSpeed.model_validate_json(text(path))
+        kept = KeptSpeeds.model_validate_json(text(path))
     except ValidationError:
-        return None
-    return kept.speed if kept.of == _named(processor) else None
+        return ()
+    return kept.speeds if kept.of == _named(processor) else ()
 
 
 def kept_at(state: Path) -> Path:
-    """The file of the measurement in a state folder."""
+    """The file of the measurements in a state folder."""
     return state / "speed.json"
 
 
 def _named(processor: Processor) -> str:
-    torch = release("torch") or "none"
-    named = f"{processor.board or ''} {processor.model} {processor.cores} {processor.architecture} {torch}"
+    libraries = " ".join(release(name) or "none" for name in ("torch", "onnxruntime"))
+    named = (
+        f"{processor.board or ''} {processor.model} {processor.cores} {processor.architecture} {libraries}"
+    )
     return named[:500]

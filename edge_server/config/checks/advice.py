@@ -1,7 +1,11 @@
-"""Advice for valid files: where another recipe suits the fleet better (deploy/docs/guides/recipes.md)."""
+"""Advice for valid files: where another recipe suits the fleet better, and which devices cannot take part.
+
+Guides: deploy/docs/guides/recipes.md, deploy/docs/guides/trainers.md.
+"""
 
 from collections.abc import Iterator
 
+from edge_server.config.checks.trainers import trainer_advice
 from edge_server.config.config import Config
 
 ORDERED_DROPOUT = "ordered-dropout"
@@ -9,6 +13,7 @@ ORDERED_DROPOUT = "ordered-dropout"
 
 def advice(config: Config) -> Iterator[str]:
     """One line per better choice, with the figures' page; nothing for files without one."""
+    yield from trainer_advice(config)
     levels = config.tiers.levels
     named = {component.name for component in config.strategy.objectives}
     transforms = {component.name for component in config.strategy.transforms}

@@ -12,6 +12,7 @@ from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.privacy import privacy_problems
 from edge_server.config.checks.secure_aggregation import masking_problems
+from edge_server.config.checks.trainers import trainer_problems
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
 from edge_server.strategy.aggregation.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
@@ -46,6 +47,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _changing_sub_models,
         privacy_problems,
         masking_problems,
+        trainer_problems,
     )
     return [line for check in checks for line in check(config, strategy)] + layer_problems(config)
 

@@ -1,13 +1,14 @@
 """A rehearsal on this machine: two rounds of one training step, before real devices are asked to train.
 
-A device of the weakest and one of the strongest tier train on a few examples with a device's code; the
-server's code checks and aggregates their updates, all groups included. The second round starts from the
-ranked channels, downlink groups and private state that the first one left.
+A device of the weakest and one of the strongest tier train on a few examples with a device's code, by
+`[simulation] trainer`; the server's code checks and aggregates their updates, all groups included. The second
+round starts from the ranked channels, downlink groups and private state that the first one left.
 """
 
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
+from edge_client.training.choice import make_trainer
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.test_data import model_spec
@@ -103,16 +105,22 @@ def _play(
 ) -> None:
     devices = tuple(_devices(config, examples))
     planned = coordinator.planner.plan(PlanRound(number, number, devices, wanted=len(devices)))
+    for device, why in coordinator.planner.left_out.items():
+        raise ConfigError(
+            f"[simulation] trainer: the device {device} cannot train with onnxruntime: {why}: "
+            'set trainer = "torch"'
+        )
     updates = {
-        name: _update(coordinator, name, assignment, examples, scratch)
-        for name, assignment in planned.assignments.items()
+        device.name: _update(coordinator, device, planned.assignments[device.name], examples, scratch)
+        for device in devices
+        if device.name in planned.assignments
     }
     command = CloseRound(number, updates, selected=tuple(updates), dropped=(), rejected={})
     coordinator.aggregator.close(command)
 
 
 def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
-    """A device of the tier that prunes most, and one of the tier that prunes least."""
+    """With each trainer a device of the tier that prunes most, and one of the tier that prunes least."""
     levels = config.tiers.levels
     card = DataCard(
         source="check",
@@ -120,24 +128,27 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
         input_shape=examples.input_shape,
         num_classes=examples.num_classes,
     )
-    for name, level in (("weakest", max(levels)), ("strongest", min(levels))):
-        yield Device(name, 1, CapabilityProfile(machine="check", tier=levels.index(level) + 1), card)
+    ends = (("weakest", max(levels)), ("strongest", min(levels)))
+    for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
+        profile = CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
+        yield Device(f"{name}-{trainer}", 1, profile, card)
 
 
 def _update(
-    coordinator: Coordinator, device: str, assignment: Assignment, examples: LabelledData, scratch: Path
+    coordinator: Coordinator, device: Device, assignment: Assignment, examples: LabelledData, scratch: Path
 ) -> Update:
     """The device's update; raises `ConfigError` if training fails or the server would refuse the update."""
     task = assignment.task
     assert isinstance(task, TrainTask)
-    private = PrivateState(scratch / device, durable=False)
+    private = PrivateState(scratch / device.name, durable=False)
     context = TaskContext(
-        device,
+        device.name,
         coordinator.storage.store,
         LocalData(examples, examples),
-        scratch / device / "models",
+        scratch / device.name / "models",
         model_code=frozenset({task.model.name}),
         private=private,
+        trainer=make_trainer(device.profile.trainers[0]),
     )
     where = f"round {task.round} of a rehearsal, tier {task.tier} of '{task.model.name}'"
     try:
@@ -145,7 +156,7 @@ def _update(
     except FAILS as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{where}: a training step fails: {reason}") from error
-    checked = coordinator.checker.check(CheckUpdate(device, update), task, coordinator.model.state)
+    checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
     if checked.reason is not None:
         raise ConfigError(f"{where}: its update would be refused ({checked.reason}): {checked.detail}")
     private.commit(task.run, task.round, task.attempt)

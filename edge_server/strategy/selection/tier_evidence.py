@@ -1,9 +1,10 @@
 """The tier that a device trains: the largest that fits its memory and the round's deadline.
 
-A device that states its tier gets it. Any other reports how much memory its process may still take and its
-speed on a reference block; the cost model says what each tier needs of both. After a round the device's pace
-moves halfway to the pace at which it trained. Each time a device declines a task for lack of memory, it
-gets one tier less than its memory allows.
+A device that states its tier gets it. Any other reports how much memory its process may still take, and its
+speed on a reference block with each of its trainers; the cost models say what each tier needs of both. A
+device with several trainers uses the first with which some tier fits. After a round the device's pace moves
+halfway to the pace at which it trained. Each time a device declines a task for lack of memory, it gets one
+tier less than its memory allows; below the smallest tier of a trainer comes the largest of the next.
 
 Multiply-accumulates and bytes moved predict a board's training time only up to a factor of about three
 (tests/training_memory/README.md): enough for a first round, whose measurement then corrects it.
@@ -13,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from schemas.values import TrainerName
 
 MARGIN = 1.2
 """Free memory required over the predicted memory; devices apply the same factor."""
@@ -33,20 +36,27 @@ REFERENCE = Speed(10e9, 20e9)
 
 
 @dataclass(frozen=True)
-class TrainingNeeds:
-    """What training a tier's sub-model takes.
-
-    Memory in `bytes` plus `bytes_per_example`; per example `macs` (multiply-accumulates) and bytes `moved`.
-    """
+class MemoryNeeds:
+    """Memory of a training with one trainer: `bytes` plus `bytes_per_example`."""
 
     bytes: int
     bytes_per_example: float
-    macs: float
-    moved: float
 
-    def memory(self, examples: int) -> float:
+    def total(self, examples: int) -> float:
         """Bytes of memory for this number of examples."""
         return self.bytes + self.bytes_per_example * examples
+
+
+@dataclass(frozen=True)
+class TrainingNeeds:
+    """What training a tier's sub-model takes.
+
+    `memory` is by trainer. Per example `macs` (multiply-accumulates) and bytes `moved`.
+    """
+
+    memory: Mapping[TrainerName, MemoryNeeds]
+    macs: float
+    moved: float
 
     def seconds(self, examples: float, speed: Speed) -> float:
         """Seconds for this number of examples, counted once per epoch."""
@@ -54,19 +64,36 @@ class TrainingNeeds:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """What is known of a device. `guess` is its tier if its `free` memory (bytes) is unknown.
+class Means:
+    """What a device has for training with one trainer: `free` memory in bytes, and its measured speed."""
 
-    `speed` is its own measurement; `refusals` counts the tasks that it declined for lack of memory.
+    trainer: TrainerName = "torch"
+    free: int | None = None
+    speed: Speed | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is known of a device, with its trainers, the best first.
+
+    `guess` is its tier if its free memory is unknown; `refusals` counts the tasks that it declined for lack
+    of memory.
     """
 
     name: str
     examples: int
     guess: int
+    means: tuple[Means, ...] = (Means(),)
     stated: int | None = None
-    free: int | None = None
-    speed: Speed | None = None
     refusals: int = 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device's tier, and the trainer that it uses."""
+
+    tier: int
+    trainer: TrainerName
 
 
 @dataclass(frozen=True)
@@ -95,9 +122,11 @@ class ByEvidence:
 
     def act(
         self, state: Mapping[str, float] | None, clients: Sequence[Candidate], number: int
-    ) -> dict[str, int]:
-        """A tier per device for round `number`, 1 being the weakest."""
-        return {client.name: self._tier(client, (state or {}).get(client.name), number) for client in clients}
+    ) -> dict[str, Placement]:
+        """A tier and a trainer per device for round `number`, tier 1 being the weakest."""
+        return {
+            client.name: self._place(client, (state or {}).get(client.name), number) for client in clients
+        }
 
     def observe(self, state: Mapping[str, float] | None, trained: Sequence[Trained]) -> Mapping[str, float]:
         """Update the paces with a round's trainings, in any order."""
@@ -110,26 +139,39 @@ class ByEvidence:
                 paces[name] = (paces[name] + pace) / 2 if name in paces else pace
         return paces
 
-    def _tier(self, client: Candidate, pace: float | None, number: int) -> int:
+    def _place(self, client: Candidate, pace: float | None, number: int) -> Placement:
         most = len(self.needs)
         if client.stated is not None:
-            return min(client.stated, most)
-        by_memory = self._by_memory(client) - client.refusals
-        return max(1, min(by_memory, self._by_time(client, pace, number)))
+            return Placement(min(client.stated, most), client.means[0].trainer)
+        means, by_memory = self._by_memory(client)
+        by_time = self._by_time(client, means.speed, pace, number)
+        return Placement(max(1, min(by_memory, by_time)), means.trainer)
 
-    def _by_memory(self, client: Candidate) -> int:
-        if client.free is None:
+    def _by_memory(self, client: Candidate) -> tuple[Means, int]:
+        """The first trainer with which a tier fits, after all refusals, and the largest such tier."""
+        refusals = client.refusals
+        for means in client.means:
+            tiers = self._fitting(client, means)
+            if refusals < tiers:
+                return means, tiers - refusals
+            refusals -= tiers
+        return client.means[-1], 1
+
+    def _fitting(self, client: Candidate, means: Means) -> int:
+        """The largest tier that fits into memory with a trainer; 0 if none does."""
+        if means.free is None:
             return min(client.guess, len(self.needs))
-        return _largest([MARGIN * tier.memory(client.examples) <= client.free for tier in self.needs])
+        needs = [tier.memory[means.trainer].total(client.examples) for tier in self.needs]
+        return _largest([MARGIN * needed <= means.free for needed in needs])
 
-    def _by_time(self, client: Candidate, pace: float | None, number: int) -> int:
-        if pace is None and client.speed is None:
+    def _by_time(self, client: Candidate, speed: Speed | None, pace: float | None, number: int) -> int:
+        if pace is None and speed is None:
             return len(self.needs)
         count = client.examples * self.epochs(number)
         if pace is not None:
             times = [pace * tier.seconds(count, REFERENCE) for tier in self.needs]
         else:
-            times = [tier.seconds(count, client.speed or REFERENCE) for tier in self.needs]
+            times = [tier.seconds(count, speed or REFERENCE) for tier in self.needs]
         return _largest([time <= DEADLINE_SHARE * self.deadline_s for time in times])
 
     def _between(self, ratio: float) -> TrainingNeeds:
@@ -137,9 +179,9 @@ class ByEvidence:
         known = sorted(zip(self.levels, self.needs, strict=True), key=lambda pair: pair[0])
         ratios = [level for level, _ in known]
         macs = float(np.interp(ratio, ratios, [tier.macs for _, tier in known]))
-        return TrainingNeeds(0, 0.0, macs, float(np.interp(ratio, ratios, [tier.moved for _, tier in known])))
+        return TrainingNeeds({}, macs, float(np.interp(ratio, ratios, [tier.moved for _, tier in known])))
 
 
 def _largest(fitting: Sequence[bool]) -> int:
-    """The largest tier that fits; the weakest if none does."""
-    return max((tier for tier, fits in enumerate(fitting, start=1) if fits), default=1)
+    """The largest tier that fits; 0 if none does."""
+    return max((tier for tier, fits in enumerate(fitting, start=1) if fits), default=0)

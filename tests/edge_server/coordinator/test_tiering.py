@@ -20,7 +20,8 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import recover
 from edge_server.strategy.selection.tier_evidence import MARGIN, REFERENCE
 from schemas.messages import Task, TaskReply
-from schemas.values import CapabilityProfile, MeasuredSpeed, Reason
+from schemas.messages.tasks import STEP
+from schemas.values import CapabilityProfile, MeasuredSpeed, Reason, TrainerName
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 from tests.edge_server.rounds.by_hand import NAME, RUN, of, training
 from tests.integration.bench import CARD, Bench
@@ -94,6 +95,58 @@ def test_stated_tiers_need_no_network_cost(bench: Bench, monkeypatch: pytest.Mon
     stated = [Device(name, 1, CapabilityProfile(tier=3), CARD) for name in ("weak", "strong")]
     bench.devices = tuple(stated)
     assert {task.tier for task in bench.tasks(1, 1).values()} == {3}
+
+
+def board_of_512_mb(name: str, *trainers: TrainerName) -> Device:
+    """Return a device without a stated tier or measurements, with the free memory of a Pi Zero 2 W."""
+    profile = CapabilityProfile(
+        memory_bytes=436_000_000, memory_free_bytes=239_000_000, trainers=trainers or ("torch",)
+    )
+    return Device(name, 1, profile, CARD)
+
+
+def test_a_board_of_512_mb_has_a_larger_tier_with_onnxruntime_than_with_torch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without measurements a process with torch takes 330 MB, and one with onnxruntime 90 MB."""
+    monkeypatch.setattr("edge_server.coordinator.step_graphs.StepGraphs.of", lambda *_, **__: {})
+    tiering = bench.coordinator.tiering
+    weak, strong = board_of_512_mb("weak", "torch"), board_of_512_mb("strong", "onnx")
+    bench.devices = (weak, strong)
+    assert {name: task.tier for name, task in bench.tasks(1, 1).items()} == {"weak": 1, "strong": 5}
+    assert (tiering.trainer(weak), tiering.trainer(strong)) == ("torch", "onnx")
+
+
+def test_a_board_with_both_trainers_gets_graphs_where_torch_does_not_fit(bench: Bench) -> None:
+    both = board_of_512_mb("weak", "torch", "onnx")
+    roomy = CapabilityProfile(memory_free_bytes=10**9, trainers=("torch", "onnx"))
+    bench.devices = (both, Device("strong", 1, roomy, CARD))
+    tasks = bench.tasks(1, 1)
+    assert STEP in tasks["weak"].blobs
+    assert STEP not in tasks["strong"].blobs
+    assert {name: task.tier for name, task in tasks.items()} == {"weak": 5, "strong": 5}
+
+
+def test_a_board_with_both_trainers_uses_torch_for_objectives_that_need_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedmix", "deliver=false")
+    bench.devices = (board_of_512_mb("weak", "torch", "onnx"),)
+    bench.coordinator.tiering.place(bench.devices, None, 1)
+    assert bench.coordinator.tiering.trainer(bench.devices[0]) == "torch"
+
+
+def test_the_speed_of_a_board_is_that_of_its_trainer(bench: Bench) -> None:
+    fast, slow = (
+        CapabilityProfile(
+            memory_free_bytes=10**9,
+            trainers=("onnx",),
+            speed=MeasuredSpeed(training_macs_per_s=other, memory_bytes_per_s=1e12),
+            further_speeds=(MeasuredSpeed(trainer="onnx", training_macs_per_s=own, memory_bytes_per_s=1e12),),
+        )
+        for own, other in ((1e12, 1.0), (1.0, 1e12))
+    )
+    devices = (Device("fast", 1, fast, CARD), Device("slow", 1, slow, CARD))
+    bench.coordinator.tiering.place(devices, None, 1)
+    assert [bench.coordinator.tiering.tier(device) for device in devices] == [5, 1]
 
 
 def no_memory(device: str) -> TaskReply:

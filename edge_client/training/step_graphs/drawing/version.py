@@ -17,7 +17,7 @@ LIBRARIES = ("torch", "onnx", "onnxscript")
 def drawing_version() -> str:
     """A digest that changes when the same network may be drawn differently."""
     files = sorted(Path(__file__).parent.glob("*.py"))
-    files += [Path(module.__file__) for module in (names, attention, modes, scaler)]
+    files += [Path(str(module.__file__)) for module in (names, attention, modes, scaler)]
     digest = hashlib.sha256(repr([release(name) for name in LIBRARIES]).encode())
     for path in files:
         digest.update(path.read_bytes())

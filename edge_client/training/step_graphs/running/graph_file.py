@@ -28,6 +28,11 @@ class StepGraph:
     metadata: Mapping[str, str]
 
     @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.data)
+
+    @property
     def arrays(self) -> tuple[str, ...]:
         """Inputs that the steps of a training change: parameters and buffers, also of attention modules."""
         others = (names.INPUTS, names.LABELS, names.KNOWN)

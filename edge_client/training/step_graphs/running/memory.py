@@ -6,7 +6,7 @@ holds.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -32,15 +32,39 @@ FRAGMENTS = 1.7
 to the shipped networks (`python -m tests.step_graphs.memory`)."""
 
 
-def step_bytes(graph: StepGraph, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:
+class Step(Protocol):
+    """What the memory of a step depends on: a drawn graph, or an estimate of one."""
+
+    @property
+    def fixed_bytes(self) -> float: ...
+    @property
+    def bytes_per_example(self) -> float: ...
+    @property
+    def smallest_batch(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes of the graph."""
+        ...
+
+
+def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:
     """Bytes that training needs besides the network of `weights` bytes and the examples.
 
     Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
     """
     states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
     copies = (1 + states + split) * (plan.local_epochs > 0)
-    working = FRAGMENTS * (graph.fixed_bytes + batch * graph.bytes_per_example)
-    return round(copies * weights + working) + SESSION_BYTES + PER_GRAPH_BYTE * len(graph.data)
+    working = FRAGMENTS * (step.fixed_bytes + batch * step.bytes_per_example)
+    return round(copies * weights + working) + SESSION_BYTES + PER_GRAPH_BYTE * step.size
+
+
+def sizes(step: Step, whole: int) -> list[int]:
+    """Numbers of examples in which a batch of `whole` may run, the best first."""
+    if step.smallest_batch > 1:
+        return [whole]
+    most = max(LEAST_EXAMPLES, int(AT_ONCE / max(1, step.bytes_per_example)))
+    equal = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
+    return [size for size in equal if size <= most]
 
 
 def micro_batch(
@@ -58,13 +82,10 @@ def micro_batch(
     whole = min(plan.batch_size, examples)
     if examples == 0:
         return None
-    can_be_split = graph.smallest_batch == 1
-    most = max(LEAST_EXAMPLES, int(AT_ONCE / max(1, graph.bytes_per_example))) if can_be_split else whole
     trim_heap()
     free = memory(board).free
     weights = sum(array.nbytes for array in arrays.values())
-    sizes = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1)) if can_be_split else (whole,)
-    for size in (size for size in sizes if size <= most):
+    for size in sizes(graph, whole):
         needed = MARGIN * step_bytes(graph, plan, weights, batch=size, split=size < whole)
         if free is None or needed <= free:
             return None if size == whole else size

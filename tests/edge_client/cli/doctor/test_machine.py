@@ -51,6 +51,11 @@ def test_memory_is_judged_by_what_a_process_may_still_allocate(
     assert remedy in found.remedy
 
 
+def test_training_with_onnxruntime_needs_less_memory_than_with_torch() -> None:
+    assert room(with_free(200_000_000), "onnx").level == "ok"
+    assert room(with_free(110_000_000), "onnx").level == "warning"
+
+
 @pytest.mark.parametrize(("synchronised", "level"), [(True, "ok"), (False, "warning"), (None, "warning")])
 def test_an_unsynchronised_clock_is_reported(synchronised: bool | None, level: str) -> None:
     found = clock(lambda: synchronised)

@@ -15,11 +15,12 @@ from tests.edge_client.system.hardware.trees import PI, tree
 
 CARD = DataCard(source="digits", examples=1, input_shape=(1, 8, 8), num_classes=10)
 MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000)
+OTHER = MeasuredSpeed(trainer="onnx", training_macs_per_s=2e9, resident_bytes=85_000_000)
 
 
 def test_the_birth_message_describes_the_board_and_its_state(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", PI)
-    speed_cache.keep(speed_cache.kept_at(tmp_path), MEASURED, processor(root))
+    speed_cache.keep(speed_cache.kept_at(tmp_path), (MEASURED, OTHER), processor(root))
     reported = profile(tmp_path, tier=2, root=root)
     assert reported.machine == "Raspberry Pi 3 Model B Rev 1.2"
     assert (reported.memory_bytes, reported.memory_free_bytes) == (400_000_000, 300_000_000)
@@ -30,7 +31,8 @@ def test_the_birth_message_describes_the_board_and_its_state(tmp_path: Path) -> 
         "wifi",
     )
     assert "under-voltage" in reported.throttling
-    assert reported.speed == MEASURED
+    assert (reported.speed, reported.further_speeds) == (MEASURED, (OTHER,))
+    assert reported.speed_with("onnx") == OTHER
     assert reported.tier == 2
     birth = Birth(federation="home", device="pi", session=1, profile=reported, data=CARD)
     assert len(encode_message(birth)) < Birth.max_bytes / 2
@@ -50,7 +52,9 @@ def test_the_command_measures_and_stores_the_result(
     printed = json.loads(capsys.readouterr().out)
     assert printed["profile"]["speed"]["memory_bytes_per_s"] > 0
     assert printed["board"]["storage"]["total"] > 0
-    assert profile(tmp_path).speed == MeasuredSpeed.model_validate(printed["profile"]["speed"])
+    stored = profile(tmp_path)
+    assert stored.speed == MeasuredSpeed.model_validate(printed["profile"]["speed"])
+    assert [speed.trainer for speed in (stored.speed, *stored.further_speeds)] == ["torch", "onnx"]
 
 
 def test_without_a_benchmark_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from edge_server.config.checks.advice import advice
 from edge_server.config.load import load_config
 
 
-@pytest.mark.parametrize("recipe", ["attending", "attending-adafl", "fjord", "fedavg", "fedavgm"])
+@pytest.mark.parametrize("recipe", ["attending", "attending-adafl", "fedavg", "fedavgm"])
 def test_recipes_that_suit_their_fleet_get_no_advice(recipe: str) -> None:
     assert list(advice(load_config(recipe))) == []
 
@@ -19,6 +19,15 @@ def test_tiers_that_larger_devices_do_not_train_get_advice(recipe: str) -> None:
 
 def test_channels_moved_by_each_clients_own_order_get_advice() -> None:
     assert any("'attention-matching'" in line for line in advice(load_config("attending-literal")))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "objective"),
+    [("fedmix", "'mix'"), ("fedgh", "'prototypes'"), ("fjord", "'ordered-dropout' with distil")],
+)
+def test_objectives_that_need_torch_on_the_device_are_named(recipe: str, objective: str) -> None:
+    (line,) = (line for line in advice(load_config(recipe)) if "torch" in line)
+    assert f"the objective {objective} needs torch on the device. Devices without torch are left out" in line
 
 
 def test_smaller_tiers_that_do_not_exist_get_advice() -> None:

@@ -193,6 +193,16 @@ def test_deltas_are_refused_for_sub_models_that_change_every_round():
 
 
 # --- rounds ---
+@pytest.mark.parametrize("recipe", ["fedmix", "fedgh"])
+def test_objectives_that_need_torch_are_refused_in_a_simulation_without_it(recipe):
+    load_config(recipe, ["simulation.trainer=torch"])
+    with pytest.raises(
+        ConfigError,
+        match=r"\[simulation\] trainer: the objective '.+' needs torch.*: set trainer = \"torch\"",
+    ):
+        load_config(recipe, ["simulation.trainer=onnx"])
+
+
 def test_two_statements_of_the_epochs_are_refused():
     schedule = {"name": "constant", "value": 3}
     assert found(strategy={"local-epochs": schedule}, tiers={"epochs-per-tier": [1]}) == [

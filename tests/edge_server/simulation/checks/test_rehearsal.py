@@ -153,3 +153,17 @@ def test_a_run_that_cannot_start_reports_why_and_its_folder_may_be_reused(
 
 class Nobody:
     def show(self, snapshot: object) -> None: ...
+
+
+def test_a_step_that_cannot_be_drawn_is_refused_for_devices_without_torch() -> None:
+    assert tried("fedavg", "noisy").parameters
+    with pytest.raises(ConfigError) as refused:
+        tried("fedavg", "noisy", "simulation.trainer=onnx")
+    message = str(refused.value)
+    assert message.startswith("home.toml: [simulation] trainer: the device weakest-onnx cannot train with onnx")
+    assert "draws random numbers" in message
+    assert message.endswith('set trainer = "torch"')
+
+
+def test_a_rehearsal_without_torch_trains_with_step_graphs() -> None:
+    assert tried("fedavg", "hidden", "simulation.trainer=onnx").parameters

@@ -6,18 +6,29 @@ from edge_server.strategy.selection.tier_evidence import (
     REFERENCE,
     ByEvidence,
     Candidate,
+    Means,
+    MemoryNeeds,
+    Placement,
     Speed,
     Trained,
     TrainingNeeds,
 )
+from schemas.values import TrainerName
 
 MB = 1_000_000
-# Tiers need 10, 20 and 40 MB plus 100 bytes per example; 3, 6 and 12 M MACs; and 2, 4 and 8 MB moved.
+
+
+def memory(torch_mb: int, onnx_mb: int) -> dict[TrainerName, MemoryNeeds]:
+    return {"torch": MemoryNeeds(torch_mb * MB, 100), "onnx": MemoryNeeds(onnx_mb * MB, 100)}
+
+
+# Tiers need 10, 20 and 40 MB plus 100 bytes per example with torch, 1, 3 and 6 MB with onnxruntime; 3, 6 and
+# 12 M MACs; and 2, 4 and 8 MB moved.
 POLICY = ByEvidence(
     needs=(
-        TrainingNeeds(10 * MB, 100, 3 * MB, 2 * MB),
-        TrainingNeeds(20 * MB, 100, 6 * MB, 4 * MB),
-        TrainingNeeds(40 * MB, 100, 12 * MB, 8 * MB),
+        TrainingNeeds(memory(10, 1), 3 * MB, 2 * MB),
+        TrainingNeeds(memory(20, 3), 6 * MB, 4 * MB),
+        TrainingNeeds(memory(40, 6), 12 * MB, 8 * MB),
     ),
     levels=(0.6, 0.3, 0.0),
     deadline_s=20.0,
@@ -27,11 +38,12 @@ NEVER = 1e30
 
 
 def tier(candidate: Candidate, state: object = None, number: int = 1) -> int:
-    return POLICY.act(state, [candidate], number)["a"]
+    return POLICY.act(state, [candidate], number)["a"].tier
 
 
-def board(**given: object) -> Candidate:
-    return Candidate("a", **{"examples": 1000, "guess": 2, "free": 1000 * MB, **given})  # type: ignore[arg-type]
+def board(free: int | None = 1000 * MB, speed: Speed | None = None, **given: object) -> Candidate:
+    means = (Means("torch", free, speed),)
+    return Candidate("a", **{"examples": 1000, "guess": 2, "means": means, **given})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +107,42 @@ def test_every_refusal_for_lack_of_memory_lowers_the_tier_by_memory_by_one() -> 
     assert [tier(board(refusals=times)) for times in range(4)] == [3, 2, 1, 1]
     # The time already limits the tier to 2, so a refusal for lack of memory changes nothing.
     assert tier(board(speed=Speed(1.21e9, NEVER), refusals=1)) == 2
+
+
+def placed(*means: Means, refusals: int = 0) -> Placement:
+    return POLICY.act(None, [Candidate("a", 1000, 2, means, refusals=refusals)], 1)["a"]
+
+
+def test_the_first_trainer_with_which_a_tier_fits_is_used() -> None:
+    # The smallest tier needs 1.2 * 10.1 = 12.12 MB with torch, and 1.2 * 1.1 = 1.32 MB with onnxruntime.
+    enough, short = Means("torch", 13 * MB), Means("torch", 12 * MB)
+    other = Means("onnx", 4 * MB)
+    assert placed(enough, other) == Placement(1, "torch")
+    # Of 1.32, 3.72 and 7.32 MB two fit into 4 MB.
+    assert placed(short, other) == Placement(2, "onnx")
+    assert placed(other) == Placement(2, "onnx")
+    assert placed(short, Means("onnx", 1 * MB)) == Placement(1, "onnx")
+    assert placed(short) == Placement(1, "torch")
+
+
+def test_a_device_that_refused_the_smallest_tier_of_a_trainer_uses_the_next() -> None:
+    two = (Means("torch", 25 * MB), Means("onnx", 1000 * MB))
+    tiers = [placed(*two, refusals=times) for times in range(6)]
+    assert [(found.tier, found.trainer) for found in tiers] == [
+        (2, "torch"),
+        (1, "torch"),
+        (3, "onnx"),
+        (2, "onnx"),
+        (1, "onnx"),
+        (1, "onnx"),
+    ]
+
+
+def test_the_speed_counts_that_was_measured_with_the_trainer_in_use() -> None:
+    # 0.6 G MACs a second are enough for the smallest tier, 2.41 G for the largest.
+    slow, fast = Speed(0.6e9, NEVER), Speed(2.41e9, NEVER)
+    assert placed(Means("torch", 1000 * MB, slow), Means("onnx", 1000 * MB, fast)) == Placement(1, "torch")
+    assert placed(Means("torch", 0, slow), Means("onnx", 1000 * MB, fast)) == Placement(3, "onnx")
 
 
 def test_measured_rounds_correct_the_assumed_speed() -> None:

@@ -139,7 +139,7 @@ def test_batches_are_not_split_where_normalisation_needs_them(
 
 
 def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
-    graph = Mock(fixed_bytes=0, bytes_per_example=0, data=b"")
+    graph = Mock(fixed_bytes=0, bytes_per_example=0, size=0)
     settings = TrainingSettings(optimizer="adam", local_epochs=1)
     look = settings.model_copy(update={"local_epochs": 0})
     whole, parts, seen = (
@@ -188,7 +188,7 @@ def test_a_device_is_left_out_where_an_objective_needs_torch(
     weak, strong = bench.devices
     bench.devices = (weak, replace(strong, profile=CapabilityProfile(tier=2)))
     assert bench.tasks(1, 1).keys() == {"strong"}
-    assert "weak has no torch and is left out: the objective 'mix' needs torch" in caplog.text
+    assert "weak trains without torch and is left out: the objective 'mix' needs torch" in caplog.text
 
 
 def test_a_task_without_graphs_is_declined(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""Checks of what devices without torch can train: objectives that no step graph can have."""
+
+from collections.abc import Iterator
+
+from edge_client.training.step_graphs.running.objectives import unsupported
+from edge_server.config.config import Config
+from edge_server.strategy.strategy import Strategy
+
+
+def trainer_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Objectives that need torch, in a simulation of devices without it."""
+    if "onnx" in config.simulation.trainers:
+        for why in _reasons(config):
+            yield f'[simulation] trainer: {why}: set trainer = "torch", or leave the objective out'
+
+
+def trainer_advice(config: Config) -> Iterator[str]:
+    """One line if devices without torch would be left out of every round: the fleet is not known."""
+    if reasons := [*_reasons(config)]:
+        yield (
+            f"advice: {'; '.join(reasons)}. Devices without torch are left out of this federation "
+            "(guide: trainers)"
+        )
+
+
+def _reasons(config: Config) -> Iterator[str]:
+    reasons = (unsupported((component,)) for component in config.strategy.objectives)
+    return (why for why in reasons if why)

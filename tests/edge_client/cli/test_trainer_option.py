@@ -1,0 +1,33 @@
+"""The trainers that `edge-client run` announces, and what its log says of them."""
+
+import argparse
+import logging
+from pathlib import Path
+
+import pytest
+
+from edge_client.cli.commands.run import _profile
+from tests.edge_client.training.test_choice import installed
+
+AUTO = argparse.Namespace(tier=None, flower=None, trainer="auto")
+
+
+def test_an_outdated_onnxruntime_is_not_announced_and_logged_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed(monkeypatch, "torch", "onnxruntime", runtime="1.13.1")
+    with caplog.at_level(logging.INFO):
+        announced = _profile(AUTO, tmp_path)
+    assert announced.trainers == ("torch",)
+    assert "onnxruntime" in announced.software
+    assert "onnxruntime 1.13.1 is too old for step graphs: pip install 'onnxruntime>=1.17'" in caplog.text
+    assert "trains with torch" in caplog.text
+
+
+def test_a_current_onnxruntime_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed(monkeypatch, "onnxruntime")
+    with caplog.at_level(logging.INFO):
+        assert _profile(AUTO, tmp_path).trainers == ("onnx",)
+    assert "too old" not in caplog.text
