@@ -160,7 +160,7 @@ def test_a_step_that_cannot_be_drawn_is_refused_for_devices_without_torch() -> N
     with pytest.raises(ConfigError) as refused:
         tried("fedavg", "noisy", "simulation.trainer=onnx")
     message = str(refused.value)
-    assert message.startswith("home.toml: [simulation] trainer: the device weakest-onnx cannot train with onnx")
+    assert message.startswith("home.toml: [simulation] trainer: the device weakest-onnx cannot train")
     assert "draws random numbers" in message
     assert message.endswith('set trainer = "torch"')
 
