@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.dataset import LabelledData
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.shuffling import epoch_orders
@@ -47,14 +48,19 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Preprocessed inputs [N, C, H, W] and labels [N]."""
+    """Examples that are preprocessed in batches: float32 takes four times the memory of bytes."""
 
-    inputs: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    data: LabelledData
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The labels [N]."""
+        return self.data.labels
 
     def batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """The examples at these indices, as a graph's inputs."""
-        return {names.INPUTS: self.inputs[chosen], names.LABELS: self.labels[chosen]}
+        part = self.data.subset(chosen)
+        return {names.INPUTS: part.inputs(), names.LABELS: part.labels}
 
 
 class Training:
