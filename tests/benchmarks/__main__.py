@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, str] = {
     "out-of-band": "outofband",
     "server-memory": "server_memory",
     "client-memory": "client_memory",
+    "torch-free": "torch_free",
     "simulation": "simulation",
     "simulation-memory": "memory",
     "layout": "layout",

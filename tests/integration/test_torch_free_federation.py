@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edge_client.inference.onnx_model import load_model
@@ -15,13 +14,14 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.demo import device_name, end_device, start_device
 from edge_server.config.config import Config
 from tests.integration.conftest import ONE_BROKER, Run, demo_config
+from tests.pictures import write_pictures
 from tests.wheel import environment_variables, installed_with_extra, run
 
 ROUNDS = 4
 DRAWING_S = 200
 """Seconds for the run: a busy machine draws the step graphs for more than a minute."""
 HEAVY = ("torch", "torchvision", "onnx", "onnxscript")
-MOST_MEMORY_KB = 125_000
+MOST_MEMORY_KB = 115_000
 """Peak of a device that trains the smallest tier of `two-nn` on 28x28 pixels."""
 
 
@@ -33,13 +33,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Pictures [900, 28, 28] of ten classes: a few bright pixels per class, and noise."""
-    rng = np.random.default_rng(3)
-    labels = np.arange(900) % 10
-    patterns = 180 * (rng.random((10, 28, 28)) < 0.1)
-    images = (patterns[labels] + rng.integers(0, 76, (900, 28, 28))).astype(np.uint8)
+    """Pictures of ten classes."""
     path = tmp_path / "pictures.npz"
-    np.savez(path, images=images, labels=labels)
+    write_pictures(path)
     return path
 
 
