@@ -20,8 +20,8 @@ from schemas.errors import ConfigError
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
 
-MEASURED_AT_ONCE = 32
-"""Examples of a batch while accuracy is measured; 256 take eight times the memory, and as long."""
+MEASURED_AT_ONCE = 16
+"""Examples of a batch while accuracy is measured; 256 take sixteen times the memory, and as long."""
 
 
 @dataclass(frozen=True)
