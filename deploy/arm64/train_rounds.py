@@ -17,7 +17,8 @@ from schemas.messages import TrainTask
 from schemas.messages.tasks import GRAPH, STEP
 from schemas.submodel import ChannelMap
 
-for folder in sorted(path.parent for path in Path(sys.argv[1]).glob("*/task.json")):
+folders = sorted(path.parent for path in Path(sys.argv[1]).glob("*/task.json"))
+for folder in folders:
     task = TrainTask.model_validate_json((folder / "task.json").read_text())
     arrays, given = dict(np.load(folder / "arrays.npz")), np.load(folder / "examples.npz")
     data = labelled(given["images"], given["labels"])
@@ -35,4 +36,4 @@ for folder in sorted(path.parent for path in Path(sys.argv[1]).glob("*/task.json
     )
     delta = OnnxTrainer(threads=1).train(job).delta
     np.savez(folder / f"{sys.argv[2]}.npz", **{name: arrays[name] + delta[name] for name in arrays})
-    print(folder.name, "trained;", "torch is there" if find_spec("torch") else "torch is not there")
+print(f"{len(folders)} networks trained, torch is {'' if find_spec('torch') else 'not '}there")

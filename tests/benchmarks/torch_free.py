@@ -46,7 +46,7 @@ def figures(options: Options) -> list[Figure]:
             programs = _installed(folder)
         except NoWheel as reason:
             return [Figure(AREA, "a device from the wheel", "", (), reason=str(reason))]
-        runs = [_run(programs, folder) for _ in range(1 if options.quick else REPEATS)]
+        runs = [run_device(programs, folder) for _ in range(1 if options.quick else REPEATS)]
         return [*_of(runs), _within_a_limit(programs, folder)]
 
 
@@ -76,7 +76,7 @@ def _within_a_limit(programs: Path, folder: Path) -> Figure:
     name = "peak of its control group of 160 MiB"
     try:
         with limited_group("edge-bench", LIMIT_BYTES) as group:
-            _run(programs, folder, group)
+            run_device(programs, folder, group)
             detail = (
                 f"the run finished, {group.killed} processes were killed; files that other processes "
                 "have read before, such as libraries, are not counted"
@@ -95,7 +95,7 @@ def _installed(folder: Path) -> Path:
     return programs_of(folder / "environment")
 
 
-def _run(programs: Path, folder: Path, group: LimitedGroup | None = None) -> tuple[float, int]:
+def run_device(programs: Path, folder: Path, group: LimitedGroup | None = None) -> tuple[float, int]:
     """Seconds of processor time until connected, and peak bytes, of a device whose run finishes."""
     with _state(folder) as state, running_broker("embedded", state) as broker, processes() as started:
         log = state / "device.log"

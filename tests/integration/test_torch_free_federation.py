@@ -1,6 +1,7 @@
 """Devices in an environment with only the wheel and its extra `onnx-client`: no torch, no onnx."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.demo import device_name, end_device, start_device
 from edge_server.config.config import Config
+from tests.benchmarks.torch_free import LIMIT_BYTES, run_device
 from tests.integration.conftest import ONE_BROKER, Run, demo_config
+from tests.memory_limit import NoGroup, limited_group
 from tests.pictures import write_pictures
 from tests.wheel import environment_variables, installed_with_extra, run
 
@@ -116,3 +119,13 @@ def test_devices_with_and_without_torch_train_together(
         delivered = load_model(state / name / "models" / "model.onnx")
         assert delivered.provenance["run_id"] == summary.run
     assert peak < MOST_MEMORY_KB, f"{peak} kB"
+
+
+def test_a_device_without_torch_finishes_its_run_within_160_mib(programs: Path, tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures.npz")
+    try:
+        with limited_group(f"edge-test-{os.getpid()}", LIMIT_BYTES) as group:
+            run_device(programs, tmp_path, group)
+            assert group.killed == 0
+    except NoGroup as reason:
+        pytest.skip(str(reason))
