@@ -32,7 +32,7 @@ AREA = "without torch"
 NETWORKS = {"mlp": 1280, "two-nn": 320, "cnn": 160, "cnn-group": 160, "cnn-batch": 160}
 DEEP = {"mobilenet-v2-quarter": 96, "mobilenet-v2": 96, "resnet56": 64}
 """Examples of an epoch by network."""
-TIERS = (1, 3, 5)
+TIERS, DEEP_TIERS = (1, 3, 5), (1, 5)
 TARGETS = {"mlp": 1.2, "two-nn": 1.2, "cnn": 1.2}
 PAIRS = 7
 PLAN = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=32, local_epochs=2)
@@ -42,18 +42,18 @@ OnEpoch = Callable[[EpochReport], None]
 
 def figures(options: Options) -> list[Figure]:
     """The networks whose graphs are drawn within seconds."""
-    return list(_figures(options, NETWORKS))
+    return list(_figures(options, NETWORKS, TIERS))
 
 
 def deep(options: Options) -> list[Figure]:
     """The networks of many layers."""
-    return list(_figures(options, DEEP))
+    return list(_figures(options, DEEP, DEEP_TIERS))
 
 
-def _figures(options: Options, networks: dict[str, int]) -> Iterator[Figure]:
+def _figures(options: Options, networks: dict[str, int], tiers: Sequence[int]) -> Iterator[Figure]:
     with single_thread():
         for name, examples in list(networks.items())[: 1 if options.quick else None]:
-            for tier in TIERS[: 1 if options.quick else None]:
+            for tier in tiers[: 1 if options.quick else None]:
                 yield _figure(name, tier, examples, 1 if options.quick else PAIRS)
 
 

@@ -4,11 +4,12 @@ Fresh arrays for each batch would be cleared by the kernel each time, which take
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 
@@ -18,7 +19,7 @@ class GradientSums:
     def __init__(self) -> None:
         self._total: dict[str, Array] = {}
 
-    def add(self, gradients: Arrays, weight: float, *, first: bool) -> Arrays:
+    def add(self, gradients: Arrays, weight: float, *, first: bool) -> dict[str, Array]:
         """The sum so far with `weight` times these gradients, which may be changed; `first` begins anew."""
         for name, gradient in scaled(gradients, weight).items():
             if first and name not in self._total:
