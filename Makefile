@@ -39,7 +39,7 @@ help:
 	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the installed linters over deploy/, and list the missing ones"
-	@echo "make arm64    install the base package in an arm64 Debian under qemu and infer there (root, 20 minutes)"
+	@echo "make arm64    install the package without torch in an arm64 Debian under qemu, infer and train there (root, 20 minutes)"
 	@echo "make contents  write deploy/llms.txt, the list of all pages"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"

@@ -20,6 +20,10 @@ HIDDEN = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
 """Environment variables that point to this checkout."""
 
 
+class NoWheel(RuntimeError):
+    """The wheel cannot be built here, with the reason."""
+
+
 def run(*command: object, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """Run a command without the environment variables that point to this checkout."""
     words = [str(word) for word in command]
@@ -35,13 +39,17 @@ def environment_variables() -> dict[str, str]:
 
 def built_wheel(temporary: pytest.TempPathFactory) -> Path:
     """The wheel, built once; the test is skipped if that needs an index that cannot be reached."""
-    if importlib.util.find_spec("build") is None:
-        pytest.skip("`build` is not installed")
-    (path,) = made_once(temporary, "wheel", _build).glob("*.whl")
+    try:
+        (path,) = made_once(temporary, "wheel", build_wheel).glob("*.whl")
+    except NoWheel as reason:
+        pytest.skip(str(reason))
     return path
 
 
-def _build(folder: Path) -> None:
+def build_wheel(folder: Path) -> None:
+    """Build the wheel of this checkout into an existing folder; raises `NoWheel`."""
+    if importlib.util.find_spec("build") is None:
+        raise NoWheel("`build` is not installed")
     # A build leaves folders next to the code.
     source = folder / "source"
     source.mkdir()
@@ -54,7 +62,7 @@ def _build(folder: Path) -> None:
     isolation = ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
     built = run(sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", folder, cwd=source)
     if built.returncode and not isolation:
-        pytest.skip(f"the build needs an index: {(built.stdout + built.stderr)[-300:]}")
+        raise NoWheel(f"the build needs an index: {(built.stdout + built.stderr)[-300:]}")
     assert built.returncode == 0, built.stdout + built.stderr
     shutil.rmtree(source)
 
@@ -65,19 +73,29 @@ def installed_with_extra(temporary: pytest.TempPathFactory, extra: str) -> Path:
     The required packages are links to this environment's, so that nothing is downloaded.
     """
     wheel = built_wheel(temporary)
+    made = made_once(temporary, f"environment-{extra}", lambda folder: install_wheel(wheel, folder, extra))
+    return programs_of(made)
 
-    def make(folder: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
-        (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
-        installed = run(
-            sys.executable, "-m", "pip", f"--python={folder / 'venv' / 'bin' / 'python'}", "install",
-            "--quiet", "--no-deps", "--disable-pip-version-check", wheel, cwd=folder,
-        )  # fmt: skip
-        assert installed.returncode == 0, installed.stderr
-        for package in _required("edge-federation", {extra}, {}).values():
-            _link(package, site)
 
-    return made_once(temporary, f"environment-{extra}", make) / "venv" / "bin"
+def programs_of(folder: Path) -> Path:
+    """The `bin` folder of an environment that `install_wheel` has made in `folder`."""
+    return folder / "venv" / "bin"
+
+
+def install_wheel(wheel: Path, folder: Path, extra: str) -> None:
+    """Make an environment in an existing folder, with the wheel and what its extra requires."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    python = programs_of(folder) / "python"
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    installed = run(
+        sys.executable, "-m", "pip", f"--python={python}", "install",
+        "--quiet", "--no-deps", "--disable-pip-version-check", wheel, cwd=folder,
+    )  # fmt: skip
+    assert installed.returncode == 0, installed.stderr
+    for package in _required("edge-federation", {extra}, {}).values():
+        _link(package, site)
+    # pip compiles the modules beside the packages too; compiled at each start, they take time and memory.
+    run(python, "-m", "compileall", "-q", "-l", site, cwd=folder)
 
 
 def _required(name: str, extras: set[str], found: dict[str, Distribution]) -> dict[str, Distribution]:

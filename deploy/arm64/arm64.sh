@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# The base package in a Debian arm64 root, under qemu-user: installed by pip from the index's aarch64 wheels, it
-# classifies handwritten digits with a tier-1 model as several Arm cores, and its answers are compared with this
-# machine's. `make arm64` runs it; README.md has its output.
+# The package with its extra onnx-client, without torch, in a Debian arm64 root, under qemu-user: installed by pip
+# from the index's aarch64 wheels, it classifies handwritten digits with a tier-1 model and trains a round as several
+# Arm cores. Its answers and parameters are compared with this machine's. `make arm64` runs it; README.md has its
+# output.
 #
 #   ARM64_ROOT      the folder of the root, which is kept (default: .arm64 in the repository; 1 GB)
 #   DEBIAN_MIRROR   default: the mirror in apt's configuration, else deb.debian.org
 #   DEBIAN_SUITE    bookworm (Python 3.11, the default) or trixie (Python 3.13)
 #   ARM64_CPUS      the cores to emulate (default: "cortex-a53 cortex-a57 cortex-a72 cortex-a76")
+#   ARM64_NETWORKS  the networks and tiers to train a round of (default: "mlp/1 two-nn/1 cnn/1 cnn-batch/1")
 #   ARM64_TRY       other wheels to try on each core, without a model: "torch==2.9.1 onnxruntime==1.21.0"
 #   EDGE_PYTHON     a Python with edge-federation[server] and pip (default: .venv/bin/python)
 set -euo pipefail
@@ -16,6 +18,7 @@ repository=$(cd "$here/../.." && pwd)
 root=${ARM64_ROOT:-$repository/.arm64}
 suite=${DEBIAN_SUITE:-bookworm}
 cpus=${ARM64_CPUS:-cortex-a53 cortex-a57 cortex-a72 cortex-a76}
+networks=${ARM64_NETWORKS:-mlp/1 two-nn/1 cnn/1 cnn-batch/1}
 python=${EDGE_PYTHON:-$repository/.venv/bin/python}
 target=$root/$suite
 helper=
@@ -124,7 +127,7 @@ install_package() {
     (cd "$repository" && cp -r pyproject.toml README.md LICENSE schemas edge_client edge_server "$root/source")
     "$python" -m pip --quiet wheel --no-deps --wheel-dir "$wheels" "$root/source" 2>>"$root/pip.log"
     fetch "$version" --constraint "$repository/deploy/constraints.txt" --dest "$wheels" \
-        "$wheels"/edge_federation-*.whl 2>>"$root/pip.log" ||
+        "$(echo "$wheels"/edge_federation-*.whl)[onnx-client]" 2>>"$root/pip.log" ||
         not_here "pip finds no aarch64 wheels: $root/pip.log" "an index that has them: PIP_INDEX_URL"
     local these
     these=$(cd "$wheels" && printf '%s\n' *.whl && sha256sum edge_federation-*.whl)
@@ -133,7 +136,7 @@ install_package() {
         inside rm -rf /opt/edge
         inside /usr/bin/python3 -m venv /opt/edge
         inside /opt/edge/bin/pip --quiet --disable-pip-version-check install --no-index --find-links /wheels \
-            edge-federation
+            "edge-federation[onnx-client]"
         echo "$these" >"$target/installed"
     fi
     inside /opt/edge/bin/pip --disable-pip-version-check list --format freeze | grep -Ei '^(edge|numpy|onnxruntime)'
@@ -170,6 +173,26 @@ classify() {
     return "$failed"
 }
 
+# A round of training there and here, of the same examples from the same start.
+train() {
+    local rounds="$target/srv/rounds" failed=0
+    say "drawing the training steps here: $networks"
+    rm -rf "$rounds"
+    # shellcheck disable=SC2086
+    "$python" "$here/write_rounds.py" "$rounds" $networks
+    cp "$here/train_rounds.py" "$target/srv/"
+    "$python" "$here/train_rounds.py" "$rounds" here >"$root/rounds.log"
+    for cpu in $cpus; do
+        if inside QEMU_CPU="$cpu" /opt/edge/bin/python /srv/train_rounds.py /srv/rounds "$cpu" >"$root/rounds-$cpu.log" 2>&1; then
+            say "$cpu: $(tail -n 1 "$root/rounds-$cpu.log"); $("$python" "$here/compare_rounds.py" "$rounds" "$cpu" here)" || failed=1
+        else
+            say "$cpu: training ended with $?: $(tail -n 1 "$root/rounds-$cpu.log")"
+            failed=1
+        fi
+    done
+    return "$failed"
+}
+
 # Whether a wheel of another version imports and computes.
 try_wheels() {
     local what cpu said wheel
@@ -199,6 +222,7 @@ main() {
     install_package
     make_model
     classify
+    train
     try_wheels
     say "all cores answered as this machine does"
 }

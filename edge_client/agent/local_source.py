@@ -58,7 +58,7 @@ class LocalSource:
         mine = self._mine(self._load())
         self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
         self._log("")
-        if len(mine) and len(np.unique(mine.labels)) == 1:
+        if len(mine) and mine.labels.min() == mine.labels.max():
             name = mine.class_names[int(mine.labels[0])]
             log.warning(
                 "%s: all %d examples are of one class, '%s'", self._choice.description, len(mine), name

@@ -14,7 +14,8 @@ from edge_client.data.dataset import Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
-from edge_client.inference.onnx_model import LoadedModel, read_image
+from edge_client.inference.image_files import read_image
+from edge_client.inference.onnx_model import LoadedModel
 from schemas.errors import ConfigError
 
 

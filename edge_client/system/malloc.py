@@ -14,7 +14,7 @@ the same for their whole life.
 
 A device without torch trains in onnxruntime's arena (`training/step_graphs/running/arena.py`), and its steps
 take no memory from the heap. It therefore returns large blocks, which are weights and messages, at once: tier
-1 of `two-nn` peaks at 112 instead of 116 to 120 MB.
+1 of `two-nn` peaked at 112 instead of 116 to 120 MB when this was introduced.
 
 Numbers and names are those of glibc's `malloc.h`; mallopt(3) explains each.
 """

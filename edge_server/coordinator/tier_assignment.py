@@ -172,7 +172,7 @@ def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
 def _step_graph_bytes(module: nn.Module, cost: NetworkCost, plan: TrainingSettings) -> int:
     """Bytes of a training with the module's step graph, in parts of batches, without the examples."""
     step = estimate_step(module, cost.input_shape)
-    part = sizes(step, plan.batch_size)[0]
+    part = sizes(step, plan.batch_size, cost.parameters)[0]
     split = part < plan.batch_size
     return cost.parameters + step_bytes(step, plan, cost.parameters, batch=part, split=split)
 

@@ -26,6 +26,8 @@ BENCHMARKS: dict[str, str] = {
     "out-of-band": "outofband",
     "server-memory": "server_memory",
     "client-memory": "client_memory",
+    "torch-free": "torch_free",
+    "step-graphs": "step_graphs",
     "simulation": "simulation",
     "simulation-memory": "memory",
     "layout": "layout",
@@ -34,7 +36,11 @@ BENCHMARKS: dict[str, str] = {
     "pruned": "pruned",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
-LONGER: dict[str, str] = {"bytes-all": "bytes:every", "flower-exact": "flower.comparison:exact"}
+LONGER: dict[str, str] = {
+    "bytes-all": "bytes:every",
+    "flower-exact": "flower.comparison:exact",
+    "step-graphs-deep": "step_graphs:deep",
+}
 """Benchmarks that run only if named, as module and function; the table keeps their results."""
 
 

@@ -1,8 +1,10 @@
 """Tests of the benchmarks' measuring code."""
 
 import inspect
+import os
 import re
 import socket
+import subprocess
 import sys
 import time
 from operator import attrgetter
@@ -23,6 +25,7 @@ from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
 from tests.benchmarks.resident import family_peaks
 from tests.benchmarks.wire import relay
+from tests.memory_limit import NoGroup, limited_group
 
 
 @pytest.mark.parametrize("place", [*BENCHMARKS.values(), *LONGER.values()])
@@ -133,3 +136,13 @@ def test_the_reason_is_reported_for_a_missed_target_and_for_a_missing_measuremen
     missed, reached = (Figure("area", "name", "s", (2.0,), most, reason="the disk") for most in (1.0, 3.0))
     assert remarks([missed, reached]) == "- **area, name**: MISSED: the disk"
     assert remarks([Figure("area", "name", "s", (), 1.0, reason="no disk")]) == "- **area, name**: no disk"
+
+
+def test_a_process_beyond_the_limit_of_its_group_is_killed() -> None:
+    allocate = [sys.executable, "-c", "block = bytearray(b'x') * 200_000_000"]
+    try:
+        with limited_group(f"edge-test-{os.getpid()}", 50_000_000) as group:
+            assert subprocess.run(group.command(allocate)).returncode == -9
+            assert group.killed == 1
+    except NoGroup as reason:
+        pytest.skip(str(reason))

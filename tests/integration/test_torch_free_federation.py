@@ -1,27 +1,30 @@
 """Devices in an environment with only the wheel and its extra `onnx-client`: no torch, no onnx."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.demo import device_name, end_device, start_device
 from edge_server.config.config import Config
+from tests.benchmarks.torch_free import LIMIT_BYTES, run_device
 from tests.integration.conftest import ONE_BROKER, Run, demo_config
+from tests.memory_limit import NoGroup, limited_group
+from tests.pictures import write_pictures
 from tests.wheel import environment_variables, installed_with_extra, run
 
 ROUNDS = 4
 DRAWING_S = 200
 """Seconds for the run: a busy machine draws the step graphs for more than a minute."""
 HEAVY = ("torch", "torchvision", "onnx", "onnxscript")
-MOST_MEMORY_KB = 125_000
+MOST_MEMORY_KB = 115_000
 """Peak of a device that trains the smallest tier of `two-nn` on 28x28 pixels."""
 
 
@@ -33,13 +36,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Pictures [900, 28, 28] of ten classes: a few bright pixels per class, and noise."""
-    rng = np.random.default_rng(3)
-    labels = np.arange(900) % 10
-    patterns = 180 * (rng.random((10, 28, 28)) < 0.1)
-    images = (patterns[labels] + rng.integers(0, 76, (900, 28, 28))).astype(np.uint8)
+    """Pictures of ten classes."""
     path = tmp_path / "pictures.npz"
-    np.savez(path, images=images, labels=labels)
+    write_pictures(path)
     return path
 
 
@@ -120,3 +119,13 @@ def test_devices_with_and_without_torch_train_together(
         delivered = load_model(state / name / "models" / "model.onnx")
         assert delivered.provenance["run_id"] == summary.run
     assert peak < MOST_MEMORY_KB, f"{peak} kB"
+
+
+def test_a_device_without_torch_finishes_its_run_within_160_mib(programs: Path, tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures.npz")
+    try:
+        with limited_group(f"edge-test-{os.getpid()}", LIMIT_BYTES) as group:
+            run_device(programs, tmp_path, group)
+            assert group.killed == 0
+    except NoGroup as reason:
+        pytest.skip(str(reason))

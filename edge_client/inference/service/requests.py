@@ -19,7 +19,8 @@ import numpy as np
 from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import Pixels
 from edge_client.data.shapes import in_words
-from edge_client.inference.onnx_model import LoadedModel, decode_image
+from edge_client.inference.image_files import decode_image
+from edge_client.inference.onnx_model import LoadedModel
 from schemas.errors import ConfigError
 
 MAX_IMAGES = 256

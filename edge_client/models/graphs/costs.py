@@ -8,7 +8,6 @@ import onnxruntime
 
 from edge_client.models.graphs.checks import GraphRefused, first_line
 from edge_client.models.graphs.filling import BUFFERS, INPUT, Weights, check_inference_graph, noted_names
-from edge_client.models.graphs.onnx_messages import ModelProto
 from schemas.tensors.arrays import kind_of
 
 
@@ -49,12 +48,7 @@ def _output_sizes(model: Any, names: list[str], input_shape: tuple[int, ...]) ->
     """How many numbers these values of a graph hold for one example."""
     if not names:
         return {}
-    probed = ModelProto()
-    probed.CopyFrom(model)
-    known = {output.name for output in probed.graph.output}
-    for name in names:
-        if name not in known:
-            probed.graph.output.add(name=name)
+    probed = _with_outputs(model, names)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -62,11 +56,22 @@ def _output_sizes(model: Any, names: list[str], input_shape: tuple[int, ...]) ->
     # Fused operators would no longer give these outputs.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(
-            probed.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(probed, options, providers=["CPUExecutionProvider"])
         outputs = session.run(names, {INPUT: np.zeros((1, *input_shape), np.float32)})
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
         raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
     return {name: output.size for name, output in zip(names, outputs, strict=True)}
+
+
+def _with_outputs(model: Any, names: list[str]) -> bytes:
+    """The model with further outputs, as bytes: a copy of the message would hold its weights twice."""
+    graph = model.graph
+    before = len(graph.output)
+    known = {output.name for output in graph.output}
+    for name in names:
+        if name not in known:
+            graph.output.add(name=name)
+    data: bytes = model.SerializeToString()
+    del graph.output[before:]
+    return data

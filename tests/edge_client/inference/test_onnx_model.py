@@ -12,7 +12,8 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from edge_client.inference.benchmark import bench, resident_bytes, thread_counts
-from edge_client.inference.onnx_model import load_model, read_image
+from edge_client.inference.image_files import read_image
+from edge_client.inference.onnx_model import load_model
 from schemas.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

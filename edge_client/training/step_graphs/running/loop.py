@@ -5,6 +5,7 @@ rounding.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.dataset import LabelledData
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.running.gradient_sums import GradientSums, scaled
 from edge_client.training.step_graphs.running.objectives import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
@@ -47,14 +50,19 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Preprocessed inputs [N, C, H, W] and labels [N]."""
+    """Examples that are preprocessed in batches: float32 takes four times the memory of bytes."""
 
-    inputs: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    data: LabelledData
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The labels [N]."""
+        return self.data.labels
 
     def batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """The examples at these indices, as a graph's inputs."""
-        return {names.INPUTS: self.inputs[chosen], names.LABELS: self.labels[chosen]}
+        part = self.data.subset(chosen)
+        return {names.INPUTS: part.inputs(), names.LABELS: part.labels}
 
 
 class Training:
@@ -72,6 +80,7 @@ class Training:
         self._network, self._examples, self._plan = network, examples, plan
         self._objectives, self._micro_batch = objectives, micro_batch
         self._optimizer = OPTIMIZERS[plan.optimizer](plan)
+        self._sums = defaultdict[StepSession, GradientSums](GradientSums)
         self._losses: list[float | None] = []
         self._steps, self._seconds = 0, 0.0
 
@@ -158,23 +167,19 @@ class Training:
         after_part: Callable[[StepSession, int], None] = lambda *_: None,
     ) -> tuple[float, Arrays]:
         """Loss and gradients on a batch, which are means over its parts, weighted by examples."""
-        size = self._micro_batch or len(chosen)
+        size = min(self._micro_batch or len(chosen), len(chosen))
         masks = self._masks(len(chosen))
-        loss, total = 0.0, dict[str, Array]()
+        loss, total = 0.0, session.gradients
         for start in range(0, len(chosen), size):
             rows = slice(start, start + size)
             part = self._examples.batch(chosen[rows])
             found = session.run(part | {name: mask[rows] for name, mask in masks.items()})
             examples = len(chosen[rows])
             after_part(session, examples)
-            if examples == len(chosen):
-                return found, session.gradients
-            share = np.float32(examples / len(chosen))
-            loss += found * float(share)
-            for name, gradient in session.gradients.items():
-                gradient *= share
-                total[name] = np.add(total[name], gradient, out=total[name]) if start else gradient.copy()
-        return loss, total
+            loss += found * examples / len(chosen)
+            if size < len(chosen):
+                total = self._sums[session].add(session.gradients, examples / size, first=start == 0)
+        return loss, scaled(total, size / len(chosen))
 
     def _masks(self, examples: int) -> dict[str, Array]:
         """Masks of dropout for the next batch, from the plan's seed and the number of the step."""

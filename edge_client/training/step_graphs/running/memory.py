@@ -21,9 +21,10 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate."""
-AT_ONCE = 1_000_000
-"""Working memory of the examples of one run, in estimated bytes. Larger batches are split into runs of at
-least `LEAST_EXAMPLES`: the smallest `two-nn` takes 1.05 times as long in parts of 4 as in batches of 32."""
+AT_ONCE, PER_WEIGHT_BYTE = 1_000_000, 1
+"""Working memory of the examples of one run, in estimated bytes: the larger of the first number and of the
+second per byte of the weights. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each run
+costs some passes over the weights: the whole `two-nn` takes 1.5 times as long in parts of 4 as at once."""
 LEAST_EXAMPLES = 4
 SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 40
 """Bytes of a loaded graph besides its arrays: some for each graph, and some for each byte of it. Fitted."""
@@ -58,11 +59,12 @@ def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, 
     return round(copies * weights + working) + SESSION_BYTES + PER_GRAPH_BYTE * step.size
 
 
-def sizes(step: Step, whole: int) -> list[int]:
-    """Numbers of examples in which a batch of `whole` may run, the best first."""
+def sizes(step: Step, whole: int, weights: int) -> list[int]:
+    """Numbers of examples in which a batch of `whole` may run with `weights` bytes, the best first."""
     if step.smallest_batch > 1:
         return [whole]
-    most = max(LEAST_EXAMPLES, int(AT_ONCE / max(1, step.bytes_per_example)))
+    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights)
+    most = max(LEAST_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
     equal = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
     return [size for size in equal if size <= most]
 
@@ -85,7 +87,7 @@ def micro_batch(
     trim_heap()
     free = memory(board).free
     weights = sum(array.nbytes for array in arrays.values())
-    for size in sizes(graph, whole):
+    for size in sizes(graph, whole, weights):
         needed = MARGIN * step_bytes(graph, plan, weights, batch=size, split=size < whole)
         if free is None or needed <= free:
             return None if size == whole else size

@@ -259,7 +259,7 @@ class MaskedLoss(GraphObjective):
 
     def setup(self, setting: Setting) -> None:
         self._known = np.zeros(setting.classes, np.bool_)
-        self._known[np.unique(setting.labels)] = True
+        self._known[setting.labels] = True
 
     def inputs(self) -> Mapping[str, Array]:
         return {names.KNOWN: self._known}

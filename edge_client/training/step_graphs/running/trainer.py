@@ -68,12 +68,14 @@ class OnnxTrainer(Trainer):
             # The memory of the steps would add to that of the evaluation, and of what follows.
             return_memory()
             trim_heap()
-        return Trained.of(result, before, check(), delta=_since(arrays, received))
+        after = check()
+        return_memory()
+        return Trained.of(result, before, after, delta=_since(arrays, received))
 
     def _change(self, arrays: dict[str, Array], job: TrainingJob) -> TrainingResult:
         """Train the arrays in place."""
         graph = read_step_graph(job.graphs[STEP])
-        examples = Examples(job.data.train.inputs(), np.asarray(job.data.train.labels, np.int64))
+        examples = Examples(job.data.train)
         objectives = build_graph_objectives(job.plan.objectives)
         for objective in objectives:
             objective.setup(_setting(job, graph, arrays, examples.labels))

@@ -102,6 +102,7 @@ def test_batches_in_parts_give_torchs_updates(
 ) -> None:
     runs: list[int] = []
     monkeypatch.setattr(memory, "AT_ONCE", 1)
+    monkeypatch.setattr(memory, "PER_WEIGHT_BYTE", 0)
     monkeypatch.setattr(memory, "LEAST_EXAMPLES", 3)
     monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
     bench = TorchFreeBench(tmp_path, recipe, *RECIPES[recipe])
@@ -131,6 +132,7 @@ def test_batches_are_not_split_where_normalisation_needs_them(
 ) -> None:
     runs: list[int] = []
     monkeypatch.setattr(memory, "AT_ONCE", 1)
+    monkeypatch.setattr(memory, "PER_WEIGHT_BYTE", 0)
     monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
     bench = TorchFreeBench(tmp_path, "heterofl", "model.name=cnn-batch")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
