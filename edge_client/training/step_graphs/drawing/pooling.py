@@ -1,10 +1,12 @@
-"""Max pooling whose indices are those of ONNX, which count through the whole tensor.
+"""Poolings in terms of ONNX's operators, with torch's gradients.
 
-torch counts through one map. The exporter converts one into the other by two more poolings, which take longer
-than the pooling itself.
+Windows of max pooling that tile a map need no indices, which take onnxruntime ten times as long as the
+maxima: the gradient goes to the first element that equals the maximum (`_tiled_backward`). Other windows
+have indices as ONNX counts them, through the whole tensor; torch counts through one map, and the exporter
+converts one into the other by two more poolings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +31,28 @@ def _(
     return functional.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode=ceil)
 
 
+@library.custom_op("edge_federation::tile_max", mutates_args=())
+def tile_max(x: Tensor, kernel: list[int]) -> Tensor:
+    """The largest values [B, C, H/h, W/w], rounded down, of the tiles [h, w] of `x` [B, C, H, W]."""
+    return functional.max_pool2d(x, kernel)
+
+
+@tile_max.register_fake
+def _(x: Tensor, kernel: list[int]) -> Tensor:
+    return functional.max_pool2d(x, kernel)
+
+
+@library.custom_op("edge_federation::enlarge", mutates_args=())
+def enlarge(x: Tensor, kernel: list[int]) -> Tensor:
+    """Tiles [h, w] of the values of `x` [B, C, H, W]."""
+    return x.repeat_interleave(kernel[0], dim=2).repeat_interleave(kernel[1], dim=3)
+
+
+@enlarge.register_fake
+def _(x: Tensor, kernel: list[int]) -> Tensor:
+    return x.new_empty(*x.shape[:2], x.shape[2] * kernel[0], x.shape[3] * kernel[1])
+
+
 def pooled(
     x: Tensor,
     kernel: Sequence[int],
@@ -37,7 +61,10 @@ def pooled(
     dilation: Sequence[int] = (1, 1),
     ceil: bool = False,
 ) -> Any:
-    """`aten.max_pool2d_with_indices` by `max_pool`."""
+    """`aten.max_pool2d_with_indices` by `max_pool`, or by `tile_max` without indices."""
+    if _tiles(kernel, stride, padding, dilation, ceil):
+        values = tile_max(x, _pair(kernel))
+        return values, torch.zeros_like(values, dtype=torch.int64)
     return max_pool(x, _pair(kernel), _pair(stride or kernel), _pair(padding), _pair(dilation), ceil)
 
 
@@ -51,9 +78,32 @@ def pooled_backward(
     ceil: bool,
     indices: Tensor,
 ) -> Tensor:
-    """`aten.max_pool2d_with_indices_backward` for the indices of `max_pool`."""
+    """`aten.max_pool2d_with_indices_backward` for the outputs of `pooled`."""
+    if _tiles(kernel, stride, padding, dilation, ceil):
+        return _tiled_backward(gradient, x, _pair(kernel))
     flat = torch.zeros_like(x).reshape(-1)
     return flat.scatter_add(0, indices.reshape(-1), gradient.reshape(-1)).reshape(x.shape)
+
+
+def _tiles(
+    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil: bool
+) -> bool:
+    """Whether the windows neither overlap nor leave the map."""
+    tight = _pair(stride or kernel) == _pair(kernel) and _pair(dilation) == [1, 1]
+    return tight and not any(padding) and not ceil
+
+
+def _tiled_backward(gradient: Tensor, x: Tensor, kernel: list[int]) -> Tensor:
+    """The gradient of `tile_max`; of equal maxima the first one, row by row, has it, as with torch."""
+    high, wide = kernel
+    rows, columns = gradient.shape[2] * high, gradient.shape[3] * wide
+    covered = x[:, :, :rows, :columns]
+    ranks = torch.arange(high * wide, 0, -1, dtype=x.dtype).reshape(high, wide)
+    ranked = (covered == enlarge(tile_max(x, kernel), kernel)).to(x.dtype) * ranks.repeat(*gradient.shape[2:])
+    first = ranked == enlarge(tile_max(ranked, kernel), kernel)
+    spread = first.to(x.dtype) * enlarge(gradient, kernel)
+    missing = (0, x.shape[3] - columns, 0, x.shape[2] - rows)
+    return functional.pad(spread, missing) if any(missing) else spread
 
 
 def averaged_backward(
@@ -106,5 +156,31 @@ def onnx_max_pool(
     )
 
 
+def onnx_tile_max(x: Any, kernel: Sequence[int]) -> Any:
+    """The ONNX operator of `tile_max`."""
+    from onnxscript import opset18
+
+    # The second output, the indices, is not computed if nothing reads it.
+    return opset18.MaxPool(x, kernel_shape=list(kernel), strides=list(kernel))[0]
+
+
+def onnx_enlarge(x: Any, kernel: Sequence[int]) -> Any:
+    """The ONNX operator of `enlarge`."""
+    from onnxscript import opset18
+
+    scales = opset18.Constant(value_floats=[1.0, 1.0, *map(float, kernel)])
+    return opset18.Resize(
+        x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+
+
 def _pair(sizes: Sequence[int]) -> list[int]:
     return list(sizes) * (3 - len(sizes))
+
+
+TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.edge_federation.max_pool.default: onnx_max_pool,
+    torch.ops.edge_federation.tile_max.default: onnx_tile_max,
+    torch.ops.edge_federation.enlarge.default: onnx_enlarge,
+}
+"""The ONNX operator of each operator that this module adds to torch."""

@@ -18,7 +18,7 @@ from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.comparison import compare_with_torch
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
-from edge_client.training.step_graphs.drawing.pooling import onnx_max_pool
+from edge_client.training.step_graphs.drawing.pooling import TRANSLATIONS
 from edge_client.training.step_graphs.drawing.refusal import DrawingRefused, first_line
 from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
 from edge_client.training.step_graphs.drawing.working_memory import working_memory
@@ -106,7 +106,7 @@ def _exported(graph: fx.GraphModule, passes: Passes, example: Mapping[str, Tenso
             dynamic_shapes=(tuple({0: batch} if passes.is_batched(name) else None for name in example),),
             input_names=[*example],
             output_names=[*passes.run(example)],
-            custom_translation_table={torch.ops.edge_federation.max_pool.default: onnx_max_pool},
+            custom_translation_table=dict(TRANSLATIONS),
             verbose=False,
         )
     if program is None:
