@@ -1,25 +1,18 @@
-"""Step graphs for devices that train without torch: drawn once per sub-model, and kept on disk.
+"""Step graphs for devices that train without torch: drawn once per sub-model, and kept on disk."""
 
-The files lie beside those of drawn networks (`edge_client.inference.export.graph_cache`). A kept graph is not
-compared with torch again: its name is the digest of all that it depends on.
-"""
-
-import contextlib
 import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 from torch import nn
 
-from edge_client.inference.export.graph_cache import graphs_folder
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
-from edge_client.storage.atomic_files import write_synced
 from edge_client.training.step_graphs.drawing.version import drawing_version
 from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
+from edge_server.coordinator.kept_graphs import keep_graph, kept_graph
 from schemas.messages.tasks import GRAPH, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -78,7 +71,7 @@ class StepGraphs:
         inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
         key = self._key(module, spec, inside, trains=trains)
         if key not in self._known:
-            self._known[key] = _kept(key) or self._drawn(module, spec, inside, key, trains=trains)
+            self._known[key] = kept_graph(key) or self._drawn(module, spec, inside, key, trains=trains)
         return self._known[key]
 
     def _drawn(
@@ -101,8 +94,7 @@ class StepGraphs:
             channel_map=self._channel_map,
             trains=trains,
         )
-        with contextlib.suppress(OSError, RuntimeError):
-            write_synced(_path(key), data, durable=False)
+        keep_graph(key, data)
         return data
 
     def _key(
@@ -127,14 +119,3 @@ def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
         number, _, group = name.partition("/")
         kept.setdefault(int(number), {})[group] = tuple(int(channel) for channel in channels)
     return {place: SubModelSpec(kept=kept[number]) for place, number in enumerate(sorted(kept))}
-
-
-def _kept(key: str) -> bytes | None:
-    try:
-        return _path(key).read_bytes()
-    except (OSError, RuntimeError):
-        return None
-
-
-def _path(key: str) -> Path:
-    return graphs_folder() / "steps" / f"{key}.onnx"
