@@ -7,12 +7,18 @@ SIGNS = (
     "cannot allocate memory",
     "std::bad_alloc",
     "could not create a memory object",
+    "is smaller than requested bytes",
 )
-"""Texts of plain `RuntimeError`s by which torch, oneDNN and the C++ library report a lack of memory."""
+"""Texts by which torch, oneDNN, the C++ library and onnxruntime report a lack of memory."""
+OWN_CLASSES = "onnxruntime."
+"""The package whose errors derive from `Exception` alone."""
 
 
 def is_shortage(error: BaseException) -> bool:
     """Whether the error reports a lack of memory."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError | OSError) and any(sign in str(error).lower() for sign in SIGNS)
+    own = type(error).__module__.startswith(OWN_CLASSES)
+    return (own or isinstance(error, RuntimeError | OSError)) and any(
+        sign in str(error).lower() for sign in SIGNS
+    )

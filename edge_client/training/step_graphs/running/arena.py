@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 
 from edge_client.models.graphs.onnx_messages import ModelProto
+from edge_client.system.hardware.memory import memory
 
 SAME_AS_REQUESTED = 1
 """onnxruntime's number for an arena that does not grow by more than a block."""
@@ -45,15 +46,17 @@ def return_memory() -> None:
 
 @cache
 def _register() -> None:
-    memory = onnxruntime.OrtMemoryInfo(
+    kind = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
     settings = {
         "arena_extend_strategy": SAME_AS_REQUESTED,
         "initial_chunk_size_bytes": BLOCK_BYTES,
         "max_dead_bytes_per_chunk": BLOCK_BYTES,
+        # A graph that asks for more than the board has gets an error; 0 is no limit.
+        "max_mem": memory().usable or 0,
     }
-    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(settings))
+    onnxruntime.create_and_register_allocator(kind, onnxruntime.OrtArenaCfg(settings))
 
 
 @cache

@@ -12,8 +12,10 @@ import pytest
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.models.graphs.onnx_messages import ModelProto
+from edge_client.system.out_of_memory import is_shortage
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.results import TrainingStopped
+from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import memory
 from edge_client.training.step_graphs.running.objectives import OBJECTIVES
 from edge_client.training.step_graphs.running.session import StepSession
@@ -240,6 +242,32 @@ def test_a_graph_that_is_not_sound_is_refused(change: Callable[[Any], None], tmp
     with pytest.raises(PeerError) as error:
         trained(task, place, OnnxTrainer(threads=1))
     assert error.value.reason == Reason.BAD_GRAPH
+
+
+def test_a_graph_that_asks_for_more_than_the_memory_of_the_board_is_a_shortage(tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg")
+    task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
+    path = place.store.path(task.blobs["step"].digest)
+    sound = path.read_bytes()
+    path.write_bytes(_greedy(sound))
+    with pytest.raises(Exception, match="smaller than requested bytes") as error:
+        trained(task, place, OnnxTrainer(threads=1))
+    assert is_shortage(error.value)
+    path.write_bytes(sound)
+    trained(task, place, OnnxTrainer(threads=1))
+
+
+def _greedy(data: bytes) -> bytes:
+    """The graph with a loss that is the largest of 10^13 copies of it."""
+    model = ModelProto.FromString(data)
+    loss = next(node for node in model.graph.node if names.LOSS in node.output)
+    loss.output[list(loss.output).index(names.LOSS)] = "honest"
+    copies = model.graph.initializer.add(name="copies", data_type=7, dims=[2])
+    copies.raw_data = np.array([10**6, 10**7], np.int64).tobytes()
+    model.graph.node.add(op_type="Expand", input=["honest", "copies"], output=["many"])
+    largest = model.graph.node.add(op_type="ReduceMax", input=["many"], output=[names.LOSS])
+    largest.attribute.add(name="keepdims", type=2, i=0)
+    return model.SerializeToString()
 
 
 def test_bytes_that_are_no_graph_are_refused(tmp_path: Path) -> None:
