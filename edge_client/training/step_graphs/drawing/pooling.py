@@ -168,7 +168,7 @@ def onnx_enlarge(x: Any, kernel: Sequence[int]) -> Any:
     """The ONNX operator of `enlarge`."""
     from onnxscript import opset18
 
-    scales = opset18.Constant(value_floats=[1.0, 1.0, *map(float, kernel)])
+    scales: Any = opset18.Constant(value_floats=[1.0, 1.0, *map(float, kernel)])
     return opset18.Resize(
         x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
     )
