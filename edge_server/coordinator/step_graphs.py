@@ -1,9 +1,12 @@
 """Step graphs for devices that train without torch: drawn once per sub-model, and kept on disk."""
 
+import contextlib
 import hashlib
+import inspect
 import json
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from torch import nn
 
@@ -106,6 +109,7 @@ class StepGraphs:
         parts = [
             drawing_version(),
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
+            _sources(module),
             [objective.model_dump(mode="json") for objective in objectives],
             [scaled, trains],
         ]
@@ -119,3 +123,16 @@ def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
         number, _, group = name.partition("/")
         kept.setdefault(int(number), {})[group] = tuple(int(channel) for channel in channels)
     return {place: SubModelSpec(kept=kept[number]) for place, number in enumerate(sorted(kept))}
+
+
+def _sources(module: nn.Module) -> list[str]:
+    """The digests of the files in which the network's layers are written, but torch's.
+
+    A class that was typed at a prompt has no file.
+    """
+    digests = set()
+    for kind in {type(layer) for layer in module.modules()}:
+        if kind.__module__.partition(".")[0] != "torch":
+            with contextlib.suppress(TypeError, OSError):
+                digests.add(hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest())
+    return sorted(digests)
