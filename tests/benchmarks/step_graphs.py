@@ -2,7 +2,7 @@
 
 Both train the same sub-model on the same examples in batches of 32, on one thread, in turns, each with the
 allocator of its device. Processor time of the second epoch of each training: the first warms up.
-`step-graphs-deep`, which is not part of `make bench`, has the networks whose graphs take minutes to draw.
+`step-graphs-deep`, which is not part of `make bench`, has the deep networks.
 """
 
 import tempfile

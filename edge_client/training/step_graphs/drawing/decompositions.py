@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edge_client.training.step_graphs.drawing.normalisation import normalised, normalised_backward
 from edge_client.training.step_graphs.drawing.pooling import averaged_backward, pooled, pooled_backward
 
 ATEN = torch.ops.aten
@@ -15,14 +16,15 @@ ATEN = torch.ops.aten
 @cache
 def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
     """What replaces operators of a backward pass: torch's core set, and operators that it keeps."""
-    from torch._decomp import core_aten_decompositions, get_decompositions
+    from torch._decomp import core_aten_decompositions
 
-    # The exporter takes a batch normalisation for one that uses its running statistics.
-    norms = [ATEN._native_batch_norm_legit, ATEN.native_batch_norm]
     return {
         **core_aten_decompositions(),
-        **get_decompositions(norms),
+        ATEN.native_batch_norm.default: normalised,
+        ATEN._native_batch_norm_legit.default: normalised,
+        ATEN.native_batch_norm_backward.default: normalised_backward,
         ATEN.avg_pool2d_backward.default: averaged_backward,
+        ATEN.hardtanh_backward.default: hardtanh_backward,
         ATEN.max_pool2d_with_indices.default: pooled,
         ATEN.max_pool2d_with_indices_backward.default: pooled_backward,
         ATEN.threshold_backward.default: threshold_backward,
@@ -34,6 +36,11 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
 def threshold_backward(gradient: Tensor, outputs: Tensor, threshold: float) -> Tensor:
     """The gradient where a ReLU's outputs exceed the threshold; a choice by `where` takes twice the time."""
     return gradient * (outputs > threshold).to(gradient.dtype)
+
+
+def hardtanh_backward(gradient: Tensor, inputs: Tensor, least: float, most: float) -> Tensor:
+    """The gradient where inputs lie between the bounds, as ReLU6 needs it."""
+    return gradient * ((inputs > least) & (inputs < most)).to(gradient.dtype)
 
 
 def convolution_backward(
@@ -122,7 +129,8 @@ def _of_weight(
     found = _moved(found.squeeze(0), 1 + last, 1)
     for axis in range(axes):
         # A stride may leave inputs at the end that no kernel reaches.
-        found = found.narrow(2 + axis, 0, weight.shape[2 + axis])
+        if found.shape[2 + axis] != weight.shape[2 + axis]:
+            found = found.narrow(2 + axis, 0, weight.shape[2 + axis])
     return found
 
 

@@ -1,11 +1,32 @@
-"""Replaces transposed matrices by products that read them transposed, so that no matrix exists twice."""
+"""Removes transposes: pairs that cancel, and those of matrices, which products read as they are."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 
 PRODUCTS = ("MatMul", "Gemm")
+
+
+def cancel_transposes(graph: ir.Graph) -> None:
+    """Let a transpose that undoes another one pass on what the other one received."""
+    for node in [node for node in graph if node.op_type == "Transpose"]:
+        value = node.inputs[0]
+        before = value.producer() if value else None
+        if before is None or before.op_type != "Transpose":
+            continue
+        first, second = _order(before), _order(node)
+        if [first[axis] for axis in second] == sorted(first):
+            same = ir.node("Identity", [before.inputs[0]], outputs=None)
+            same.outputs[0].type, same.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
+            ir.convenience.replace_nodes_and_values(
+                graph, node, [node], [same], [node.outputs[0]], [same.outputs[0]]
+            )
+
+
+def _order(node: ir.Node) -> Sequence[int]:
+    return node.attributes["perm"].as_ints()
 
 
 def fuse_transposes(graph: Any) -> None:

@@ -2,11 +2,12 @@
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from onnx import helper
 
-from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
+from edge_client.training.step_graphs.drawing.transposes import cancel_transposes, fuse_transposes
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -62,3 +63,15 @@ def test_a_transpose_that_something_else_reads_stays() -> None:
     found = model(*nodes, output=(2, 4))
     fuse_transposes(found.graph)
     assert [node.op_type for node in found.graph.node] == ["Transpose", "Relu", "MatMul"]
+
+
+def test_transposes_that_undo_each_other_go_even_before_an_output() -> None:
+    first = helper.make_node("Transpose", ["x"], ["c"], perm=[1, 2, 0])
+    second = helper.make_node("Transpose", ["c"], ["y"], perm=[2, 0, 1])
+    nodes = [helper.make_node("Relu", ["a"], ["x"]), first, second]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "pair", [value("a", FLOAT, (2, 3, 4))], [value("y", FLOAT, (2, 3, 4))])
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+    cancel_transposes(model.graph)
+    assert [node.op_type for node in model.graph] == ["Relu", "Transpose", "Identity"]
+    assert model.graph[2].inputs[0] is model.graph[0].outputs[0]

@@ -1,0 +1,81 @@
+"""A traced step as an ONNX model whose batch axis is free."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+from onnx_ir.passes import common
+from onnxscript import optimizer
+from torch import Tensor, fx, nn
+
+from edge_client.models.graphs.exporter import quiet
+from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.drawing import normalisation, pooling
+from edge_client.training.step_graphs.drawing.free_batch import free_axes, free_initializers
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+from edge_client.training.step_graphs.drawing.transposes import cancel_transposes
+
+OPSET = 18
+BATCH = "batch"
+TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
+    **pooling.TRANSLATIONS,
+    **normalisation.TRANSLATIONS,
+}
+
+
+class _Traced(nn.Module):
+    """A traced graph as a module, which the exporter asks for."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.graph(*tensors)
+
+
+def export(
+    graph: fx.GraphModule, example: Mapping[str, Tensor], outputs: Sequence[str], examples: int
+) -> onnx.ModelProto:
+    """The graph that was traced with that many `examples`, as a model for any number of them."""
+    with quiet():
+        program = torch.onnx.export(
+            _Traced(graph).eval(),
+            tuple(example.values()),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[*example],
+            output_names=[*outputs],
+            custom_translation_table=dict(TRANSLATIONS),
+            optimize=False,
+            verbose=False,
+        )
+        if program is None:
+            raise DrawingRefused("torch exported nothing")
+        _free(program.model, examples)
+        _tidy(program.model)
+    exported: onnx.ModelProto = ir.to_proto(program.model)
+    return exported
+
+
+def _free(model: ir.Model, examples: int) -> None:
+    """Free the batch axis, after all that is constant is computed but arrays with numbers per example."""
+    common.InlinePass()(model)
+    free_axes(model.graph, examples, BATCH)
+    optimizer.fold_constants(model, output_size_limit=examples - 1)
+    common.RemoveUnusedNodesPass()(model)
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    common.DeduplicateInitializersPass()(model)
+    free_initializers(model.graph, examples, names.INPUTS)
+
+
+def _tidy(model: ir.Model) -> None:
+    """Remove what makes nothing new, and give unique names."""
+    cancel_transposes(model.graph)
+    common.IdentityEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    common.CommonSubexpressionEliminationPass()(model)
+    common.OutputFixPass()(model)
+    common.NameFixPass()(model)

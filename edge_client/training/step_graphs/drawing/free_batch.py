@@ -1,0 +1,97 @@
+"""Frees the batch axis of a graph that was traced with a fixed number of examples.
+
+Tracing with a number is several times faster than with a symbol, for which torch solves equations. The
+number is a prime that divides no size of the network; whatever is a multiple of it belongs to the batch:
+axes of values, sizes in shapes, and numbers by which a mean divides.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+PRIMES = (1009, 1013, 1019, 1021, 1031, 1033, 1039)
+
+
+def number_of_examples(sizes: Iterable[int]) -> int:
+    """A prime that divides none of these sizes."""
+    known = [size for size in sizes if size]
+    return next(prime for prime in PRIMES if all(size % prime for size in known))
+
+
+def free_axes(graph: ir.Graph, examples: int, batch: str) -> None:
+    """Name each axis that is a multiple of `examples`: `batch`, or for instance `64*batch`."""
+    for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
+        if value.shape is not None:
+            value.shape = ir.Shape([_axis(size, examples, batch) for size in value.shape])
+
+
+def free_initializers(graph: ir.Graph, examples: int, inputs: str) -> None:
+    """Compute initializers with multiples of `examples` from the length of the graph's input of that name.
+
+    A Reshape finds the length by itself.
+    """
+    length = ir.node("Shape", [_input(graph, inputs)], {"start": 0, "end": 1})
+    graph.insert_before(graph[0], length)
+    for value in [*graph.initializers.values()]:
+        numbers = _numbers(value)
+        counts = _multiples(numbers, examples)
+        if not counts.any():
+            continue
+        if _can_stay_open(numbers, counts) and all(_is_target_of_reshape(use) for use in value.uses()):
+            value.const_value = ir.tensor(np.where(counts, -1, numbers), name=value.name)
+            continue
+        computed = _computed(length.outputs[0], numbers, counts, examples)
+        graph.insert_after(length, computed)
+        ir.convenience.replace_all_uses_with(value, computed[-1].outputs[0])
+
+
+def _axis(size: Any, examples: int, batch: str) -> Any:
+    if not isinstance(size, int) or size == 0 or size % examples:
+        return size
+    return ir.SymbolicDim(batch if size == examples else f"{size // examples}*{batch}")
+
+
+def _numbers(value: ir.Value) -> NDArray[Any]:
+    """The integers of an initializer, or its only number; nothing of others."""
+    found = value.const_value.numpy() if value.const_value is not None else np.array([])
+    return found if found.dtype == np.int64 or found.size == 1 else np.array([])
+
+
+def _multiples(numbers: NDArray[Any], examples: int) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (numbers != 0) & (numbers % examples == 0)
+    return found
+
+
+def _can_stay_open(sizes: NDArray[Any], counts: NDArray[np.bool_]) -> bool:
+    """Whether only one size of a shape is unknown."""
+    return int(counts.sum()) == 1 and bool((sizes >= 0).all())
+
+
+def _is_target_of_reshape(use: Any) -> bool:
+    return bool(use.node.op_type == "Reshape" and use.idx == 1)
+
+
+def _computed(
+    length: ir.Value, numbers: NDArray[Any], counts: NDArray[np.bool_], examples: int
+) -> list[ir.Node]:
+    kind = ir.DataType.from_numpy(numbers.dtype)
+    flat, multiples = numbers.reshape(-1), counts.reshape(-1)
+    cast = ir.node("Cast", [length], {"to": kind})
+    each = _constant(np.where(multiples, flat // examples, 0).astype(flat.dtype))
+    rest = _constant(np.where(multiples, 0, flat).astype(flat.dtype))
+    product = ir.node("Mul", [cast.outputs[0], each.outputs[0]])
+    total = ir.node("Add", [product.outputs[0], rest.outputs[0]])
+    shape = _constant(np.array(numbers.shape, dtype=np.int64))
+    shaped = ir.node("Reshape", [total.outputs[0], shape.outputs[0]])
+    return [cast, each, rest, product, total, shape, shaped]
+
+
+def _constant(numbers: NDArray[Any]) -> ir.Node:
+    return ir.node("Constant", [], {"value": ir.tensor(numbers)})
+
+
+def _input(graph: ir.Graph, name: str) -> ir.Value:
+    return next(value for value in graph.inputs if value.name == name)

@@ -1,0 +1,105 @@
+"""Batch normalisation's passes in few operators, none of which has the batch's size as a number."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, library
+
+
+@library.custom_op("edge_federation::examples", mutates_args=())
+def examples(x: Tensor) -> Tensor:
+    """The length of the first axis as a floating-point tensor [1]."""
+    return torch.tensor([float(x.shape[0])])
+
+
+@examples.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty(1)
+
+
+def normalised(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`aten.native_batch_norm` of `x` [B, C, ...]: the outputs, the mean and the inverse deviation [C]."""
+    running = None if running_mean is None or running_var is None else (running_mean, running_var)
+    mean = x.mean(_axes(x)) if training or running is None else running[0]
+    centred = x - _spread(mean, x)
+    if training or running is None:
+        variance = (centred * centred).mean(_axes(x))
+        if running is not None:
+            _follow(running[0], mean, momentum)
+            _follow(running[1], variance * (_count(x) / (_count(x) - 1)), momentum)
+    else:
+        variance = running[1]
+    deviation = torch.rsqrt(variance + eps)
+    outputs = centred * _spread(_scale(deviation, weight), x)
+    return outputs if bias is None else outputs + _spread(bias, x), mean, deviation
+
+
+def normalised_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    mean: Tensor,
+    deviation: Tensor,
+    training: bool,
+    eps: float,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`aten.native_batch_norm_backward` for the outputs of `normalised`."""
+    centred = x - _spread(mean, x)
+    scale = _scale(deviation, weight)
+    of_bias = gradient.sum(_axes(x))
+    of_weight = (gradient * centred).sum(_axes(x)) * deviation
+    of_inputs = gradient * _spread(scale, x)
+    if training:
+        along, even = (each * scale / _count(x) for each in (of_weight * deviation, of_bias))
+        of_inputs = of_inputs - (centred * _spread(along, x) + _spread(even, x))
+    return of_inputs, of_weight, of_bias
+
+
+def _axes(x: Tensor) -> list[int]:
+    return [axis for axis in range(x.dim()) if axis != 1]
+
+
+def _count(x: Tensor) -> Tensor:
+    """Values per channel, as a tensor [1]."""
+    found: Tensor = examples(x) * math.prod(x.shape[2:])
+    return found
+
+
+def _follow(running: Tensor, value: Tensor, momentum: float) -> None:
+    running.copy_((1 - momentum) * running + momentum * value)
+
+
+def _scale(deviation: Tensor, weight: Tensor | None) -> Tensor:
+    return deviation if weight is None else deviation * weight
+
+
+def _spread(values: Tensor, x: Tensor) -> Tensor:
+    """Values [C] in the shape [C, 1, ...] that broadcasts to `x` [B, C, ...]."""
+    return values.reshape(-1, *[1] * (x.dim() - 2))
+
+
+def onnx_examples(x: Any) -> Any:
+    """The ONNX operators of `examples`."""
+    from onnxscript import opset18
+
+    return opset18.Cast(opset18.Shape(x, start=0, end=1), to=1)
+
+
+TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.edge_federation.examples.default: onnx_examples
+}
+"""The ONNX operators of the operator that this module adds to torch."""
