@@ -1,5 +1,6 @@
 """The ONNX graphs that travel with the tasks of a planning."""
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
@@ -52,30 +53,42 @@ class DeviceGraphs:
         trainer: Callable[[Device], TrainerName],
     ) -> GraphBlobs:
         """The graphs of devices that train without torch; devices without graphs lose their job."""
+        drawn: dict[str, dict[str, BlobRef] | EdgeError] = {}
         found = GraphBlobs()
         self.left_out = {}
         for device in devices:
             if device.name not in jobs or trainer(device) != "onnx":
                 continue
-            cut = jobs[device.name].cut
-            try:
-                graphs = self._steps.of(
-                    self._model.params_of(cut.spec),
-                    cut.spec,
-                    cut.objectives,
-                    self._widths(cut.spec),
-                    trains=cut.train and jobs[device.name].local_epochs > 0,
-                )
-            except EdgeError as error:
+            job = jobs[device.name]
+            key = _needed_graphs(job)
+            if key not in drawn:
+                drawn[key] = self._stored(job, chunk_bytes)
+            graphs = drawn[key]
+            if isinstance(graphs, EdgeError):
                 about_it = {"device": device.name}
-                log.warning("%s trains without torch and is left out: %s", device.name, error, extra=about_it)
-                self.left_out[device.name] = str(error)
+                log.warning(
+                    "%s trains without torch and is left out: %s", device.name, graphs, extra=about_it
+                )
+                self.left_out[device.name] = str(graphs)
                 del jobs[device.name]
-                continue
-            found[device.name] = {
-                name: self._store.put(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()
-            }
+            else:
+                found[device.name] = graphs
         return found
+
+    def _stored(self, job: TaskPlan, chunk_bytes: int) -> dict[str, BlobRef] | EdgeError:
+        """The job's graphs in the store, or why they cannot be drawn."""
+        cut = job.cut
+        try:
+            graphs = self._steps.of(
+                self._model.params_of(cut.spec),
+                cut.spec,
+                cut.objectives,
+                self._widths(cut.spec),
+                trains=_trains(job),
+            )
+        except EdgeError as error:
+            return error
+        return {name: self._store.put(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()}
 
     def _widths(self, spec: SubModelSpec) -> Arrays:
         """The channels of the smaller tiers that a device of this sub-model trains too."""
@@ -88,3 +101,13 @@ class DeviceGraphs:
             lambda: self._model.tier_specs().values(),
         )
         return groups.get("widths", {})
+
+
+def _trains(job: TaskPlan) -> bool:
+    return job.cut.train and job.local_epochs > 0
+
+
+def _needed_graphs(job: TaskPlan) -> str:
+    """A text that is equal for jobs with equal graphs: devices of a tier mostly share a sub-model."""
+    objectives = [objective.model_dump(mode="json") for objective in job.cut.objectives]
+    return json.dumps([job.cut.spec.model_dump(mode="json"), objectives, _trains(job)], sort_keys=True)
