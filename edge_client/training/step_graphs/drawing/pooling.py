@@ -1,7 +1,7 @@
 """Poolings in terms of ONNX's operators, with torch's gradients.
 
 Max pooling takes onnxruntime twenty times as long with indices as without. Here it has none: the backward
-pass compares the maxima with the inputs again, along one axis after the other (`_along_rows`).
+pass compares the maxima with the inputs again, along one axis after the other (`_along`).
 """
 
 import math
@@ -29,12 +29,10 @@ class Windows:
         sizes = (self.kernel, self.stride, self.padding, self.dilation)
         return max_pool(x, *map(list, sizes), self.ceil)
 
-    def of_columns(self, axis: int) -> "Windows":
-        """The windows along one axis of this pooling, as the first axis of windows that are 1 wide."""
+    def within_rows(self) -> "Windows":
+        """The windows of one row each."""
         sizes = (self.kernel, self.stride, self.padding, self.dilation)
-        return Windows(
-            *((own[axis], other) for own, other in zip(sizes, (1, 1, 0, 1), strict=True)), self.ceil
-        )
+        return Windows(*((other, own[1]) for own, other in zip(sizes, (1, 1, 0, 1), strict=True)), self.ceil)
 
 
 @library.custom_op("edge_federation::max_pool", mutates_args=())
@@ -81,11 +79,10 @@ def pooled_backward(
     and its row is the first one that has the maximum.
     """
     windows = _windows(kernel, stride, padding, dilation, ceil)
+    in_rows = windows.within_rows().maxima(x)
+    spread = _along(0, gradient, in_rows, windows.maxima(x), windows)
     # Runtimes copy runs along the innermost axis: of a transposed map, columns are rows.
-    flipped = _flipped(x)
-    of_rows = windows.of_columns(1).maxima(flipped)
-    spread = _along_rows(gradient, _flipped(of_rows), windows.maxima(x), windows.of_columns(0))
-    return _flipped(_along_rows(_flipped(spread), flipped, of_rows, windows.of_columns(1)))
+    return _flipped(_along(1, _flipped(spread), _flipped(x), _flipped(in_rows), windows))
 
 
 def _windows(
@@ -99,29 +96,31 @@ def _flipped(x: Tensor) -> Tensor:
     return x.transpose(2, 3).contiguous()
 
 
-def _along_rows(gradient: Tensor, x: Tensor, maxima: Tensor, windows: Windows) -> Tensor:
-    """The gradient [B, C, H, W] of the maxima [B, C, h, W] of rows: the first of equal elements has it.
+def _along(axis: int, gradient: Tensor, x: Tensor, maxima: Tensor, windows: Windows) -> Tensor:
+    """The gradient of `x` [B, C, H, W] from that of its maxima [B, C, h, W] over rows.
 
-    A window's row at one place is a row of `x` that is `stride` rows further for each window: every
-    `stride`-th row of `x` is in one part, and places in the same part differ by a shift.
+    The first of equal elements has it. `axis` is that of the windows whose sizes count. A window's row at one
+    place is a row of `x` that is `stride` rows further for each window: every `stride`-th row of `x` is in
+    one part, and places in the same part differ by a shift.
     """
-    stride, padding, dilation = windows.stride[0], windows.padding[0], windows.dilation[0]
+    stride, padding, dilation = windows.stride[axis], windows.padding[axis], windows.dilation[axis]
     (height, wide), count = x.shape[2:], maxima.shape[2]
     rows = -(-height // stride)
     full = _padded(x, 0, stride * rows - height, -math.inf)
-    parts = full.reshape(x.shape[0], x.shape[1], rows, stride * wide).split(wide, 3)
+    full = full.reshape(x.shape[0], x.shape[1], rows, stride * wide)
     left = gradient
-    shares: list[list[Tensor]] = [[] for _ in parts]
-    places = range(-padding, windows.kernel[0] * dilation - padding, dilation)
+    shares: list[list[Tensor]] = [[] for _ in range(stride)]
+    places = range(-padding, windows.kernel[axis] * dilation - padding, dilation)
     for place in places:
         shift, part = divmod(place, stride)
         before, after = -shift, count + shift - rows
         chosen = left
         if place < places[-1] or place + stride * (count - 1) >= height:
-            chosen = left * (_padded(parts[part], before, after, -math.inf) == maxima).to(x.dtype)
+            elements = full[..., part * wide : (part + 1) * wide]
+            chosen = left * (_padded(elements, before, after, -math.inf) == maxima).to(x.dtype)
             left = left - chosen
         shares[part].append(_padded(chosen, -before, -after, 0))
-    found = [sum(share[1:], share[0]) if share else torch.zeros_like(parts[0]) for share in shares]
+    found = [sum(share[1:], share[0]) if share else torch.zeros_like(full[..., :wide]) for share in shares]
     return torch.cat(found, 3).reshape(x.shape[0], x.shape[1], stride * rows, wide)[:, :, :height]
 
 
