@@ -18,21 +18,27 @@ from torch.nn import functional
 class Windows:
     """The windows of a pooling along each axis of a map; with `ceil` the last one may lack elements."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
     ceil: bool
 
     def maxima(self, x: Tensor) -> Tensor:
         """The largest values [B, C, h, w] of `x` [B, C, H, W]."""
         sizes = (self.kernel, self.stride, self.padding, self.dilation)
-        return max_pool(x, *map(list, sizes), self.ceil)
+        found: Tensor = max_pool(x, *map(list, sizes), self.ceil)
+        return found
 
     def within_rows(self) -> "Windows":
         """The windows of one row each."""
-        sizes = (self.kernel, self.stride, self.padding, self.dilation)
-        return Windows(*((other, own[1]) for own, other in zip(sizes, (1, 1, 0, 1), strict=True)), self.ceil)
+        return Windows(
+            kernel=(1, self.kernel[1]),
+            stride=(1, self.stride[1]),
+            padding=(0, self.padding[1]),
+            dilation=(1, self.dilation[1]),
+            ceil=self.ceil,
+        )
 
 
 @library.custom_op("edge_federation::max_pool", mutates_args=())
@@ -88,8 +94,7 @@ def pooled_backward(
 def _windows(
     kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil: bool
 ) -> Windows:
-    sizes = (kernel, stride or kernel, padding, dilation)
-    return Windows(*(tuple(_pair(size)) for size in sizes), ceil)
+    return Windows(_pair(kernel), _pair(stride or kernel), _pair(padding), _pair(dilation), ceil)
 
 
 def _flipped(x: Tensor) -> Tensor:
