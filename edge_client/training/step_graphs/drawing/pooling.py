@@ -1,12 +1,12 @@
 """Poolings in terms of ONNX's operators, with torch's gradients.
 
-Windows of max pooling that tile a map need no indices, which take onnxruntime ten times as long as the
-maxima: the gradient goes to the first element that equals the maximum (`_tiled_backward`). Other windows
-have indices as ONNX counts them, through the whole tensor; torch counts through one map, and the exporter
-converts one into the other by two more poolings.
+Max pooling takes onnxruntime twenty times as long with indices as without. Here it has none: the backward
+pass compares the maxima with the inputs again, along one axis after the other (`_along`).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,43 +14,46 @@ from torch import Tensor, library
 from torch.nn import functional
 
 
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a pooling along each axis of a map; with `ceil` the last one may lack elements."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    ceil: bool
+
+    def maxima(self, x: Tensor) -> Tensor:
+        """The largest values [B, C, h, w] of `x` [B, C, H, W]."""
+        sizes = (self.kernel, self.stride, self.padding, self.dilation)
+        found: Tensor = max_pool(x, *map(list, sizes), self.ceil)
+        return found
+
+    def within_rows(self) -> "Windows":
+        """The windows of one row each."""
+        return Windows(
+            kernel=(1, self.kernel[1]),
+            stride=(1, self.stride[1]),
+            padding=(0, self.padding[1]),
+            dilation=(1, self.dilation[1]),
+            ceil=self.ceil,
+        )
+
+
 @library.custom_op("edge_federation::max_pool", mutates_args=())
 def max_pool(
     x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
-) -> tuple[Tensor, Tensor]:
-    """The largest values [B, C, h, w] of `x` [B, C, H, W], and their indices in the flattened `x`."""
-    values, indices = functional.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode=ceil)
-    maps = torch.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], 1, 1)
-    return values, indices + maps * (x.shape[2] * x.shape[3])
+) -> Tensor:
+    """The largest values [B, C, h, w] of `x` [B, C, H, W]."""
+    return functional.max_pool2d(x, kernel, stride, padding, dilation, ceil_mode=ceil)
 
 
 @max_pool.register_fake
 def _(
     x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
-) -> Any:
-    return functional.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode=ceil)
-
-
-@library.custom_op("edge_federation::tile_max", mutates_args=())
-def tile_max(x: Tensor, kernel: list[int]) -> Tensor:
-    """The largest values [B, C, H/h, W/w], rounded down, of the tiles [h, w] of `x` [B, C, H, W]."""
-    return functional.max_pool2d(x, kernel)
-
-
-@tile_max.register_fake
-def _(x: Tensor, kernel: list[int]) -> Tensor:
-    return functional.max_pool2d(x, kernel)
-
-
-@library.custom_op("edge_federation::enlarge", mutates_args=())
-def enlarge(x: Tensor, kernel: list[int]) -> Tensor:
-    """Tiles [h, w] of the values of `x` [B, C, H, W]."""
-    return x.repeat_interleave(kernel[0], dim=2).repeat_interleave(kernel[1], dim=3)
-
-
-@enlarge.register_fake
-def _(x: Tensor, kernel: list[int]) -> Tensor:
-    return x.new_empty(*x.shape[:2], x.shape[2] * kernel[0], x.shape[3] * kernel[1])
+) -> Tensor:
+    return functional.max_pool2d(x, kernel, stride, padding, dilation, ceil_mode=ceil)
 
 
 def pooled(
@@ -61,11 +64,9 @@ def pooled(
     dilation: Sequence[int] = (1, 1),
     ceil: bool = False,
 ) -> Any:
-    """`aten.max_pool2d_with_indices` by `max_pool`, or by `tile_max` without indices."""
-    if _tiles(kernel, stride, padding, dilation, ceil):
-        values = tile_max(x, _pair(kernel))
-        return values, torch.zeros_like(values, dtype=torch.int64)
-    return max_pool(x, _pair(kernel), _pair(stride or kernel), _pair(padding), _pair(dilation), ceil)
+    """`aten.max_pool2d_with_indices`, with zeros instead of the indices."""
+    values = _windows(kernel, stride, padding, dilation, ceil).maxima(x)
+    return values, torch.zeros_like(values, dtype=torch.int64)
 
 
 def pooled_backward(
@@ -78,32 +79,59 @@ def pooled_backward(
     ceil: bool,
     indices: Tensor,
 ) -> Tensor:
-    """`aten.max_pool2d_with_indices_backward` for the outputs of `pooled`."""
-    if _tiles(kernel, stride, padding, dilation, ceil):
-        return _tiled_backward(gradient, x, _pair(kernel))
-    flat = torch.zeros_like(x).reshape(-1)
-    return flat.scatter_add(0, indices.reshape(-1), gradient.reshape(-1)).reshape(x.shape)
+    """`aten.max_pool2d_with_indices_backward` for the outputs of `pooled`.
+
+    Of equal maxima the first one, row by row, has the gradient, as with torch: it is the first in its row,
+    and its row is the first one that has the maximum.
+    """
+    windows = _windows(kernel, stride, padding, dilation, ceil)
+    in_rows = windows.within_rows().maxima(x)
+    spread = _along(0, gradient, in_rows, windows.maxima(x), windows)
+    # Runtimes copy runs along the innermost axis: of a transposed map, columns are rows.
+    return _flipped(_along(1, _flipped(spread), _flipped(x), _flipped(in_rows), windows))
 
 
-def _tiles(
+def _windows(
     kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil: bool
-) -> bool:
-    """Whether the windows neither overlap nor leave the map."""
-    tight = _pair(stride or kernel) == _pair(kernel) and _pair(dilation) == [1, 1]
-    return tight and not any(padding) and not ceil
+) -> Windows:
+    return Windows(_pair(kernel), _pair(stride or kernel), _pair(padding), _pair(dilation), ceil)
 
 
-def _tiled_backward(gradient: Tensor, x: Tensor, kernel: list[int]) -> Tensor:
-    """The gradient of `tile_max`; of equal maxima the first one, row by row, has it, as with torch."""
-    high, wide = kernel
-    rows, columns = gradient.shape[2] * high, gradient.shape[3] * wide
-    covered = x[:, :, :rows, :columns]
-    ranks = torch.arange(high * wide, 0, -1, dtype=x.dtype).reshape(high, wide)
-    ranked = (covered == enlarge(tile_max(x, kernel), kernel)).to(x.dtype) * ranks.repeat(*gradient.shape[2:])
-    first = ranked == enlarge(tile_max(ranked, kernel), kernel)
-    spread = first.to(x.dtype) * enlarge(gradient, kernel)
-    missing = (0, x.shape[3] - columns, 0, x.shape[2] - rows)
-    return functional.pad(spread, missing) if any(missing) else spread
+def _flipped(x: Tensor) -> Tensor:
+    return x.transpose(2, 3).contiguous()
+
+
+def _along(axis: int, gradient: Tensor, x: Tensor, maxima: Tensor, windows: Windows) -> Tensor:
+    """The gradient of `x` [B, C, H, W] from that of its maxima [B, C, h, W] over rows.
+
+    The first of equal elements has it. `axis` is that of the windows whose sizes count. A window's row at one
+    place is a row of `x` that is `stride` rows further for each window: every `stride`-th row of `x` is in
+    one part, and places in the same part differ by a shift.
+    """
+    stride, padding, dilation = windows.stride[axis], windows.padding[axis], windows.dilation[axis]
+    (height, wide), count = x.shape[2:], maxima.shape[2]
+    rows = -(-height // stride)
+    full = _padded(x, 0, stride * rows - height, -math.inf)
+    full = full.reshape(x.shape[0], x.shape[1], rows, stride * wide)
+    left = gradient
+    shares: list[list[Tensor]] = [[] for _ in range(stride)]
+    places = range(-padding, windows.kernel[axis] * dilation - padding, dilation)
+    for place in places:
+        shift, part = divmod(place, stride)
+        before, after = -shift, count + shift - rows
+        chosen = left
+        if place < places[-1] or place + stride * (count - 1) >= height:
+            elements = full[..., part * wide : (part + 1) * wide]
+            chosen = left * (_padded(elements, before, after, -math.inf) == maxima).to(x.dtype)
+            left = left - chosen
+        shares[part].append(_padded(chosen, -before, -after, 0))
+    found = [sum(share[1:], share[0]) if share else torch.zeros_like(full[..., :wide]) for share in shares]
+    return torch.cat(found, 3).reshape(x.shape[0], x.shape[1], stride * rows, wide)[:, :, :height]
+
+
+def _padded(x: Tensor, before: int, after: int, number: float) -> Tensor:
+    """`x` with more rows, or fewer if negative, before and after its rows [..., H, W]."""
+    return functional.pad(x, (0, 0, before, after), value=number) if before or after else x
 
 
 def averaged_backward(
@@ -146,6 +174,7 @@ def onnx_max_pool(
     """The ONNX operator of `max_pool`."""
     from onnxscript import opset18
 
+    # The second output, the indices, is not computed if nothing reads it.
     return opset18.MaxPool(
         x,
         kernel_shape=list(kernel),
@@ -153,25 +182,7 @@ def onnx_max_pool(
         pads=[*padding, *padding],
         dilations=list(dilation),
         ceil_mode=int(ceil),
-    )
-
-
-def onnx_tile_max(x: Any, kernel: Sequence[int]) -> Any:
-    """The ONNX operator of `tile_max`."""
-    from onnxscript import opset18
-
-    # The second output, the indices, is not computed if nothing reads it.
-    return opset18.MaxPool(x, kernel_shape=list(kernel), strides=list(kernel))[0]
-
-
-def onnx_enlarge(x: Any, kernel: Sequence[int]) -> Any:
-    """The ONNX operator of `enlarge`."""
-    from onnxscript import opset18
-
-    scales: Any = opset18.Constant(value_floats=[1.0, 1.0, *map(float, kernel)])
-    return opset18.Resize(
-        x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
-    )
+    )[0]
 
 
 def _pair(sizes: Sequence[int]) -> list[int]:
@@ -180,7 +191,5 @@ def _pair(sizes: Sequence[int]) -> list[int]:
 
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.edge_federation.max_pool.default: onnx_max_pool,
-    torch.ops.edge_federation.tile_max.default: onnx_tile_max,
-    torch.ops.edge_federation.enlarge.default: onnx_enlarge,
 }
-"""The ONNX operator of each operator that this module adds to torch."""
+"""The ONNX operator of the operator that this module adds to torch."""

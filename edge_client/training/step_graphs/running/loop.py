@@ -168,13 +168,12 @@ class Training:
     ) -> tuple[float, Arrays]:
         """Loss and gradients on a batch, which are means over its parts, weighted by examples."""
         size = min(self._micro_batch or len(chosen), len(chosen))
-        masks = self._masks(len(chosen))
+        batch = self._examples.batch(chosen) | self._masks(len(chosen))
         loss, total = 0.0, session.gradients
         for start in range(0, len(chosen), size):
-            rows = slice(start, start + size)
-            part = self._examples.batch(chosen[rows])
-            found = session.run(part | {name: mask[rows] for name, mask in masks.items()})
-            examples = len(chosen[rows])
+            part = {name: array[start : start + size] for name, array in batch.items()}
+            found = session.run(part)
+            examples = len(chosen[start : start + size])
             after_part(session, examples)
             loss += found * examples / len(chosen)
             if size < len(chosen):

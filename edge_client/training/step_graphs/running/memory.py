@@ -22,9 +22,11 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate."""
 AT_ONCE, PER_WEIGHT_BYTE = 1_000_000, 1
-"""Working memory of the examples of one run, in estimated bytes: the larger of the first number and of the
-second per byte of the weights. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each run
-costs some passes over the weights: the whole `two-nn` takes 1.5 times as long in parts of 4 as at once."""
+SMALL, PER_FURTHER_BYTE = 2_000_000, 2
+"""Working memory of the examples of one run, in estimated bytes: at least `AT_ONCE`; as much as the weights,
+and more for each of their bytes above `SMALL`. Larger batches are split into runs of at least
+`LEAST_EXAMPLES`. Each run costs some passes over the weights: the whole `two-nn` takes 1.5 times as long in
+parts of 4 as at once, and 1.1 times in parts of 16. Devices with small networks have little memory."""
 LEAST_EXAMPLES = 4
 SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 40
 """Bytes of a loaded graph besides its arrays: some for each graph, and some for each byte of it. Fitted."""
@@ -63,7 +65,8 @@ def sizes(step: Step, whole: int, weights: int) -> list[int]:
     """Numbers of examples in which a batch of `whole` may run with `weights` bytes, the best first."""
     if step.smallest_batch > 1:
         return [whole]
-    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights)
+    further = max(0, weights - SMALL)
+    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights + PER_FURTHER_BYTE * further)
     most = max(LEAST_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
     equal = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
     return [size for size in equal if size <= most]
