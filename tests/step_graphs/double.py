@@ -33,11 +33,9 @@ class DoubleSession:
             _in_double(data), new_ops=[Conv, ConvTranspose, MaxPool, ScatterElements]
         )
         self._given = given
-        self.gradients, self.buffers, self.observed = (
-            dict[str, Array](),
-            dict[str, Array](),
-            dict[str, Array](),
-        )
+        self.gradients: dict[str, Array] = {}
+        self.buffers: dict[str, Array] = {}
+        self.observed: dict[str, Array] = {}
 
     def run(self, batch: Mapping[str, Array]) -> float:
         """Run on a batch; returns its mean loss."""

@@ -1,6 +1,7 @@
 """Torch's own loop, recorded: what every step begins from, and what it makes of it."""
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -36,22 +38,27 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
-    """What a step's passes give: the gradients that the optimizer takes, and the new running statistics."""
+class Exact:
+    """A step whose passes are in double precision: the gradients that the optimizer takes, and the buffers.
+
+    `after` are all arrays after it; the optimizer's step is in float32.
+    """
 
     gradients: Arrays
     buffers: Arrays
+    after: Arrays
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A step by its `number` from 1; `exact` are the same passes in double precision."""
+    """A step by its `number` from 1, on so many examples, with the gradients that the optimizer takes."""
 
     number: int
+    examples: int
     before: State
     after: State
     gradients: Arrays
-    exact: Outputs | None
+    exact: Exact | None
 
 
 def recorded(case: Case, found: Network) -> list[Step]:
@@ -96,11 +103,24 @@ def _record(
     if len(steps) < IN_DOUBLE:
         with _in_double(module, optimizer):
             take(module, Examples(batch.inputs.double(), batch.labels), _NoStep(optimizer), objectives)
-            exact = Outputs(_gradients(named, optimizer), _buffers(module))
+            gradients, buffers = _gradients(named, optimizer), _buffers(module)
+        parameters = _moved(named, optimizer, gradients)
+        exact = Exact(gradients, buffers, {**before.arrays, **buffers, **parameters})
     loss: Tensor = take(module, batch, optimizer, objectives, micro_batch=micro_batch)
     after = _state(named, module, optimizer)
-    steps.append(Step(len(steps) + 1, before, after, _gradients(named, optimizer), exact))
+    gradients, number = _gradients(named, optimizer), len(steps) + 1
+    steps.append(Step(number, len(batch.labels), before, after, gradients, exact))
     return loss
+
+
+def _moved(named: Sequence[str], optimizer: Optimizer, gradients: Arrays) -> Arrays:
+    """The parameters after a step of a copy of the optimizer with these gradients."""
+    own = copy.deepcopy(optimizer)
+    for name, parameter in zip(named, own.parameters, strict=True):
+        if name in gradients:
+            parameter.grad = torch.empty_like(parameter).copy_(torch.from_numpy(gradients[name]))
+    own.step()
+    return {name: _copied(parameter) for name, parameter in zip(named, own.parameters, strict=True)}
 
 
 class _NoStep(Optimizer):
