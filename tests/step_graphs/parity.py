@@ -22,10 +22,8 @@ LIMIT = 1e-5
 """Largest norm of a difference."""
 FORMULA = 1e-6
 """Largest norm of a difference of passes in double precision, from a graph's constants in float32."""
-ROUNDING = 10.0
+ROUNDING = 3.0
 """How many times torch's own rounding counts as the same."""
-QUIET = 0.25
-"""The share of steps by which rounding is judged: those in which it changed no unit."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ class Difference:
     In float32, the largest of all steps:
     `update`: what the optimizer makes of torch's gradients, relative to torch's change, and its state;
     `step`: all arrays after a step in onnxruntime; `free`: after all steps in onnxruntime.
-    `passes`: gradients and running statistics from onnxruntime in float32, the quantile `QUIET` of the steps
-    with as many examples; `own_passes`: as much of torch's, from those in double precision.
+    `passes`: gradients and running statistics from onnxruntime in float32, the smallest of all steps with as
+    many examples; `own_passes`: as much of torch's from those in double precision, the largest.
     """
 
     case: Case
@@ -84,7 +82,7 @@ def difference(case: Case, found: Network, graphs: Mapping[str, bytes]) -> Diffe
         _largest([step for _, step in exact]),
         _largest([_update(case, step) for step in steps]),
         _quiet(steps, [passes for passes, _ in ours]),
-        _quiet(steps, [_rounding(step, step.exact) for step in steps if step.exact is not None]),
+        _largest([_rounding(step, step.exact) for step in steps if step.exact is not None]),
         _largest([step for _, step in ours]),
         _free(case, found, graphs, steps),
     )
@@ -135,11 +133,11 @@ def _buffers(step: Step) -> Arrays:
 
 
 def _quiet(steps: Sequence[Step], differences: Sequence[float]) -> float:
-    """The quantile `QUIET` of the first steps' differences, the largest of any size of batch."""
+    """The smallest difference of each size of batch, and the largest of these."""
     by_size: dict[int, list[float]] = {}
-    for step, found in zip(steps, differences, strict=False):
+    for step, found in zip(steps, differences, strict=True):
         by_size.setdefault(step.examples, []).append(found)
-    return _largest([float(np.quantile(found, QUIET)) for found in by_size.values()])
+    return _largest([float(np.min(found)) for found in by_size.values()])
 
 
 def _update(case: Case, step: Step) -> float:
