@@ -50,7 +50,7 @@ class DoubleSession:
         return float(outputs[names.LOSS])
 
 
-class Conv(OpRun):  # type: ignore[misc]
+class Conv(OpRun):
     """A convolution with equal pads on both sides."""
 
     op_domain = ""
@@ -67,7 +67,7 @@ class Conv(OpRun):  # type: ignore[misc]
         return (result.numpy(),)
 
 
-class ConvTranspose(OpRun):  # type: ignore[misc]
+class ConvTranspose(OpRun):
     """A transposed convolution with equal pads on both sides."""
 
     op_domain = ""
@@ -84,7 +84,7 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
         return (result.numpy(),)
 
 
-class MaxPool(OpRun):  # type: ignore[misc]
+class MaxPool(OpRun):
     """A maximum pool of maps with equal pads on both sides; its indices count through the whole tensor."""
 
     op_domain = ""
@@ -98,7 +98,7 @@ class MaxPool(OpRun):  # type: ignore[misc]
         return result.numpy(), places.numpy() + maps * int(np.prod(x.shape[2:]))
 
 
-class ScatterElements(OpRun):  # type: ignore[misc]
+class ScatterElements(OpRun):
     """Values that replace or add to those of an array."""
 
     op_domain = ""

@@ -129,7 +129,7 @@ def test_running_statistics_of_another_momentum_are_noticed() -> None:
     found, case = _normalised(), Case("mlp", 5)
     graphs = drawn(found, ())
     assert difference(case, found, graphs).is_close
-    found.whole[1].momentum = 0.11  # type: ignore[index,union-attr]
+    found.whole[1].momentum = 0.11
     assert not difference(case, found, graphs).is_same
 
 
