@@ -25,8 +25,8 @@ from schemas.strategy import TrainingPlan
 from tests.benchmarks.figure import Figure, paired
 from tests.benchmarks.options import Options
 from tests.step_graphs.cases import Case, network
+from tests.step_graphs.following import task_of
 from tests.step_graphs.graphs import write_graphs
-from tests.step_graphs.parity import task_of
 
 AREA = "without torch"
 NETWORKS = {"mlp": 1280, "two-nn": 320, "cnn": 160, "cnn-group": 160, "cnn-batch": 160}

@@ -18,8 +18,8 @@ import numpy as np
 from schemas.strategy import TrainingPlan
 from schemas.values import TrainerName
 from tests.step_graphs.cases import TIERS, Case, network
+from tests.step_graphs.following import task_of
 from tests.step_graphs.graphs import write_graphs
-from tests.step_graphs.parity import task_of
 from tests.step_graphs.written import ARRAYS, CHANNELS, TASK
 from tests.training_memory.measured import OPTIMIZERS, SHAPES
 

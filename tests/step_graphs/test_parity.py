@@ -1,11 +1,42 @@
-"""A small network in onnxruntime and in torch, with one graph; all networks in `make test-graphs`."""
+"""A small network in onnxruntime and in torch; all networks in `make test-graphs`."""
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from edge_client.models.registry import MODELS
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.loop import train
+from edge_client.training.step_graphs.running import objectives, optimizers
 from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE
-from tests.step_graphs.cases import OBJECTIVES, OPTIMIZERS, Case, every_case
-from tests.step_graphs.parity import compared
+from edge_client.training.step_graphs.running.session import StepSession
+from schemas.strategy import TrainingPlan
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
+from tests.step_graphs import __main__ as command
+from tests.step_graphs.cases import (
+    CLASSES,
+    OBJECTIVES,
+    OPTIMIZERS,
+    Case,
+    Network,
+    every_case,
+    examples,
+    network,
+    plan,
+)
+from tests.step_graphs.graphs import drawn
+from tests.step_graphs.parity import Difference, compared, difference
+from tests.step_graphs.recorded import recorded
 
 
 def test_every_shipped_network_is_compared() -> None:
@@ -13,12 +44,124 @@ def test_every_shipped_network_is_compared() -> None:
 
 
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name not in DRAWN_INSIDE])
-def test_objectives_give_torchs_parameters(objective: str) -> None:
+def test_objectives_take_torchs_steps(objective: str) -> None:
     found = compared(Case("mlp", 1, objective))
-    assert found.is_explained, found
+    assert found.is_close, found
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_optimizers_give_torchs_parameters(optimizer: str) -> None:
+def test_optimizers_take_torchs_steps(optimizer: str) -> None:
     found = compared(Case("mlp", 1, "plain", optimizer))
-    assert found.is_explained, found
+    assert found.is_close, found
+
+
+def test_recording_changes_nothing_of_torchs_training() -> None:
+    case = Case("mlp", 5, "attentive", "adam")
+    found = network(case.model, case.tier)
+    last = recorded(case, found)[-1].after.arrays
+    module = found.module()
+    train(module, examples(found.model.input_shape), plan(case), spec=found.spec, channel_map=found.channels)
+    assert all(np.array_equal(array, last[name]) for name, array in arrays_of(module).items())
+
+
+def _with(optimizer: Callable[[TrainingPlan], Any], **changed: float) -> Callable[[TrainingPlan], Any]:
+    return lambda plan: optimizer(plan.model_copy(update=changed))
+
+
+class _EpsilonBeforeCorrection(optimizers.Adam):
+    """Adds epsilon to the root of the mean square before its correction for the start at 0."""
+
+    def step(self, weights: optimizers.Arrays, gradients: optimizers.Arrays) -> None:
+        root = (1 - optimizers.BETAS[1] ** (self.steps + 1)) ** 0.5
+        with patch.object(optimizers, "EPSILON", optimizers.EPSILON / root):
+            super().step(weights, gradients)
+
+
+class _StrongProx(objectives.Prox):
+    """Has a mu that is 1 % too large."""
+
+    def __init__(self, *, mu: float) -> None:
+        super().__init__(mu=1.01 * mu)
+
+
+WRONG_OPTIMIZERS: Mapping[str, tuple[str, Callable[[TrainingPlan], Any]]] = {
+    "a rate that is 0.01 % too large": ("sgd", _with(optimizers.Sgd, learning_rate=0.01 * (1 + 1e-4))),
+    "a momentum of 0.9001": ("momentum", _with(optimizers.Sgd, momentum=0.9001)),
+    "no weight decay": ("momentum", _with(optimizers.Sgd, weight_decay=0.0)),
+    "no decoupled weight decay": ("adamw", _with(optimizers.AdamW, weight_decay=0.0)),
+    "weight decay in the gradient": ("adamw", optimizers.Adam),
+    "epsilon before the correction": ("adam", _EpsilonBeforeCorrection),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_OPTIMIZERS)
+def test_another_optimizer_is_noticed(wrong: str) -> None:
+    name, made = WRONG_OPTIMIZERS[wrong]
+    case = Case("mlp", 1, "plain", name)
+    with patch.dict(optimizers.OPTIMIZERS, {OPTIMIZERS[name].get("optimizer", "sgd"): made}):
+        assert not compared(case).is_same
+
+
+def test_a_stronger_prox_is_noticed() -> None:
+    with patch.dict(objectives.OBJECTIVES, {"prox": _StrongProx}):
+        assert not compared(Case("mlp", 1, "prox")).is_same
+
+
+def test_gradients_that_onnxruntime_alone_gets_wrong_are_noticed() -> None:
+    run = StepSession.run
+
+    def wrong(session: StepSession, batch: Mapping[str, Any]) -> float:
+        loss = run(session, batch)
+        session.gradients["linear1.weight"] *= np.float32(1.001)
+        return loss
+
+    with patch.object(StepSession, "run", wrong):
+        assert not compared(Case("mlp", 1)).is_same
+
+
+def test_a_missing_scaler_is_noticed() -> None:
+    case = Case("mlp", 1, "scaler")
+    found = network(case.model, case.tier)
+    assert not difference(case, found, drawn(found, ())).is_same
+
+
+def test_running_statistics_of_another_momentum_are_noticed() -> None:
+    found, case = _normalised(), Case("mlp", 5)
+    graphs = drawn(found, ())
+    assert difference(case, found, graphs).is_close
+    found.whole[1].momentum = 0.11
+    assert not difference(case, found, graphs).is_same
+
+
+def _normalised() -> Network:
+    """A whole network with a batch normalisation."""
+    torch.manual_seed(0)
+    whole = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES)
+    )
+    spec = ModelSpec(name="normalised", input_shape=(1, 8, 8), num_classes=CLASSES)
+    return Network(spec, SubModelSpec(), trace_channels(whole, (1, 8, 8)), whole, arrays_of(whole))
+
+
+def test_an_interrupted_comparison_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: list[Case] = []
+
+    def instantly(case: Case) -> Difference:
+        taken.append(case)
+        return Difference(case, *[0.0] * 7)
+
+    monkeypatch.setattr(command, "compared", instantly)
+    file = tmp_path / "found.jsonl"
+    words = ["mlp/1/plain", "--out", str(file)]
+    first = Difference(Case("mlp", 1, "plain", "adam"), *[0.0] * 7)
+    file.write_text(json.dumps(asdict(first)) + "\n")
+    assert command.main(words) == 0
+    assert [case.optimizer for case in taken] == ["sgd", "momentum", "adamw"]
+    assert command.main(words) == 0
+    assert len(taken) == 3
+    capsys.readouterr()
+    command.main(["--table", str(file)])
+    assert "| mlp | 1 |" in capsys.readouterr().out
+    assert not replace(first, exact_step=1.0).is_same
