@@ -12,7 +12,7 @@ from math import sqrt
 import numpy as np
 import torch
 
-from tests.step_graphs.cases import Case, Network, network, objectives, plan
+from tests.step_graphs.cases import Case, Network, objectives, plan, small_network
 from tests.step_graphs.double import DoubleSession
 from tests.step_graphs.following import follow, moved, trained
 from tests.step_graphs.graphs import drawn
@@ -66,7 +66,7 @@ class Difference:
 
 def compared(case: Case) -> Difference:
     """Train the case with both."""
-    found = network(case.model, case.tier)
+    found = small_network(case.model, case.tier)
     return difference(case, found, drawn(found, objectives(case)))
 
 
