@@ -30,7 +30,7 @@ class DoubleSession:
 
     def __init__(self, data: bytes, given: Mapping[str, Array], *, threads: int = 0) -> None:
         self._evaluator = ReferenceEvaluator(
-            _in_double(data), new_ops=[Conv, ConvTranspose, MaxPool, ScatterElements]
+            _in_double(data), new_ops=[Conv, ConvTranspose, MaxPool, Pad, ScatterElements]
         )
         self._given = given
         self.gradients: dict[str, Array] = {}
@@ -96,6 +96,22 @@ class MaxPool(OpRun):
         )
         maps = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], 1, 1)
         return result.numpy(), places.numpy() + maps * int(np.prod(x.shape[2:]))
+
+
+class Pad(OpRun):
+    """A constant around an array; negative pads cut it, which onnx's own reference refuses."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, pads: Array, constant: Array | None = None, axes: Array | None = None, **options: Any
+    ) -> tuple[Array]:
+        assert options.get("mode") in (None, "constant"), options
+        around = np.zeros((x.ndim, 2), np.int64)
+        around[slice(None) if axes is None else axes] = np.reshape(pads, (2, -1)).T
+        last_first = [int(size) for size in around[::-1].reshape(-1)]
+        value = 0.0 if constant is None else float(np.reshape(constant, -1)[0])
+        return (functional.pad(_tensor(x), last_first, value=value).numpy(),)
 
 
 class ScatterElements(OpRun):

@@ -55,6 +55,11 @@ def test_optimizers_take_torchs_steps(optimizer: str) -> None:
     assert found.is_close, found
 
 
+def test_convolutions_and_overlapping_pools_take_torchs_steps() -> None:
+    found = compared(Case("cnn-batch", 1))
+    assert found.is_same, found
+
+
 def test_recording_changes_nothing_of_torchs_training() -> None:
     case = Case("mlp", 5, "attentive", "adam")
     found = network(case.model, case.tier)
