@@ -89,6 +89,7 @@ def test_a_network_may_divide_by_the_number_of_examples() -> None:
     assert draw_step(Centred(), (5,))
 
 
+@pytest.mark.filterwarnings("ignore:var")
 def test_a_network_with_other_arithmetic_on_that_number_is_refused() -> None:
     with pytest.raises(DrawingRefused, match="differs from torch"):
         draw_step(Whitened(), (5,))
