@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.step_graphs.cases import Case, examples, network, plan
+from tests.step_graphs.following import task_of
 from tests.step_graphs.graphs import write_graphs
-from tests.step_graphs.parity import task_of
 
 for word in sys.argv[2:]:
     name, _, tier = word.partition("/")

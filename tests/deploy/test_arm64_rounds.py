@@ -1,0 +1,24 @@
+"""The scripts of `make arm64` that write a round of training, and train it, work on this machine too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def script(name: str, *words: str) -> None:
+    command = [sys.executable, str(REPOSITORY / "deploy" / "arm64" / name), *words]
+    subprocess.run(command, check=True, cwd=REPOSITORY, env={"PYTHONPATH": str(REPOSITORY)}, timeout=300)
+
+
+def test_a_written_round_is_trained_without_torch(tmp_path: Path) -> None:
+    script("write_rounds.py", str(tmp_path), "mlp/1")
+    script("train_rounds.py", str(tmp_path), "here")
+    script("compare_rounds.py", str(tmp_path), "here", "here")
+    (written,) = tmp_path.iterdir()
+    before, after = (dict(np.load(written / name)) for name in ("arrays.npz", "here.npz"))
+    assert before.keys() == after.keys()
+    assert any((before[name] != after[name]).any() for name in before)
