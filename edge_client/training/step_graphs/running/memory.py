@@ -21,18 +21,18 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate."""
-AT_ONCE, PER_WEIGHT_BYTE = 1_000_000, 1
-SMALL, PER_FURTHER_BYTE = 2_000_000, 2
-"""Working memory of the examples of one run, in estimated bytes: at least `AT_ONCE`; as much as the weights,
-and more for each of their bytes above `SMALL`. Larger batches are split into runs of at least
+AT_ONCE, PER_WEIGHT_BYTE = 2_000_000, 2
+SMALL, PER_FURTHER_BYTE = 2_000_000, 4.5
+"""Working memory of the examples of one run, in estimated bytes: at least `AT_ONCE`; twice the weights, and
+more for each of their bytes above `SMALL`. Larger batches are split into runs of at least
 `LEAST_EXAMPLES`. Each run costs some passes over the weights: the whole `two-nn` takes 1.5 times as long in
 parts of 4 as at once, and 1.1 times in parts of 16. Devices with small networks have little memory."""
 LEAST_EXAMPLES = 4
-SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 40
+SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 50
 """Bytes of a loaded graph besides its arrays: some for each graph, and some for each byte of it. Fitted."""
-FRAGMENTS = 1.7
-"""Bytes of the arena per byte of working memory, with kernels' buffers, which the graph does not show. Fitted
-to the shipped networks (`python -m tests.step_graphs.memory`)."""
+FRAGMENTS = 1.1
+"""Bytes of the arena per byte of working memory. Fitted to the shipped networks
+(`python -m tests.step_graphs.memory`)."""
 
 
 class Step(Protocol):
