@@ -54,6 +54,7 @@ class Conv(OpRun):
     """A convolution with equal pads on both sides."""
 
     op_domain = ""
+    transposed = False
 
     def _run(self, x: Array, weight: Array, bias: Array | None = None, **options: Any) -> tuple[Array]:
         bias_tensor = None if bias is None else _tensor(bias)
@@ -61,27 +62,16 @@ class Conv(OpRun):
             *(_tensor(x), _tensor(weight), bias_tensor),
             **_window(options, weight.ndim - 2),
             groups=options["group"],
-            transposed=False,
-            output_padding=[0] * (weight.ndim - 2),
+            transposed=self.transposed,
+            output_padding=options.get("output_padding") or [0] * (weight.ndim - 2),
         )
         return (result.numpy(),)
 
 
-class ConvTranspose(OpRun):
+class ConvTranspose(Conv):
     """A transposed convolution with equal pads on both sides."""
 
-    op_domain = ""
-
-    def _run(self, x: Array, weight: Array, bias: Array | None = None, **options: Any) -> tuple[Array]:
-        bias_tensor = None if bias is None else _tensor(bias)
-        result = torch.convolution(
-            *(_tensor(x), _tensor(weight), bias_tensor),
-            **_window(options, weight.ndim - 2),
-            groups=options["group"],
-            transposed=True,
-            output_padding=options["output_padding"] or [0] * (weight.ndim - 2),
-        )
-        return (result.numpy(),)
+    transposed = True
 
 
 class MaxPool(OpRun):

@@ -21,7 +21,8 @@ SHARE = 0.68
 """Their share that exists together with the columns of the largest convolution (`working_memory`)."""
 PER_PARAMETER, PER_NORMALISATION = 1_100, 4_200
 """Bytes of a graph's file for each parameter and each normalisation."""
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
+"""Layers for the gradients of whose kernels onnxruntime copies columns."""
 NORMALISATIONS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -57,7 +58,7 @@ def _largest_columns(module: nn.Module, input_shape: tuple[int, ...]) -> int:
     def note(layer: Any, _: Any, outputs: Tensor) -> None:
         found.append(4 * layer.weight[0].numel() * outputs[0, 0].numel())
 
-    traced = copy.deepcopy(module).eval()
+    traced = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()}).eval()
     for layer in traced.modules():
         if isinstance(layer, CONVOLUTIONS):
             layer.register_forward_hook(note)

@@ -18,7 +18,7 @@ def cancel_transposes(graph: ir.Graph) -> None:
             continue
         first, second = _order(before), _order(node)
         if [first[axis] for axis in second] == sorted(first):
-            same = ir.node("Identity", [before.inputs[0]], outputs=None)
+            same = ir.node("Identity", [before.inputs[0]])
             same.outputs[0].type, same.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
             ir.convenience.replace_nodes_and_values(
                 graph, node, [node], [same], [node.outputs[0]], [same.outputs[0]]
