@@ -31,7 +31,7 @@ def main(folder: Path, name: TrainerName) -> None:
     """Train and print."""
     SET_UP[name]()
     written, trainer = Written(folder), make_trainer(name, threads=1)
-    trainer.train(written.job(4, batch=2))
+    trainer.train(written.job(4))
     give_back()
     forget_peak()
     before = rss() or 0

@@ -40,12 +40,9 @@ class Written:
         """The step graph."""
         return self.folder / f"{STEP}.onnx"
 
-    def job(self, examples: int, *, batch: int | None = None) -> TrainingJob:
-        """The training on that many random examples, in the task's batches or those of another size."""
+    def job(self, examples: int) -> TrainingJob:
+        """The training on that many random examples."""
         task = self.task
-        if batch is not None:
-            plan = task.training.model_copy(update={"batch_size": batch})
-            task = task.model_copy(update={"training": plan})
         data = _examples(task.model.input_shape, examples)
         return TrainingJob(
             task=task,

@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edge_client.training.step_graphs.drawing.normalisation import normalised, normalised_backward
+from edge_client.training.step_graphs.drawing.normalisation import (
+    grouped,
+    grouped_backward,
+    normalised,
+    normalised_backward,
+)
 from edge_client.training.step_graphs.drawing.pooling import averaged_backward, pooled, pooled_backward
 
 ATEN = torch.ops.aten
@@ -23,6 +28,8 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
         ATEN.native_batch_norm.default: normalised,
         ATEN._native_batch_norm_legit.default: normalised,
         ATEN.native_batch_norm_backward.default: normalised_backward,
+        ATEN.native_group_norm.default: grouped,
+        ATEN.native_group_norm_backward.default: grouped_backward,
         ATEN.avg_pool2d_backward.default: averaged_backward,
         ATEN.hardtanh_backward.default: hardtanh_backward,
         ATEN.max_pool2d_with_indices.default: pooled,

@@ -1,4 +1,4 @@
-"""Batch normalisation's passes in few operators, none of which has the batch's size as a number."""
+"""Passes of batch and group normalisation in few operators, whose shapes depend on the batch as its do."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +67,67 @@ def normalised_backward(
         along, even = (each * scale / _count(x) for each in (of_weight * deviation, of_bias))
         of_inputs = of_inputs - (centred * _spread(along, x) + _spread(even, x))
     return of_inputs, of_weight, of_bias
+
+
+def grouped(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    batch: int,
+    channels: int,
+    places: int,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`aten.native_group_norm` of `x` [B, C, ...]: the outputs, the mean and the inverse deviation [B, G]."""
+    mean = x.reshape(batch, groups, -1).mean(2)
+    centred = _centred(x, mean)
+    variance = (centred * centred).mean(2)
+    deviation = torch.rsqrt(variance + eps)
+    outputs = (centred.reshape(batch, channels, -1) * _scales(deviation, weight, channels)).reshape(x.shape)
+    return outputs if bias is None else outputs + _spread(bias, x), mean, deviation
+
+
+def grouped_backward(
+    gradient: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    weight: Tensor | None,
+    batch: int,
+    channels: int,
+    places: int,
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`aten.native_group_norm_backward` for the outputs of `grouped`."""
+    centred = _centred(x, mean).reshape(batch, channels, -1)
+    given = gradient.reshape(batch, channels, -1)
+    by_group = (batch, groups, channels // groups)
+    sums, along = (each.sum(2).reshape(by_group) for each in (given, given * centred))
+    scales = _scales(deviation, weight, channels)
+    count = channels // groups * places
+    even, tilt = (
+        (each * scales.reshape(by_group)).sum(2, keepdim=True) / count
+        for each in (sums, along * (deviation * deviation).unsqueeze(2))
+    )
+    even, tilt = (each.expand(by_group).reshape(batch, channels, 1) for each in (even, tilt))
+    of_inputs = (given * scales - (centred * tilt + even)).reshape(x.shape)
+    of_weight = (along * deviation.unsqueeze(2)).sum(0).reshape(channels)
+    return of_inputs, of_weight, sums.sum(0).reshape(channels)
+
+
+def _centred(x: Tensor, mean: Tensor) -> Tensor:
+    """`x` [B, C, ...] minus the mean [B, G] of each group, as [B, G, ...]."""
+    return x.reshape(*mean.shape, -1) - mean.unsqueeze(2)
+
+
+def _scales(deviation: Tensor, weight: Tensor | None, channels: int) -> Tensor:
+    """The factor [B, C, 1] of each channel from the inverse deviations [B, G] and the weight [C]."""
+    batch, groups = deviation.shape
+    each = deviation.unsqueeze(2).expand(batch, groups, channels // groups)
+    scales = each if weight is None else each * weight.reshape(1, groups, -1)
+    return scales.reshape(batch, channels, 1)
 
 
 def _axes(x: Tensor) -> list[int]:

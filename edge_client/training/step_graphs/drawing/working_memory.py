@@ -1,19 +1,25 @@
 """The memory that a run of a graph takes for its values and its convolutions, counted from their shapes.
 
-onnxruntime computes a convolution of volumes, such as the gradient of a kernel, as a product of matrices, for
-which it copies all windows of the inputs as columns: up to 25 times the inputs for a kernel of 5x5. Those of
-maps need no such copy.
+onnxruntime computes a convolution as a product of matrices, for which it copies windows of the inputs as
+columns (`convolution_buffer`).
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 """Bytes per element by ONNX's number of the type."""
-VOLUMES = 5
-"""Axes of the kernel of a convolution of volumes."""
+SEGMENT = 128 * 128
+"""Elements of the columns that onnxruntime copies at once where it computes a product in segments."""
+VIEWS = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators whose outputs are their inputs with another shape."""
+IN_PLACE = ("Add", "Clip", "Div", "Exp", "Mul", "Neg", "Relu", "Sqrt", "Sub")
+"""Operators that overwrite an input as large as the output if nothing else reads it."""
+
+Shapes = Mapping[str, Sequence[int]]
 
 
 def working_memory(graph: Any, batch: str) -> tuple[int, int]:
@@ -26,29 +32,62 @@ def working_memory(graph: Any, batch: str) -> tuple[int, int]:
     return max(0, few - 2 * each), each
 
 
+def convolution_buffer(inputs: Sequence[int], kernel: Sequence[int], outputs: Sequence[int]) -> int:
+    """Bytes of the columns for a convolution of `inputs` [B, C, ...] with `kernel` [Co, C / groups, ...].
+
+    As onnxruntime chooses on one thread: all columns of an image where it has more kernels than places or is
+    one of several, a segment of them otherwise.
+    """
+    places, window = math.prod(outputs[2:]), math.prod(kernel[1:])
+    groups = inputs[1] // kernel[1]
+    kernels = kernel[0] // groups
+    if kernels > places:
+        return 4 * places * window
+    if inputs[0] == groups == 1:
+        return 4 * SEGMENT
+    return 4 * max(places * window, places * kernels, SEGMENT)
+
+
 def _peak(graph: Any, sizes: dict[str, int]) -> int:
     shapes = {value.name: _shape(value, sizes) for value in (*graph.value_info, *graph.input, *graph.output)}
-    known = {value.name: _width(value) * math.prod(shapes[value.name]) for value in graph.value_info}
-    ends = {name: place for place, node in enumerate(graph.node) for name in node.input}
+    shapes.update({array.name: [*array.dims] for array in graph.initializer})
+    bytes_of = {value.name: _width(value) * math.prod(shapes[value.name]) for value in graph.value_info}
+    blocks = _blocks(graph, bytes_of)
+    ends = {blocks.get(name, name): place for place, node in enumerate(graph.node) for name in node.input}
     now = peak = 0
     for place, node in enumerate(graph.node):
-        now += sum(known.get(name, 0) for name in node.output)
-        peak = max(peak, now + _columns(node, shapes))
-        now -= sum(known.get(name, 0) for name in _ended(node, ends, place))
+        now += sum(bytes_of.get(name, 0) for name in node.output if blocks.get(name) == name)
+        peak = max(peak, now + _buffer(node, shapes))
+        ended = {blocks.get(name, name) for name in (*node.input, *node.output)}
+        now -= sum(bytes_of.get(block, 0) for block in ended if ends.get(block, place) == place)
     return peak
 
 
-def _ended(node: Any, ends: dict[str, int], place: int) -> Iterable[str]:
-    """Values that nothing reads after this node."""
-    return {name for name in (*node.input, *node.output) if ends.get(name, place) == place}
+def _blocks(graph: Any, bytes_of: Mapping[str, int]) -> dict[str, str]:
+    """The value in whose memory each value of the graph lies, as onnxruntime shares it."""
+    reads = Counter(name for node in graph.node for name in node.input)
+    blocks: dict[str, str] = {}
+    for node in graph.node:
+        blocks.update({name: name for name in node.output})
+        if not node.output or (first := node.output[0]) not in bytes_of:
+            continue
+        for name in node.input:
+            is_last = reads[name] == 1 and bytes_of.get(name) == bytes_of[first]
+            if name in blocks and (node.op_type in VIEWS or (node.op_type in IN_PLACE and is_last)):
+                blocks[first] = blocks[name]
+                break
+    return blocks
 
 
-def _columns(node: Any, shapes: Mapping[str, list[int]]) -> int:
-    """Bytes of the columns of a convolution of volumes: a window for each place of the outputs."""
-    if node.op_type != "Conv":
+def _buffer(node: Any, shapes: Shapes) -> int:
+    if node.op_type not in ("Conv", "ConvTranspose"):
         return 0
-    kernel, outputs = shapes.get(node.input[1], []), shapes.get(node.output[0], [])
-    return 4 * math.prod(kernel[1:]) * math.prod(outputs[2:]) if len(kernel) == VOLUMES else 0
+    inputs, kernel, outputs = (shapes[name] for name in (*node.input[:2], node.output[0]))
+    if node.op_type == "ConvTranspose":
+        return 4 * math.prod(kernel[1:]) * math.prod(inputs[2:])
+    if math.prod(kernel[2:]) == 1 and inputs[2:] == outputs[2:]:
+        return 0
+    return convolution_buffer(inputs, kernel, outputs)
 
 
 def _shape(value: Any, sizes: dict[str, int]) -> list[int]:

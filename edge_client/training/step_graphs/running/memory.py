@@ -21,18 +21,13 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate."""
-AT_ONCE, PER_WEIGHT_BYTE = 2_000_000, 2
-SMALL, PER_FURTHER_BYTE = 2_000_000, 4.5
-"""Working memory of the examples of one run, in estimated bytes: at least `AT_ONCE`; twice the weights, and
-more for each of their bytes above `SMALL`. Larger batches are split into runs of at least
-`LEAST_EXAMPLES`. Each run costs some passes over the weights: the whole `two-nn` takes 1.5 times as long in
-parts of 4 as at once, and 1.1 times in parts of 16. Devices with small networks have little memory."""
-LEAST_EXAMPLES = 4
-SESSION_BYTES, PER_GRAPH_BYTE = 500_000, 50
-"""Bytes of a loaded graph besides its arrays: some for each graph, and some for each byte of it. Fitted."""
-FRAGMENTS = 0.93
-"""Bytes of the arena per byte of working memory, some of which is never there at once. Fitted to the shipped
-networks (`python -m tests.step_graphs.memory`)."""
+AT_ONCE, PER_WEIGHT_BYTE, LEAST_EXAMPLES = 5_500_000, 3, 4
+"""Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights. Larger batches
+are split into runs of at least `LEAST_EXAMPLES`. Each run costs some passes over the weights: the whole
+`two-nn` takes 1.5 times as long in parts of 4 as at once, and 1.1 times in parts of 16."""
+PER_GRAPH_BYTE, PER_WORKING_BYTE = 55, 1.1
+"""Bytes of a loaded graph for each byte of its file, and of the arena for each byte of working memory. Fitted
+to the shipped networks (`python -m tests.step_graphs.memory`)."""
 
 
 class Step(Protocol):
@@ -57,16 +52,20 @@ def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, 
     """
     states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
     copies = (1 + states + split) * (plan.local_epochs > 0)
-    working = FRAGMENTS * (step.fixed_bytes + batch * step.bytes_per_example)
-    return round(copies * weights + working) + SESSION_BYTES + PER_GRAPH_BYTE * step.size
+    session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
+    return round(copies * weights + session)
+
+
+def working_bytes(step: Step, batch: int) -> float:
+    """Bytes that a run of that many examples needs for its values."""
+    return step.fixed_bytes + batch * step.bytes_per_example
 
 
 def sizes(step: Step, whole: int, weights: int) -> list[int]:
     """Numbers of examples in which a batch of `whole` may run with `weights` bytes, the best first."""
     if step.smallest_batch > 1:
         return [whole]
-    further = max(0, weights - SMALL)
-    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights + PER_FURTHER_BYTE * further)
+    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights)
     most = max(LEAST_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
     equal = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
     return [size for size in equal if size <= most]

@@ -11,11 +11,11 @@ from edge_client.models.graphs.checks import GraphRefused
 from edge_client.system.process_memory import trim_heap
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.running.arena import return_memory
+from edge_client.training.step_graphs.running.arena import reserve, return_memory
 from edge_client.training.step_graphs.running.evaluation import evaluate
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.loop import Examples, Network, Training
-from edge_client.training.step_graphs.running.memory import micro_batch
+from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
 from edge_client.training.step_graphs.running.objectives import (
     GraphObjective,
     Setting,
@@ -60,10 +60,13 @@ class OnnxTrainer(Trainer):
     def _train(self, job: TrainingJob) -> Trained:
         received = job.received["model"]
         arrays = {name: _read(received, name) for name in received}
+        graph, examples = read_step_graph(job.graphs[STEP]), len(job.data.train)
+        part = micro_batch(graph, job.plan, arrays, examples=examples, board=job.board)
+        reserve(working_bytes(graph, part or job.plan.batch_size))
         check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         before = check()
         try:
-            result = self._change(arrays, job)
+            result = self._change(arrays, job, graph, part)
         finally:
             # The memory of the steps would add to that of the evaluation, and of what follows.
             return_memory()
@@ -72,14 +75,14 @@ class OnnxTrainer(Trainer):
         return_memory()
         return Trained.of(result, before, after, delta=_since(arrays, received))
 
-    def _change(self, arrays: dict[str, Array], job: TrainingJob) -> TrainingResult:
-        """Train the arrays in place."""
-        graph = read_step_graph(job.graphs[STEP])
+    def _change(
+        self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
+    ) -> TrainingResult:
+        """Train the arrays in place, in runs of `part` examples."""
         examples = Examples(job.data.train)
         objectives = build_graph_objectives(job.plan.objectives)
         for objective in objectives:
             objective.setup(_setting(job, graph, arrays, examples.labels))
-        part = micro_batch(graph, job.plan, arrays, examples=len(examples.labels), board=job.board)
         network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
         training = Training(network, examples, job.plan, objectives, micro_batch=part)
         return training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)

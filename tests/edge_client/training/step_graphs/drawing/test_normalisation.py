@@ -1,4 +1,4 @@
-"""Batch normalisation in a step graph has torch's outputs, gradients and running statistics."""
+"""Normalisation in a step graph has torch's outputs, gradients and running statistics."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.training.step_graphs.drawing.normalisation import normalised, normalised_backward
+from edge_client.training.step_graphs.drawing.normalisation import (
+    grouped,
+    grouped_backward,
+    normalised,
+    normalised_backward,
+)
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "maps": (lambda: nn.BatchNorm2d(3), (5, 3, 4, 2)),
@@ -44,6 +49,26 @@ def test_passes_are_torchs(name: str) -> None:
         assert (after is None) == (known is None)
         if after is not None:
             close(after, known)
+
+
+@pytest.mark.parametrize(("groups", "shape"), [(2, (5, 6, 4, 2)), (6, (3, 6, 7)), (1, (2, 6))])
+@pytest.mark.parametrize("affine", [True, False])
+def test_passes_of_groups_are_torchs(groups: int, shape: tuple[int, ...], affine: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.GroupNorm(groups, shape[1], eps=0.1, affine=affine).double()
+    x, gradient = torch.randn(2, *shape, dtype=torch.float64)
+    for parameter in layer.parameters():
+        parameter.data.uniform_(0.5, 1.5)
+    x.requires_grad_()
+    expected = layer(x)
+    gradients = torch.autograd.grad(expected, [x, *layer.parameters()], gradient)
+
+    sizes = (shape[0], shape[1], x[0, 0].numel(), groups)
+    outputs, mean, deviation = grouped(x, layer.weight, layer.bias, *sizes, layer.eps)
+    found = grouped_backward(gradient, x, mean, deviation, layer.weight, *sizes, [True] * 3)
+    close(outputs, expected)
+    for ours, known in zip(found, gradients, strict=False):
+        close(ours, known)
 
 
 def close(found: Tensor, expected: Tensor) -> None:
