@@ -72,6 +72,8 @@ class StepGraphs:
         trains: bool = True,
     ) -> bytes:
         inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
+        # A forward pass that observes nothing has no outputs; a task without steps runs no step of this graph.
+        trains = trains or not inside
         key = self._key(module, spec, inside, trains=trains)
         if key not in self._known:
             self._known[key] = kept_graph(key) or self._drawn(module, spec, inside, key, trains=trains)

@@ -20,7 +20,7 @@ DOUBLING = 0
 LEAST_BYTES, PER_WORKING_BYTE = 4 * 1024 * 1024, 1.6
 """Size of the regions: some for each byte of a run. onnxruntime writes a table of a thirty-second of it."""
 BLOCK_BYTES = 64 * 1024
-"""Bytes that may stay unused in a block rather than be split off, and of the region that is never returned."""
+"""Bytes that may stay unused in a block instead of being split off, and of the first region."""
 
 
 class _Arena:

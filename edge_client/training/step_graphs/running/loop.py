@@ -104,7 +104,7 @@ class Training:
             if checkpoint is not None:
                 checkpoint.save(self._state)
             on_epoch(EpochReport(len(self._losses), self._plan.local_epochs, self._losses[-1]))
-        if self._plan.local_epochs == 0 and self._objectives:
+        if self._plan.local_epochs == 0 and self._network.session.observed:
             self._look(should_stop)
         metrics = TrainingMetrics(
             examples=len(self._examples.labels),

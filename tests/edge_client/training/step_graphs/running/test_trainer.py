@@ -98,6 +98,16 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
             bench.close(1, bench.answers(1))
 
 
+@pytest.mark.parametrize("recipe", ["fedavg", "fedprox"])
+def test_a_task_that_neither_trains_nor_observes_changes_nothing(recipe: str, tmp_path: Path) -> None:
+    bench = TorchFreeBench(tmp_path, recipe, "local-epochs=0", "model.name=cnn-batch")
+    tasks = bench.tasks(1, 1)
+    assert tasks.keys() == set(bench.places)
+    for name, task in tasks.items():
+        theirs = trained(task, bench.places[name], TorchTrainer())
+        assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer(threads=1)), theirs)
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_batches_in_parts_give_torchs_updates(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
