@@ -23,6 +23,8 @@ from edge_client.training.step_graphs import names
 from tests.step_graphs.cases import BATCH, EXAMPLES, Case, Network, examples, objectives, plan, received
 
 Arrays = Mapping[str, NDArray[Any]]
+NUMBERS = ("eps", "momentum")
+"""Attributes of normalisations that a graph has as constants."""
 IN_DOUBLE = -(-EXAMPLES // BATCH)
 """Number of steps in double precision: an epoch, whose last batch is a short one."""
 KINDS = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "square"}
@@ -132,15 +134,29 @@ class _NoStep(Optimizer):
 
 @contextlib.contextmanager
 def _in_double(module: nn.Module, optimizer: Optimizer) -> Iterator[None]:
-    """Parameters and buffers in double precision inside; the former ones afterwards."""
+    """Parameters and buffers in double precision inside; the former ones afterwards.
+
+    Numbers of normalisations, such as 1e-5, are the float32 numbers of a graph: where a variance is near 0,
+    their rounding changes gradients as much as a formula would.
+    """
+    exact = [
+        (layer, name, getattr(layer, name))
+        for layer in module.modules()
+        for name in NUMBERS
+        if getattr(layer, name, None) is not None
+    ]
     tensors = {id(tensor): tensor for tensor in (*optimizer.parameters, *module.buffers())}.values()
     former = [tensor.data for tensor in tensors]
     optimizer.zero_grad()
     try:
         for tensor in tensors:
             tensor.data = tensor.data.double() if tensor.is_floating_point() else tensor.data.clone()
+        for layer, name, number in exact:
+            setattr(layer, name, float(np.float32(number)))
         yield
     finally:
+        for layer, name, number in exact:
+            setattr(layer, name, number)
         optimizer.zero_grad()
         for tensor, data in zip(tensors, former, strict=True):
             tensor.data = data
