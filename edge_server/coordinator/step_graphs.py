@@ -13,7 +13,7 @@ from torch import nn
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
 from edge_client.training.step_graphs.drawing.version import drawing_version
-from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE, unsupported
+from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.kept_graphs import keep_graph, kept_graph
 from schemas.messages.tasks import GRAPH, STEP
@@ -72,7 +72,7 @@ class StepGraphs:
         trains: bool = True,
     ) -> bytes:
         inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
-        # A forward pass that observes nothing has no outputs; a task without steps runs no step of this graph.
+        # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.
         trains = trains or not inside
         key = self._key(module, spec, inside, trains=trains)
         if key not in self._known:

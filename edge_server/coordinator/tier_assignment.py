@@ -15,7 +15,7 @@ from edge_client.training.choice import PROCESS_BYTES
 from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.step_graphs.drawing.estimate import estimate_step
 from edge_client.training.step_graphs.running.memory import sizes, step_bytes
-from edge_client.training.step_graphs.running.objectives import unsupported
+from edge_client.training.step_graphs.running.objectives.registry import unsupported
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
 from edge_server.rounds.fleet import Device

@@ -17,7 +17,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.step_graphs.running import objectives, optimizers
-from edge_client.training.step_graphs.running.objectives import DRAWN_INSIDE
+from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE
 from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from edge_client.training.step_graphs.running.objectives import unsupported
+from edge_client.training.step_graphs.running.objectives.registry import unsupported
 from edge_server.config.config import Config
 from edge_server.strategy.strategy import Strategy
 

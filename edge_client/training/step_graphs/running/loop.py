@@ -20,7 +20,7 @@ from edge_client.training.results import EpochReport, TrainingResult, TrainingSt
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.gradient_sums import GradientSums, scaled
-from edge_client.training.step_graphs.running.objectives import GraphObjective, Width
+from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan

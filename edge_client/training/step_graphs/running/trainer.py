@@ -16,12 +16,8 @@ from edge_client.training.step_graphs.running.evaluation import evaluate
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.loop import Examples, Network, Training
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
-from edge_client.training.step_graphs.running.objectives import (
-    GraphObjective,
-    Setting,
-    build_graph_objectives,
-    unsupported,
-)
+from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
+from edge_client.training.step_graphs.running.objectives.registry import build_graph_objectives, unsupported
 from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.errors import PeerError

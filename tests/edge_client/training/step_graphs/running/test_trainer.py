@@ -17,7 +17,7 @@ from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.results import TrainingStopped
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import memory
-from edge_client.training.step_graphs.running.objectives import OBJECTIVES
+from edge_client.training.step_graphs.running.objectives.registry import OBJECTIVES
 from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.torch_trainer import TorchTrainer

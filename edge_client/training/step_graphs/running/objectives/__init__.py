@@ -1,0 +1,1 @@
+"""Objectives around a step graph, in numpy."""

@@ -1,0 +1,57 @@
+"""FjORD's widths, one for each step."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from edge_client.pruning.index_sets import submodel_index_set
+from edge_client.pruning.slicing import submodel_map
+from edge_client.training.step_graphs.running.objectives.objective import (
+    Array,
+    GraphObjective,
+    Setting,
+    Width,
+)
+from schemas.submodel import SubModelSpec
+
+
+class OrderedDropout(GraphObjective):
+    """Trains one width per step (FjORD, Horvath et al. 2021); a smaller width has a graph of its own."""
+
+    def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
+        self._own = own
+        self.widths: list[Width] = []
+        self._drawn = 0
+
+    def setup(self, setting: Setting) -> None:
+        self._seed = setting.plan.seed
+        if setting.channel_map is None:
+            return
+        own = submodel_map(setting.channel_map, setting.spec)
+        kept: dict[str, dict[str, tuple[int, ...]]] = {}
+        for name, channels in setting.received.get("widths", {}).items():
+            number, _, group = name.partition("/")
+            kept.setdefault(number, {})[group] = tuple(channels.tolist())
+        for place, number in enumerate(sorted(kept, key=int)):
+            spec = SubModelSpec(kept=kept[number])
+            sets = {name: submodel_index_set(layout, spec) for name, layout in own.parameters.items()}
+            self.widths.append(Width(place, sets))
+
+    def width(self) -> Width | None:
+        random = np.random.default_rng((self._seed, self._drawn))
+        smaller = len(self.widths)
+        if self._own is not None and random.random() < self._own:
+            return None
+        widths = smaller + 1 if self._own is None else max(1, smaller)
+        chosen = int(random.integers(widths))
+        return self.widths[chosen] if chosen < smaller else None
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._drawn += 1
+
+    def state(self) -> Mapping[str, Any]:
+        return {"drawn": self._drawn}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._drawn = state["drawn"]
