@@ -17,10 +17,17 @@ from edge_client.system.hardware.memory import memory
 
 DOUBLING = 0
 """onnxruntime's number for an arena of which each region is twice as large as the one before."""
-LEAST_BYTES, PER_WORKING_BYTE = 4 * 1024 * 1024, 1.6
-"""Size of the regions: some for each byte of a run. onnxruntime writes a table of a thirty-second of it."""
+LEAST_BYTES, PER_WORKING_BYTE, MOST_BYTES = 4 * 1024**2, 1.6, 1024**3
+"""Size of the regions: some for each byte of a run. onnxruntime writes a table of a thirty-second of it, and
+takes no number of 32 bits or more."""
 BLOCK_BYTES = 64 * 1024
 """Bytes that may stay unused in a block instead of being split off, and of the first region."""
+
+
+def region_bytes(working: float) -> int:
+    """The size of a region that holds a run of `working` bytes, in whole blocks."""
+    wanted = min(max(LEAST_BYTES, PER_WORKING_BYTE * working), MOST_BYTES)
+    return math.ceil(wanted / BLOCK_BYTES) * BLOCK_BYTES
 
 
 class _Arena:
@@ -34,14 +41,13 @@ class _Arena:
         if self._is_made:
             return
         self._is_made = True
-        blocks = math.ceil(max(LEAST_BYTES, PER_WORKING_BYTE * working) / BLOCK_BYTES)
         kind = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
         )
         settings = {
             "arena_extend_strategy": DOUBLING,
             "initial_chunk_size_bytes": BLOCK_BYTES,
-            "initial_growth_chunk_size_bytes": blocks * BLOCK_BYTES,
+            "initial_growth_chunk_size_bytes": region_bytes(working),
             "max_dead_bytes_per_chunk": BLOCK_BYTES,
             # A graph that asks for more than the board has gets an error; 0 is no limit.
             "max_mem": memory().usable or 0,
