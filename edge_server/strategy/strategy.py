@@ -233,12 +233,13 @@ def close(
     sources = sources_of(matched)
     ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
     params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)
-    names = [source.client for source in sources]
-    by_client = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
+    observed = _observed_of_updates(sources, weighed)
+    if ranks:
+        observed["norm_ratios"] = norm_ratios(matched, weighed.weights, state.params, params)
     result = RoundResult(
         state.round + 1,
         matched,
-        by_client,
+        observed["weights"],
         before=state.params,
         after=params,
         clients=clients,
@@ -246,32 +247,44 @@ def close(
         keep=keep,
     )
     groups, result = fold_groups(strategy.groups, state.groups, result)
-    selection = strategy.selection.observe(state.selection, result)
-    ratio = strategy.ratio.observe(state.ratio, result)
-    weighting = strategy.weighting.observe(state.weighting, result)
-    return replace(
+    pruning = state.pruning
+    if not strategy.own_order:
+        pruning = strategy.pruner.observe(pruning, sources, channel_map)
+    after = replace(
         state,
         params=result.after,
         round=state.round + 1,
         ordered=state.ordered or ranks,
-        pruning=state.pruning
-        if strategy.own_order
-        else strategy.pruner.observe(state.pruning, sources, channel_map),
+        pruning=pruning,
         groups=groups,
-        selection=selection,
-        ratio=ratio,
-        weighting=weighting,
+        selection=strategy.selection.observe(state.selection, result),
+        ratio=strategy.ratio.observe(state.ratio, result),
+        weighting=strategy.weighting.observe(state.weighting, result),
         server_optimizer=optimizer,
         privacy=privacy,
-        observed={
-            "weights": by_client,
-            **_similarity(weighed, names),
-            **({"norm_ratios": norm_ratios(matched, weighed.weights, state.params, params)} if ranks else {}),
-            **_spent(strategy, state, privacy),
-            **strategy.selection.observed(selection),
-            **strategy.ratio.observed(ratio),
-        },
     )
+    return replace(after, observed={**observed, **_observed_of_state(strategy, state, after)})
+
+
+def _observed_of_updates(sources: Sequence[ClientUpdate], weighed: WeighedUpdates) -> Observed:
+    """The weight of each client, and the similarity of their updates where it was measured."""
+    names = [source.client for source in sources]
+    weights = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
+    found: Observed = {"weights": weights}
+    if weighed.products is not None:
+        found["similarity"] = similarity(weighed.products, names)
+    return found
+
+
+def _observed_of_state(strategy: Strategy, before: State, after: State) -> Observed:
+    """The privacy that the round has spent, and what selection and ratio say of themselves."""
+    found: Observed = {
+        **strategy.selection.observed(after.selection),
+        **strategy.ratio.observed(after.ratio),
+    }
+    if strategy.privacy is None or after.privacy is None or before.privacy is None:
+        return found
+    return {**dp.observed(strategy.privacy, after.privacy, before.privacy["clip"]), **found}
 
 
 def _has_scores(update: ClientUpdate) -> bool:
@@ -295,16 +308,6 @@ def _combine(
     assert state.privacy is not None
     change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
     return WeighedUpdates(np.full(len(matched), 1 / len(matched))), change, privacy
-
-
-def _similarity(weighed: WeighedUpdates, names: Sequence[str]) -> Observed:
-    return {} if weighed.products is None else {"similarity": similarity(weighed.products, names)}
-
-
-def _spent(strategy: Strategy, state: State, privacy: dp.PrivacyState | None) -> Observed:
-    if strategy.privacy is None or privacy is None or state.privacy is None:
-        return {}
-    return dp.observed(strategy.privacy, privacy, state.privacy["clip"])
 
 
 def _apply_change(
