@@ -13,9 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from edge_client.pruning import attention
 from edge_client.pruning.attention import AttentionModule
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training import loop
+from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.optimizers import Optimizer
 from edge_client.training.step_capture import Examples
@@ -103,7 +105,7 @@ def _record(
     before = steps[-1].after if steps else _state(named, module, optimizer)
     exact = None
     if len(steps) < IN_DOUBLE:
-        with _in_double(module, optimizer):
+        with _in_double([module, *_attached(objectives)], optimizer):
             take(module, Examples(batch.inputs.double(), batch.labels), _NoStep(optimizer), objectives)
             gradients, buffers = _gradients(named, optimizer), _buffers(module)
         parameters = _moved(named, optimizer, gradients)
@@ -132,8 +134,14 @@ class _NoStep(Optimizer):
         self.parameters, self.state = optimizer.parameters, {}
 
 
+def _attached(objectives: Sequence[LocalObjective]) -> list[nn.Module]:
+    """The attention modules, which are no part of the network."""
+    held = [objective._attached for objective in objectives if isinstance(objective, Attentive)]
+    return [attached.modules for attached in held if attached is not None]
+
+
 @contextlib.contextmanager
-def _in_double(module: nn.Module, optimizer: Optimizer) -> Iterator[None]:
+def _in_double(networks: Sequence[nn.Module], optimizer: Optimizer) -> Iterator[None]:
     """Parameters and buffers in double precision inside; the former ones afterwards.
 
     Numbers of normalisations, such as 1e-5, are the float32 numbers of a graph: where a variance is near 0,
@@ -141,11 +149,13 @@ def _in_double(module: nn.Module, optimizer: Optimizer) -> Iterator[None]:
     """
     exact = [
         (layer, name, getattr(layer, name))
-        for layer in module.modules()
+        for network in networks
+        for layer in network.modules()
         for name in NUMBERS
         if getattr(layer, name, None) is not None
     ]
-    tensors = {id(tensor): tensor for tensor in (*optimizer.parameters, *module.buffers())}.values()
+    buffers = [buffer for network in networks for buffer in network.buffers()]
+    tensors = {id(tensor): tensor for tensor in (*optimizer.parameters, *buffers)}.values()
     former = [tensor.data for tensor in tensors]
     optimizer.zero_grad()
     try:
@@ -153,7 +163,8 @@ def _in_double(module: nn.Module, optimizer: Optimizer) -> Iterator[None]:
             tensor.data = tensor.data.double() if tensor.is_floating_point() else tensor.data.clone()
         for layer, name, number in exact:
             setattr(layer, name, float(np.float32(number)))
-        yield
+        with patch.object(attention, "EPSILON", float(np.float32(attention.EPSILON))):
+            yield
     finally:
         for layer, name, number in exact:
             setattr(layer, name, number)
