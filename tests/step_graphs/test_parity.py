@@ -16,8 +16,9 @@ from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
-from edge_client.training.step_graphs.running import objectives, optimizers
-from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE
+from edge_client.training.step_graphs.running import optimizers
+from edge_client.training.step_graphs.running.objectives.prox import Prox
+from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, OBJECTIVES
 from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
@@ -82,7 +83,7 @@ class _EpsilonBeforeCorrection(optimizers.Adam):
             super().step(weights, gradients)
 
 
-class _StrongProx(objectives.Prox):
+class _StrongProx(Prox):
     """Has a mu that is 1 % too large."""
 
     def __init__(self, *, mu: float) -> None:
@@ -108,7 +109,7 @@ def test_another_optimizer_is_noticed(wrong: str) -> None:
 
 
 def test_a_stronger_prox_is_noticed() -> None:
-    with patch.dict(objectives.OBJECTIVES, {"prox": _StrongProx}):
+    with patch.dict(OBJECTIVES, {"prox": _StrongProx}):
         assert not compared(Case("mlp", 1, "prox")).is_same
 
 
