@@ -17,8 +17,9 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.step_graphs.running import optimizers
+from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.prox import Prox
-from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, OBJECTIVES
+from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE
 from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
@@ -109,7 +110,7 @@ def test_another_optimizer_is_noticed(wrong: str) -> None:
 
 
 def test_a_stronger_prox_is_noticed() -> None:
-    with patch.dict(OBJECTIVES, {"prox": _StrongProx}):
+    with patch.dict(registry.OBJECTIVES, {"prox": _StrongProx}):
         assert not compared(Case("mlp", 1, "prox")).is_same
 
 
