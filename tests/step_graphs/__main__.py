@@ -15,6 +15,8 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
 from tests.step_graphs.cases import OPTIMIZERS, Case, every_case
 from tests.step_graphs.parity import LIMIT, Difference, compared
 
@@ -45,12 +47,14 @@ def table(found: Iterable[Difference]) -> Iterator[str]:
         of_tier = list(group)
         cells = [_cell([one for one in of_tier if one.case.optimizer == name]) for name in OPTIMIZERS]
         yield f"| {model} | {tier} | {' | '.join(cells)} |"
-    same, close = sum(one.is_same for one in rows), sum(one.is_close for one in rows)
-    formula, update = _worst(rows, lambda one: one.formula), _worst(rows, lambda one: one.update)
+    same = [one for one in rows if one.is_same]
+    close = sum(one.is_close for one in same)
+    formula, update = _worst(same, lambda one: one.formula), _worst(same, lambda one: one.update)
     yield ""
     yield (
-        f"{len(rows)} trainings: {same} take torch's steps, {close} of them within {LIMIT:g} in float32 too; "
-        f"{len(rows) - same} do not. Largest differences of formulas {formula}, of optimizers {update}."
+        f"{len(rows)} trainings: {len(same)} take torch's steps, {close} of them within {LIMIT:g} in float32 too. "
+        f"Largest differences of these: {formula} of formulas, {update} of optimizers. "
+        f"Trainings that do not: {len(rows) - len(same)}."
     )
 
 
@@ -64,7 +68,8 @@ def _cell(found: Sequence[Difference]) -> str:
 
 
 def _worst(found: Iterable[Difference], figure: Callable[[Difference], float]) -> str:
-    return f"{max(map(figure, found)):.0e}"
+    """The largest figure, and NaN if one is."""
+    return f"{np.max([figure(one) for one in found], initial=0):.0e}"
 
 
 def _compared(words: Sequence[str], out: Path | None) -> Iterator[Difference]:
