@@ -52,7 +52,8 @@ def table(found: Iterable[Difference]) -> Iterator[str]:
     formula, update = _worst(same, lambda one: one.formula), _worst(same, lambda one: one.update)
     yield ""
     yield (
-        f"{len(rows)} trainings: {len(same)} take torch's steps, {close} of them within {LIMIT:g} in float32 too. "
+        f"{len(rows)} trainings: {len(same)} take torch's steps, "
+        f"{close} of them within {LIMIT:g} in float32 too. "
         f"Largest differences of these: {formula} of formulas, {update} of optimizers. "
         f"Trainings that do not: {len(rows) - len(same)}."
     )
