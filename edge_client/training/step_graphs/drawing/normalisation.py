@@ -1,4 +1,4 @@
-"""Passes of batch and group normalisation in few operators, whose shapes depend on the batch as its do."""
+"""Passes of batch and group normalisation in few operators, for batches of any size."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

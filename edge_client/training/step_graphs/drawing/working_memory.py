@@ -66,16 +66,19 @@ def _peak(graph: Any, sizes: dict[str, int]) -> int:
 def _blocks(graph: Any, bytes_of: Mapping[str, int]) -> dict[str, str]:
     """The value in whose memory each value of the graph lies, as onnxruntime shares it."""
     reads = Counter(name for node in graph.node for name in node.input)
+    left = Counter(reads)
     blocks: dict[str, str] = {}
     for node in graph.node:
         blocks.update({name: name for name in node.output})
-        if not node.output or (first := node.output[0]) not in bytes_of:
-            continue
-        for name in node.input:
-            is_last = reads[name] == 1 and bytes_of.get(name) == bytes_of[first]
+        first = node.output[0] if node.output else ""
+        for name in node.input if first in bytes_of else ():
+            # No other value that lies there is read later.
+            is_last = left[blocks.get(name, name)] == 1 and bytes_of.get(name) == bytes_of[first]
             if name in blocks and (node.op_type in VIEWS or (node.op_type in IN_PLACE and is_last)):
                 blocks[first] = blocks[name]
+                left[blocks[name]] += reads[first]
                 break
+        left.subtract(blocks.get(name, name) for name in node.input)
     return blocks
 
 

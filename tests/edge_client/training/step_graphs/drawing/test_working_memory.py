@@ -34,6 +34,9 @@ def graph(*nodes: str) -> onnx.GraphProto:
         pytest.param(("Sin x -> a", "Relu a -> b", "Add a b -> y"), 2, id="not in place if another reads it"),
         pytest.param(("Sin x -> a", "Reshape a -> b", "Add a b -> y"), 1, id="a view takes no memory"),
         pytest.param(("Sin x -> a", "Reshape a -> b", "Relu b -> c", "Sin c -> y"), 1, id="a view in place"),
+        pytest.param(
+            ("Sin x -> a", "Reshape a -> b", "Relu b -> c", "Add a c -> y"), 2, id="not in place under a view"
+        ),
         pytest.param(("Relu x -> a", "Sin a -> y"), 1, id="an input is not overwritten"),
         pytest.param(("Sin x -> a", "Sin x -> b", "Sin a -> y"), 2, id="what nothing reads ends at once"),
     ],
