@@ -163,12 +163,22 @@ class DataCard(Frozen):
     class_names: Annotated[tuple[ClassName, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
 
 
+CLASSIFICATION = "classification"
+
+
 class ModelSpec(Frozen):
-    """The network to build: a name in `edge_client.models`, or `package.module:factory`."""
+    """The network to build: a name in `edge_client.models`, or `package.module:factory`.
+
+    `num_classes` is the number of its outputs. `task` is a name in `edge_client.data.tasks`: what it learns;
+    a classification is not written, so that tasks stored before there were others keep their digests.
+    """
 
     name: Text
     input_shape: tuple[Annotated[int, Field(ge=1, le=65_536)], ...]
     num_classes: int = Field(ge=1, le=1_000_000)
+    task: Annotated[str, Field(max_length=40, exclude_if=lambda name: name == CLASSIFICATION)] = (
+        CLASSIFICATION
+    )
 
 
 class Preprocessing(Frozen):
@@ -186,10 +196,18 @@ class PersonalPruning(Frozen):
     ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
 
 
+Metrics = Annotated[
+    Mapping[Annotated[str, Field(max_length=40)], Annotated[float, Field(ge=-1e9, le=1e9)]],
+    Field(max_length=20),
+]
+"""Figures of a learning task by name, of one model on one set of examples."""
+
+
 class TrainingMetrics(Frozen):
     """Measurements of local training. Losses are means per example.
 
-    On local held-out data: `received_loss` of the received model, `accuracy` of the trained one.
+    On local held-out data: `received_loss` of the received model, `accuracy` and all other figures of the
+    trained one.
     """
 
     examples: Count
@@ -198,6 +216,7 @@ class TrainingMetrics(Frozen):
     train_loss: Loss | None = None
     received_loss: Loss | None = None
     accuracy: Fraction | None = None
+    metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     seconds: Seconds = 0.0
 
 
@@ -220,7 +239,7 @@ class DeliveryMetrics(Frozen):
     """A device's measurements of its exported model. Times in milliseconds per image, sizes in bytes.
 
     `torch_accuracy` and `onnx_accuracy` are of the network as trained. `onnx_bytes`, `onnx_sha256`,
-    `latency_ms` and `variant_accuracy` are of the file in use, a `variant` of it. Without torch
+    `latency_ms`, `variant_accuracy` and `metrics` are of the file in use, a `variant` of it. Without torch
     there is no `torch_accuracy` or `max_difference`. Without a `verdict` the device serves that file.
     """
 
@@ -235,5 +254,6 @@ class DeliveryMetrics(Frozen):
     latency_ms: float = Field(ge=0, le=1e9)
     variant: Variant = "fp32"
     variant_accuracy: Fraction | None = None
+    metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     why: Text = ""
     verdict: DeliveryVerdict | None = None

@@ -66,6 +66,7 @@ def export_with_torch(job: ExportJob) -> ExportedModel:
         provenance=task.provenance,
         sample=held_out.images[:8] if len(held_out) else None,
         graphs=() if graph is None else [graph],
+        task=task.model.task,
     )
     return ExportedModel(
         report.path,

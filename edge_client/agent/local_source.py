@@ -58,8 +58,7 @@ class LocalSource:
         mine = self._mine(self._load())
         self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
         self._log("")
-        if len(mine) and mine.labels.min() == mine.labels.max():
-            name = mine.class_names[int(mine.labels[0])]
+        if (name := mine.only_class) is not None:
             log.warning(
                 "%s: all %d examples are of one class, '%s'", self._choice.description, len(mine), name
             )
@@ -117,7 +116,7 @@ class LocalSource:
         ]
         train, held_out = split_indices(
             np.arange(len(mine)),
-            mine.labels,
+            mine.strata,
             fraction=self._choice.hold_out,
             seed=self._choice.seed,
             before=np.asarray(sides, np.int64),

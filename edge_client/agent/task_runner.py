@@ -94,6 +94,7 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
         latency_ms=tried.choice.kept.latency_ms if model.latency_ms is None else model.latency_ms,
         variant=model.variant,
         variant_accuracy=model.accuracy,
+        metrics=model.metrics,
         why=model.why,
         verdict=delivered.verdict,
     )

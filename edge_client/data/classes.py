@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.data.dataset import LabelledData
+    from edge_client.data.dataset import LabelledData, Labels
 
 Names = tuple[str, ...]
 
@@ -32,8 +32,8 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
         return replace(data, named=True)
     if why := misfit(data.class_names, names, named=data.named):
         raise ConfigError(why)
-    labels = data.labels
-    if data.named:
+    labels = _columns(data, names) if data.labels.ndim > 1 else data.labels
+    if data.named and data.labels.ndim == 1:
         # Imported here: what a device imports at its start has no use for arrays.
         import numpy as np
 
@@ -41,6 +41,18 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
         labels = np.array([index[name] for name in data.class_names], np.int64)[labels]
     preprocessing = data.preprocessing.model_copy(update={"class_names": names})
     return replace(data, labels=labels, class_names=names, named=True, preprocessing=preprocessing)
+
+
+def _columns(data: "LabelledData", names: Names) -> "Labels":
+    """Labels [N, L] in the order of the federation's names, all of which they must have."""
+    own = data.class_names if data.named else names
+    missing = [name for name in names if name not in own]
+    if missing or data.labels.shape[1] != len(names):
+        raise ConfigError(
+            f"examples with {data.labels.shape[1]} numbers each, {_listed(data.class_names)}: the federation "
+            f"learns {_listed(names)}"
+        )
+    return data.labels[:, [own.index(name) for name in names]]
 
 
 def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:

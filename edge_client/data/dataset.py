@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]
-Labels = NDArray[np.int64]
+Labels = NDArray[Any]
+"""Class numbers int64 [N], or float32 [N, L]: numbers, or a 0 or 1 per class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +23,8 @@ class LabelledData:
     """Examples before preprocessing.
 
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
-    names; `ConfigError` otherwise. If `named` is false, the names are the labels' numbers. `resizable` images
-    come from picture files.
+    names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
+    numbers. `resizable` images come from picture files. `task` is the name of the learning task.
     """
 
     images: Pixels
@@ -30,14 +33,20 @@ class LabelledData:
     preprocessing: Preprocessing
     named: bool = True
     resizable: bool = False
+    task: str = CLASSIFICATION.name
 
     def __post_init__(self) -> None:
-        count = len(self.images)
-        if self.images.ndim < 2 or self.labels.shape != (count,):
+        count, shape = len(self.images), self.labels.shape
+        if self.images.ndim < 2 or shape not in ((count,), (count, self.num_classes)):
             raise ConfigError(
-                f"images {self.images.shape} and labels {self.labels.shape} are not [N, ...] and [N]"
+                f"images {self.images.shape} and labels {shape} are not [N, ...] and [N], or [N, names] "
+                f"with {self.num_classes} names"
             )
-        if count and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes:
+        if (
+            self.labels.ndim == 1
+            and count
+            and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes
+        ):
             raise ConfigError(
                 f"labels are {self.labels.min()} to {self.labels.max()}, "
                 f"{self.num_classes} classes need 0 to {self.num_classes - 1}"
@@ -53,8 +62,33 @@ class LabelledData:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes, including those without examples."""
+        """Number of classes, including those without examples, or of numbers per example."""
         return len(self.class_names)
+
+    @property
+    def learning_task(self) -> LearningTask:
+        """What a network learns from these examples."""
+        return learning_task(self.task)
+
+    def targets(self, inputs: Inputs) -> Labels:
+        """What the loss compares a network's outputs with: the labels, or the inputs themselves."""
+        return self.learning_task.targets(inputs, self.labels)
+
+    @property
+    def strata(self) -> NDArray[np.int64]:
+        """Numbers [N] by which examples are split evenly: classes, or tenths of the first number's values."""
+        if self.labels.ndim == 1:
+            return self.labels
+        first = self.labels[:, 0]
+        cuts = np.quantile(first, np.arange(1, 10) / 10) if len(first) else first
+        return np.searchsorted(cuts, first, side="right")
+
+    @property
+    def only_class(self) -> str | None:
+        """The name of the class that all examples have; None if there are several, or no classes."""
+        if self.labels.ndim > 1 or not len(self) or self.labels.min() < self.labels.max():
+            return None
+        return self.class_names[int(self.labels[0])]
 
     def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> "LabelledData":
         """The examples at `indices` [M], in that order."""
@@ -75,13 +109,16 @@ def labelled(
 ) -> LabelledData:
     """Make `LabelledData`; unnamed classes are called by their numbers, floats are not scaled.
 
-    images [N, ...], labels [N] of any integer type. Raises `ConfigError` if two classes have one name.
+    images [N, ...], labels [N] of any integer type, or floats [N, L]. Raises `ConfigError` if two classes
+    have one name.
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
         raise ConfigError(f"two classes are called '{twice}': give each a name of its own")
-    labels = np.asarray(labels).astype(np.int64)
-    names = tuple(class_names) or tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
+    labels = np.asarray(labels)
+    labels = labels.astype(np.int64 if labels.ndim == 1 else np.float32)
+    count = int(labels.max(initial=0)) + 1 if labels.ndim == 1 else labels.shape[1]
+    names = tuple(class_names) or tuple(str(number) for number in range(count))
     if preprocessing is None:
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edge_client.data.classes import in_classes, misfit
+from edge_client.data.classes import misfit
 from edge_client.data.shapes import fit, shape_misfit
+from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.registry import learning_task
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
@@ -46,6 +48,8 @@ class LocalData:
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:
     names, outputs = task.preprocessing.class_names, task.model.num_classes
+    if not learning_task(task.model.task).named:
+        return ""
     if len(names) > outputs:
         return f"the model has {outputs} classes, the federation names {len(names)}"
     if names or data.named:
@@ -60,5 +64,4 @@ def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
     taken = fit(data, task.model.input_shape)
-    known = in_classes(taken, names) if names else taken
-    return replace(known, preprocessing=task.preprocessing)
+    return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

@@ -132,7 +132,7 @@ def share(data: LabelledData, partition: Partition, *, index: int, count: int, s
     """The share of client `index` of `count`; `ConfigError` if there is no such client."""
     if not 0 <= index < count:
         raise ConfigError(f"client {index} of {count}: the index must be 0 to {count - 1}")
-    return data.subset(partition_indices(data.labels, partition, count=count, seed=seed)[index])
+    return data.subset(partition_indices(data.strata, partition, count=count, seed=seed)[index])
 
 
 HELD, NEW, TRAINED = 0, 1, 2
@@ -141,7 +141,7 @@ HELD, NEW, TRAINED = 0, 1, 2
 
 def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:
     """Split into (train, held out) as `split_indices` does."""
-    train, held = split_indices(np.arange(len(data)), data.labels, fraction=fraction, seed=seed)
+    train, held = split_indices(np.arange(len(data)), data.strata, fraction=fraction, seed=seed)
     return data.subset(train), data.subset(held)
 
 

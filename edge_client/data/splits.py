@@ -37,9 +37,9 @@ def part_of(source: str, split: Split) -> str:
 def split_off(data: LabelledData, split: Split) -> LabelledData:
     """The train (80%) or test (20%) part of data without an official split, always the same.
 
-    Every fifth example in label order is for testing, so both parts contain each class.
+    Every fifth example in the order of its stratum is for testing, so both parts contain each class.
     """
     order = np.random.default_rng(0).permutation(len(data))
-    order = order[np.argsort(data.labels[order], kind="stable")]
+    order = order[np.argsort(data.strata[order], kind="stable")]
     for_test = np.arange(len(order)) % 5 == 4
     return data.subset(np.sort(order[for_test if split == "test" else ~for_test]))

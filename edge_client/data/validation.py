@@ -36,13 +36,17 @@ def checked_images(images: NDArray[Any], where: str) -> Pixels:
 def checked_labels(
     labels: NDArray[Any], where: str, *, images: int, class_names: Sequence[str] = ()
 ) -> Labels:
-    """Labels [N] of as many images: whole numbers from 0, below the number of names if there are names."""
+    """Labels of as many images.
+
+    Whole numbers from 0 [N], below the number of names if there are names, as int64 [N]; measured numbers
+    [N], or several numbers per image [N, L], as float32 [N, L].
+    """
     if labels.ndim > 1 and labels.size == images:
         labels = labels.reshape(-1)
-    if labels.ndim != 1:
+    if labels.ndim not in (1, 2):
         raise ConfigError(
-            f"{where} has the shape {labels.shape}: expected one class number per image; "
-            "numpy.argmax(labels, axis=1) makes them of one-hot rows"
+            f"{where} has the shape {labels.shape}: expected one class number per image [N], "
+            "or several numbers [N, L]"
         )
     if len(labels) != images:
         raise ConfigError(f"{where} holds {len(labels)} labels of {images} images: expected one for each")
@@ -51,8 +55,8 @@ def checked_labels(
             f"{where}[0] is {str(labels[0])[:40]!r}: labels are class numbers from 0; "
             "the classes' names go into class_names, in the order of the numbers"
         )
-    if labels.dtype.kind == "f":
-        _refuse(labels != np.floor(labels), labels, where, f"no class number: {_MEASURED}")
+    if labels.ndim == 2 or _are_measured(labels):
+        return _numbers(labels, where, class_names)
     _refuse(
         labels < 0,
         labels,
@@ -71,7 +75,22 @@ def checked_labels(
     return labels.astype(np.int64)
 
 
-_MEASURED = "labels are whole numbers from 0; make classes of measured values first, as numpy.digitize does"
+def _are_measured(labels: NDArray[Any]) -> bool:
+    return labels.dtype.kind == "f" and bool(((labels != np.floor(labels)) | (labels < 0)).any())
+
+
+def _numbers(labels: NDArray[Any], where: str, names: Sequence[str]) -> Labels:
+    found: Labels = labels.astype(np.float32).reshape(len(labels), -1)
+    if names and found.shape[1] != len(names):
+        raise ConfigError(
+            f"{where} has {found.shape[1]} numbers per image and {len(names)} names: expected as many"
+        )
+    for place in np.argwhere(~np.isfinite(found))[:1]:
+        raise ConfigError(
+            f"{where}{place.tolist()} is {found[tuple(place)]}: labels are finite numbers; "
+            "leave such examples out"
+        )
+    return found
 
 
 def _refuse(wrong: NDArray[np.bool_], labels: NDArray[Any], where: str, why: str) -> None:

@@ -27,7 +27,7 @@ from schemas.base import Frozen
 from schemas.errors import EdgeError
 from schemas.names import Digest
 from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
-from schemas.values import Count, DeliveryVerdict, Fraction, Text, Variant
+from schemas.values import Count, DeliveryVerdict, Fraction, Metrics, Text, Variant
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,10 @@ class SlotIsEmpty(EdgeError):
 class ServedModel(Frozen):
     """`model.json`, the note on a model; `digest` is the sha256 of its file.
 
-    `accuracy` is measured on `examples` local examples, `latency_ms` per image with one thread. `parent` is
-    the sha256 of the export that a variant was made from, `why` the reason for serving this variant. Of a
-    delivered model, `verdict` is the result of its trial and `instead_of` the model it was compared with.
+    `accuracy` and all `metrics` of its task are measured on `examples` local examples, `latency_ms` per image
+    with one thread. `parent` is the sha256 of the export that a variant was made from, `why` the reason for
+    serving this variant. Of a delivered model, `verdict` is the result of its trial and `instead_of` the
+    model it was compared with.
     """
 
     version: Text
@@ -55,6 +56,7 @@ class ServedModel(Frozen):
     variant: Variant = "fp32"
     parent: Digest | None = None
     accuracy: Fraction | None = None
+    metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     examples: Count = 0
     latency_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     class_names: tuple[Text, ...] = ()

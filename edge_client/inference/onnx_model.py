@@ -3,8 +3,8 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from edge_client.data.dataset import Inputs, Labels, Pixels, preprocess
 from edge_client.data.shapes import fitted, in_words
+from edge_client.data.tasks.learning_task import Answers, LearningTask
+from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.security.trusted_key import TrustedKey, check_model
 from edge_client.system.process_memory import give_back
 from schemas.errors import ConfigError
@@ -50,27 +52,35 @@ class LoadedModel:
         return {key[3:]: value for key, value in sorted(self.metadata.items()) if key.startswith("fl.")}
 
     def logits(self, images: Pixels) -> Inputs:
-        """Outputs before softmax [N, classes] of raw images [N, C, H, W]; `ConfigError` for other shapes."""
+        """Outputs [N, L], before softmax, of raw images [N, C, H, W]; `ConfigError` for other shapes."""
+        return self.run(self.inputs(images))
+
+    def inputs(self, images: Pixels) -> Inputs:
+        """Preprocessed inputs of raw images [N, C, H, W]; `ConfigError` for other shapes."""
         taken = fitted(images, self.input_shape)
         if taken is None:
             raise ConfigError(
                 f"{self.path.name} takes images of {in_words(self.input_shape)}, "
                 f"got {in_words(images.shape[1:])}"
             )
-        return self.run(preprocess(taken, self.preprocessing))
+        return preprocess(taken, self.preprocessing)
 
     def run(self, inputs: Inputs) -> Inputs:
         """Outputs [N, classes] for preprocessed inputs [N, C, H, W]."""
         outputs: Inputs = self.session.run(None, {self.session.get_inputs()[0].name: inputs})[0]
         return outputs
 
+    @property
+    def task(self) -> LearningTask:
+        """What the network has learnt."""
+        return learning_task(self.metadata.get("task", CLASSIFICATION.name))
+
     def predict(self, images: Pixels, *, batch_size: int = 256) -> Inputs:
-        """Class probabilities [N, classes] for raw images [N, C, H, W]; rows sum to 1."""
+        """Answers for raw images [N, C, H, W]: of a classifier probabilities [N, classes], which sum to 1."""
         cuts = range(batch_size, len(images), batch_size)
-        scores = np.concatenate([self.logits(part) for part in np.split(images, cuts)])
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: Inputs = scores / scores.sum(axis=1, keepdims=True)
-        return probabilities
+        parts = (self.inputs(part) for part in np.split(images, cuts))
+        found: Inputs = np.concatenate([self.task.answers(self.run(part), part) for part in parts])
+        return found
 
     def classify(self, images: Pixels, *, top: int = 1) -> list[tuple[Ranked, ...]]:
         """The `top` most probable classes of each raw image [N, C, H, W], best first."""
@@ -83,6 +93,13 @@ class LoadedModel:
             Ranked(int(index), self.class_name(int(index)), float(probabilities[index])) for index in order
         )
 
+    def result(self, answer: Inputs, *, top: int = 1) -> dict[str, Any]:
+        """One answer [L] for programs: the `top` classes, or every output by its name."""
+        if self.task.ranked:
+            return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
+        named = [self.class_name(place) if self.task.named else "score" for place in range(len(answer))]
+        return {"outputs": [{"name": n, "value": float(v)} for n, v in zip(named, answer, strict=True)]}
+
     def class_name(self, index: int) -> str:
         """The name of a class, or its number if the file names none."""
         names = self.preprocessing.class_names
@@ -90,10 +107,22 @@ class LoadedModel:
 
     def accuracy(self, images: Pixels, labels: Labels) -> float | None:
         """Share of raw images [N, C, H, W] with the right class by labels [N]; None without images."""
-        if len(images) == 0:
-            return None
-        probabilities = self.predict(images, batch_size=MEASURED_AT_ONCE)
-        return float((probabilities.argmax(axis=1) == labels).mean())
+        return self.measured(images, labels).get("accuracy")
+
+    def measured(self, images: Pixels, labels: Labels) -> dict[str, float]:
+        """The figures of the model's task on raw images [N, C, H, W] with labels; none without images."""
+        return self.measured_on([self.answers(images, labels)] if len(images) else [])
+
+    def measured_on(self, parts: Sequence[Answers]) -> dict[str, float]:
+        """The figures of the model's task on all parts together."""
+        return self.task.measured(Answers.joined(parts)) if parts else {}
+
+    def answers(self, images: Pixels, labels: Labels) -> Answers:
+        """The outputs for raw images [N, C, H, W], at least one, beside what they should be."""
+        cuts = range(MEASURED_AT_ONCE, len(images), MEASURED_AT_ONCE)
+        parts = [self.inputs(part) for part in np.split(images, cuts)]
+        outputs = np.concatenate([self.run(part) for part in parts])
+        return Answers(outputs, self.task.targets(np.concatenate(parts), labels), labels)
 
 
 def load_model(

@@ -1,16 +1,14 @@
-"""Loss and accuracy of a network on labelled data."""
-
-import math
+"""Loss and figures of a network on labelled data."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import device_of, evaluating
+from edge_client.training.losses import loss_of
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.results import Evaluation
+from edge_client.training.results import NOTHING, Evaluation
 
 
 def evaluate(
@@ -18,12 +16,11 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate on all of `data`, with its `inputs` if the caller has them; the module does not change."""
     if len(data) == 0:
-        return Evaluation(None, None, 0)
-    outputs = _forward(module, data.inputs() if inputs is None else inputs, batch_size)
-    labels = torch.from_numpy(data.labels).to(outputs.device)
-    loss = float(functional.cross_entropy(outputs, labels))
-    correct = int((outputs.argmax(dim=1) == labels).sum())
-    return Evaluation(loss if math.isfinite(loss) else None, correct / len(data), len(data))
+        return NOTHING
+    given = data.inputs() if inputs is None else inputs
+    outputs, targets = _forward(module, given, batch_size), data.targets(given)
+    loss = float(loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
+    return Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
 
 
 def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Inputs:

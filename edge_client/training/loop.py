@@ -9,12 +9,12 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating, normalises_batches
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
+from edge_client.training.losses import Loss, loss_of
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
@@ -28,6 +28,9 @@ from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 from schemas.values import TrainingMetrics
+
+Passes = Callable[[Examples], tuple[Tensor, Tensor]]
+"""A forward pass; returns the loss of the learning task, and the loss after all objectives."""
 
 GATHERED_BYTES = 128 * 1024
 """Bytes of examples that are copied at once for several batches, on top of the training's memory."""
@@ -51,12 +54,12 @@ def train(
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
     `received` and `kept` are the groups of the task and of this device's last round, for the objectives.
-    Without epochs, objectives see every batch once in forward passes. The loss is the last epoch's mean
-    cross-entropy per example, None if not finite; seconds are wall time. A `checkpoint` resumes after its
-    last epoch, and a `recorder` makes plain steps faster, both with the same bits. `micro_batch` is the
-    number of examples per forward pass; the result is the same up to rounding (see `micro_batches`).
-    `spec` is the sub-model that the module is, and `channel_map` the full network's, for objectives that
-    train parts of it.
+    Without epochs, objectives see every batch once in forward passes. The loss is that of the
+    data's learning task, the last epoch's mean per example, None if not finite; seconds are wall time. A
+    `checkpoint` resumes after its last epoch, and a `recorder` makes plain steps faster, both with the same
+    bits. `micro_batch` is the number of examples per forward pass; the result is the same up to rounding (see
+    `micro_batches`). `spec` is the sub-model that the module is, and `channel_map` the full network's, for
+    objectives that train parts of it.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
@@ -71,11 +74,12 @@ def train(
         optimizer = _set_up(module, objectives, context)
         losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
         start -= before
+        passes = partial(_forward, module, objectives=objectives, loss=loss_of(data.task))
         step: Step = partial(
-            _step, module, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
+            _step, passes=passes, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
         )
         if micro_batch is None and recorder is not None:
-            step = _recorded(recorder, module, optimizer, objectives, step)
+            step = _recorded(recorder, module, optimizer, objectives, step, loss_of(data.task))
         left = _epochs(module, examples, plan, done=len(losses))
         for epoch, batches in enumerate(left, start=len(losses) + 1):
             loss, taken = _run_epoch(batches, step, objectives, should_stop=should_stop)
@@ -87,7 +91,7 @@ def train(
             if on_epoch is not None:
                 on_epoch(EpochReport(epoch, plan.local_epochs, loss))
         if plan.local_epochs == 0 and objectives:
-            _look(module, examples, plan, objectives, should_stop=should_stop)
+            _look(module, examples, plan, objectives, passes, should_stop=should_stop)
         groups = merge_groups(objective.finish() for objective in objectives)
         keeping = merge_groups(objective.keep() for objective in objectives)
     return TrainingResult(groups, _metrics(len(data), losses, steps, start), keeping)
@@ -99,12 +103,13 @@ def _recorded(
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
     step: Step,
+    loss: Loss,
 ) -> Step:
     """Recorded steps where no objective does more than choose the step's network, else `step`."""
     if not objectives:
-        return recorder.steps(module, optimizer, step)
+        return recorder.steps(module, optimizer, step, loss)
     if len(objectives) == 1 and objectives[0].switches():
-        return SwitchedSteps(recorder, module, optimizer, objectives[0])
+        return SwitchedSteps(recorder, module, optimizer, objectives[0], loss)
     return step
 
 
@@ -173,7 +178,8 @@ def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], context: Tr
 
 def _examples(module: nn.Module, data: LabelledData) -> Examples:
     device = device_of(module)
-    return Examples(torch.from_numpy(data.inputs()).to(device), torch.from_numpy(data.labels).to(device))
+    inputs = data.inputs()
+    return Examples(torch.from_numpy(inputs).to(device), torch.from_numpy(data.targets(inputs)).to(device))
 
 
 def _smallest_batch(module: nn.Module) -> int:
@@ -241,6 +247,7 @@ def _look(
     examples: Examples,
     plan: TrainingPlan,
     objectives: Sequence[LocalObjective],
+    passes: Passes,
     *,
     should_stop: Callable[[], bool],
 ) -> None:
@@ -253,11 +260,11 @@ def _look(
             for batch in batches:
                 if should_stop():
                     raise TrainingStopped("local training was stopped")
-                _forward(module, batch, objectives)
+                passes(batch)
 
 
 def _forward(
-    module: nn.Module, examples: Examples, objectives: Sequence[LocalObjective]
+    module: nn.Module, examples: Examples, *, objectives: Sequence[LocalObjective], loss: Loss
 ) -> tuple[Tensor, Tensor]:
     """The plain loss, which is comparable between algorithms, and the loss after all objectives."""
     inputs = examples.inputs
@@ -267,43 +274,40 @@ def _forward(
     for objective in objectives:
         run = objective.network(module, run)
     batch = Batch(module, inputs, examples.labels, run(inputs))
-    plain = functional.cross_entropy(batch.outputs, batch.labels)
-    loss = plain
+    plain = total = loss(batch.outputs, batch.labels)
     for objective in objectives:
-        loss = objective.loss(batch, loss)
-    return plain, loss
+        total = objective.loss(batch, total)
+    return plain, total
 
 
 def _step(
-    module: nn.Module,
     examples: Examples,
+    *,
+    passes: Passes,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
-    *,
     micro_batch: int | None = None,
 ) -> Tensor:
     """One step; returns the plain loss. Gradients of parts of `micro_batch` examples are added up."""
     optimizer.zero_grad()
     if micro_batch is None or micro_batch >= len(examples.labels):
-        plain, loss = _forward(module, examples, objectives)
+        plain, loss = passes(examples)
         loss.backward()  # type: ignore[no-untyped-call]
     else:
-        plain = _accumulate(module, examples, objectives, micro_batch)
+        plain = _accumulate(examples, passes, micro_batch)
     for objective in objectives:
         objective.correct()
     optimizer.step()
     return plain.detach()
 
 
-def _accumulate(
-    module: nn.Module, examples: Examples, objectives: Sequence[LocalObjective], micro_batch: int
-) -> Tensor:
+def _accumulate(examples: Examples, passes: Passes, micro_batch: int) -> Tensor:
     """Accumulate the batch's gradients and return its plain loss, both as weighted means over its parts."""
     total = torch.zeros((), device=examples.labels.device)
     inputs, labels = (torch.split(tensor, micro_batch) for tensor in (examples.inputs, examples.labels))
     for part in map(Examples, inputs, labels):
         share = len(part.labels) / len(examples.labels)
-        plain, loss = _forward(module, part, objectives)
+        plain, loss = passes(part)
         (share * loss).backward()  # type: ignore[no-untyped-call]
         total += share * plain.detach()
     return total

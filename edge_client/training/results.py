@@ -1,8 +1,14 @@
 """What a training reports, and the groups that its objectives make."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from numpy.typing import NDArray
+
+from edge_client.data.dataset import LabelledData
+from edge_client.data.tasks.learning_task import Answers
 from schemas.errors import ConfigError, EdgeError
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import TrainingMetrics
@@ -35,11 +41,39 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean cross-entropy per example (None if not finite) and share of correct answers; None without data."""
+    """A network's loss on examples, and the figures of its learning task by name.
+
+    The loss is the mean per example, None if not finite, or without examples. `by_output` is one more figure
+    for each output, in their order; None where it is not defined.
+    """
 
     loss: float | None
-    accuracy: float | None
+    metrics: Mapping[str, float]
     examples: int
+    by_output: tuple[float | None, ...] = ()
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of correct answers, where they are right or wrong."""
+        return self.metrics.get("accuracy")
+
+    @classmethod
+    def of(
+        cls, data: LabelledData, outputs: NDArray[Any], loss: float, targets: NDArray[Any]
+    ) -> "Evaluation":
+        """Judge the outputs [N, L] for `data` with N examples, at least one, by its learning task."""
+        task, answers = data.learning_task, Answers(outputs, targets, data.labels)
+        by_output = () if task.by_output is None else tuple(task.by_output[1](answers).tolist())
+        return cls(
+            loss if math.isfinite(loss) else None,
+            task.measured(answers),
+            len(data),
+            tuple(value if math.isfinite(value) else None for value in by_output),
+        )
+
+
+NOTHING = Evaluation(None, {}, 0)
+"""An evaluation without examples."""
 
 
 def bounded(loss: float | None) -> float | None:

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from edge_client.training.captured_graph import products, turned_beforehand, with_descent, without_detours
+from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import StepNetwork
 from edge_client.training.optimizers import Descent, Optimizer
 
@@ -33,7 +33,7 @@ KNOWN_PARTS = ("torch.nn.", "torchvision.", "edge_client.models.")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs [N, C, H, W] and labels [N] as tensors on the module's device."""
+    """Inputs [N, C, H, W], and the loss's targets as labels [N] or [N, L], on the module's device."""
 
     inputs: Tensor
     labels: Tensor
@@ -65,7 +65,12 @@ class Recorder:
         self._known: WeakKeyDictionary[nn.Module, dict[Any, Recording | None]] = WeakKeyDictionary()
 
     def steps(
-        self, module: nn.Module, optimizer: Optimizer, plain: Step, network: StepNetwork | None = None
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        plain: Step,
+        loss: Loss,
+        network: StepNetwork | None = None,
     ) -> Step:
         """The steps of one training: recorded if possible, else `plain`.
 
@@ -73,7 +78,7 @@ class Recorder:
         """
         if not _is_recordable(module):
             return plain
-        return _RecordedSteps(self._known.setdefault(module, {}), module, optimizer, plain, network)
+        return _RecordedSteps(self._known.setdefault(module, {}), module, optimizer, plain, loss, network)
 
 
 class _RecordedSteps:
@@ -85,17 +90,18 @@ class _RecordedSteps:
         module: nn.Module,
         optimizer: Optimizer,
         plain: Step,
+        loss: Loss,
         network: StepNetwork | None,
     ) -> None:
         self._known, self._module, self._optimizer, self._plain = known, module, optimizer, plain
-        self._network = network
+        self._network, self._loss = network, loss
         self._parameters = list(module.parameters())
         self._tensors = [*self._parameters, *module.buffers()]
         self._descent = optimizer.descent if _is_plain(self._parameters) else None
         self._momentum = self._descent.momentum if self._descent is not None else 0.0
         modes = tuple(part.training for part in module.modules())
         key = None if network is None else network.key
-        self._kind = (modes, self._descent is not None, self._momentum > 0, key)
+        self._kind = (modes, self._descent is not None, self._momentum > 0, loss, key)
         self._steps: dict[torch.Size, Step] = {}
 
     def __call__(self, examples: Examples) -> Tensor:
@@ -161,7 +167,7 @@ class _RecordedSteps:
         """A recording with the bits of the plain step; None if there is none."""
         try:
             with _untouched(self._tensors), torch.no_grad():
-                graph = _record(self._module, self._network, examples.inputs, examples.labels)
+                graph = _record(self._module, self._network, self._loss, examples)
             passes = _compiled(graph, len(self._tensors))
             if not self._gives_the_bits(self._advance(passes), examples, laid_out=True):
                 log.info("a recorded step differs from the plain one, which is used instead")
@@ -234,7 +240,7 @@ def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
                 tensor.copy_(value)
 
 
-def _record(module: nn.Module, network: StepNetwork | None, inputs: Tensor, labels: Tensor) -> Any:
+def _record(module: nn.Module, network: StepNetwork | None, loss: Loss, examples: Examples) -> Any:
     """The kernels of both passes as a graph."""
     # A large import, needed only by processes that record.
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -252,10 +258,11 @@ def _record(module: nn.Module, network: StepNetwork | None, inputs: Tensor, labe
         with torch.enable_grad():
             leaves = [weight.detach().requires_grad_() for weight in given[: len(names)]]
             state = dict(zip([*names, *buffers], [*leaves, *given[len(names) : -2]], strict=True))
-            loss = functional.cross_entropy(run(state, given[-2]), given[-1])
-            return (loss.detach(), *(gradient.detach() for gradient in torch.autograd.grad(loss, leaves)))
+            mean = loss(run(state, given[-2]), given[-1])
+            return (mean.detach(), *(gradient.detach() for gradient in torch.autograd.grad(mean, leaves)))
 
-    example = [given.detach().clone() for given in (*module.parameters(), *module.buffers(), inputs, labels)]
+    batch = (examples.inputs, examples.labels)
+    example = [given.detach().clone() for given in (*module.parameters(), *module.buffers(), *batch)]
     return without_detours(make_fx(passes)(*example))
 
 

@@ -4,8 +4,8 @@ from collections.abc import Hashable
 from functools import partial
 
 from torch import Tensor, nn
-from torch.nn import functional
 
+from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import LocalObjective, StepNetwork
 from edge_client.training.optimizers import Optimizer
 from edge_client.training.step_capture import Examples, Recorder, Step
@@ -18,9 +18,14 @@ class SwitchedSteps:
     """
 
     def __init__(
-        self, recorder: Recorder, module: nn.Module, optimizer: Optimizer, objective: LocalObjective
+        self,
+        recorder: Recorder,
+        module: nn.Module,
+        optimizer: Optimizer,
+        objective: LocalObjective,
+        loss: Loss,
     ) -> None:
-        self._recorder, self._module = recorder, module
+        self._recorder, self._module, self._loss = recorder, module, loss
         self._optimizer, self._objective = optimizer, objective
         self._steps: dict[Hashable, Step] = {}
 
@@ -30,8 +35,8 @@ class SwitchedSteps:
         key = None if network is None else network.key
         step = self._steps.get(key)
         if step is None:
-            plain = partial(plain_step, self._module, self._optimizer, network)
-            step = self._recorder.steps(self._module, self._optimizer, plain, network)
+            plain = partial(plain_step, self._module, self._optimizer, network, self._loss)
+            step = self._recorder.steps(self._module, self._optimizer, plain, self._loss, network)
             self._steps[key] = step
         loss = step(examples)
         self._objective.correct()
@@ -39,7 +44,7 @@ class SwitchedSteps:
 
 
 def plain_step(
-    module: nn.Module, optimizer: Optimizer, network: StepNetwork | None, examples: Examples
+    module: nn.Module, optimizer: Optimizer, network: StepNetwork | None, loss: Loss, examples: Examples
 ) -> Tensor:
     """One step on the module, or on another network over its tensors; returns the loss."""
     optimizer.zero_grad()
@@ -48,7 +53,7 @@ def plain_step(
     else:
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         outputs = network.outputs(tensors, examples.inputs)
-    loss = functional.cross_entropy(outputs, examples.labels)
-    loss.backward()  # type: ignore[no-untyped-call]
+    mean = loss(outputs, examples.labels)
+    mean.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    return loss.detach()
+    return mean.detach()

@@ -52,8 +52,12 @@ class Trained:
     @classmethod
     def of(cls, result: TrainingResult, before: Evaluation, after: Evaluation, *, delta: Arrays) -> "Trained":
         """A result with the evaluations before and after it."""
-        losses = {"received_loss": bounded(before.loss), "accuracy": after.accuracy}
-        return cls(delta, result.groups, result.kept, result.metrics.model_copy(update=losses))
+        measured = {
+            "received_loss": bounded(before.loss),
+            "accuracy": after.accuracy,
+            "metrics": {name: value for name, value in after.metrics.items() if bounded(value) is not None},
+        }
+        return cls(delta, result.groups, result.kept, result.metrics.model_copy(update=measured))
 
 
 class Trainer(Protocol):

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
+from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.config.board_profiles import profile
@@ -120,8 +121,12 @@ class ModelSettings(Settings):
 
     name: str = "two-nn"
     """A shipped network, one of a plugin, or `package.module:factory`."""
+    task: str = CLASSIFICATION.name
+    """What the network learns: "classification", "multi-label" (a yes or no per class), "regression",
+    "forecasting" (the next steps of a series) or "anomaly" (a reconstruction of unlabelled examples).
+    """
     num_classes: int | None = Field(default=None, ge=1)
-    """Number of classes; from `[data]` if unset."""
+    """Number of classes, or of numbers to predict; from `[data]` if unset."""
     input_shape: tuple[Annotated[int, Field(ge=1)], ...] | None = None
     """Shape of one example, for images [channels, height, width]; from `[data]` if unset."""
     from_: str | None = Field(default=None, alias="from", min_length=1)
@@ -133,6 +138,7 @@ class ModelSettings(Settings):
     def _model_is_known(self) -> "ModelSettings":
         try:
             entry(self.name)
+            learning_task(self.task)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return self

@@ -2,11 +2,13 @@
 
 import logging
 
-from edge_client.data.classes import completed, in_classes, shortened
+from edge_client.data.classes import completed, shortened
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.shapes import fit, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split
+from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.registry import learning_task
 from edge_client.models.registry import entry
 from edge_server.config.config import Config
 from schemas.errors import ConfigError
@@ -28,9 +30,13 @@ def load_test_data(config: Config) -> LabelledData | None:
 
 
 def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:
-    """Examples of the configured source in the configured size; `ConfigError` that starts with its key."""
+    """Examples of the configured source in the configured size, with labels of the configured task.
+
+    Raises `ConfigError` that starts with the key.
+    """
     try:
         data = load_source(source, data_root=config.data.data_root, split=split)
+        data = learning_task(config.model.task).takes(data)
     except ConfigError as error:
         raise ConfigError(f"[data] source: {error}") from error
     try:
@@ -40,9 +46,11 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
 
 
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
-    """The network's shape and classes, from the file or the data; `ConfigError` without both."""
+    """The network's shape and outputs, from the file or the data; `ConfigError` without both."""
+    task = learning_task(config.model.task)
     shape = config.model.input_shape or (_input_shape(config.model.name, data) if data else None)
-    classes = config.num_classes or (data.num_classes if data else None)
+    labels = config.num_classes or (data.num_classes if data else None)
+    classes = labels if shape is None or (labels is None and task.named) else task.outputs(labels or 1, shape)
     if shape is None or classes is None:
         raise ConfigError(
             "[model] input-shape and num-classes (or [data] classes) are needed where [data] names no source"
@@ -52,13 +60,13 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
             f"[model] input-shape: {shape}, but the examples of [data] source are {data.input_shape}: "
             "leave it out, and it comes from the data"
         )
-    if data is not None and config.data.classes is None and data.num_classes > classes:
+    if data is not None and task.named and config.data.classes is None and data.num_classes > classes:
         raise ConfigError(
             f"[model] num-classes: {classes}, but [data] source has {data.num_classes} classes: leave it "
             "out, and it comes from the data, or name in [data] classes those that count of "
             f"{shortened(data.class_names, 1000)}"
         )
-    return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)
+    return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes, task=task.name)
 
 
 def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
@@ -68,16 +76,21 @@ def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
 
 
 def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:
-    """The names of the model's `count` classes in the file, else in the data; empty if neither has any."""
+    """The names of the model's `count` outputs in the file, else in the data.
+
+    Empty if neither has any, or if the outputs of the task have none.
+    """
+    if not learning_task(config.model.task).named:
+        return ()
     names = config.data.classes or (data.class_names if data is not None and data.named else ())
     if names and len(names) < count:
         log.warning("%d of %d classes are named: %s", len(names), count, shortened(completed(names, count)))
     return completed(names, count) if names else ()
 
 
-def as_the_federation(data: LabelledData, classes: tuple[str, ...]) -> LabelledData:
+def as_the_federation(data: LabelledData, model: ModelSpec, classes: tuple[str, ...]) -> LabelledData:
     """The server's examples in the federation's classes; `ConfigError` if they do not fit."""
     try:
-        return in_classes(data, classes)
+        return in_task(data, model.task, classes)
     except ConfigError as error:
         raise ConfigError(f"[data] source: {error}") from error

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.global_model import diverged
@@ -149,6 +150,8 @@ class Aggregator:
             observed=state.observed,
             figures=figures,
             look=look,
+            task=learning_task(self._context.spec.task),
+            outputs=self._context.testing.classes,
         )
         change: dict[str, Any] = {"diverged": diverged(state.params, tested)}
         if undone is not None:

@@ -32,9 +32,7 @@ class DeviceGraphs:
         self._model, self._store = model, store
         self.left_out: dict[str, str] = {}
         context = model.context
-        self._steps = StepGraphs(
-            model.network, context.channel_map, context.spec.input_shape, context.spec.name
-        )
+        self._steps = StepGraphs(model.network, context.channel_map, context.spec)
 
     def delivered(self, jobs: Mapping[str, TaskPlan], chunk_bytes: int) -> GraphBlobs:
         """The ONNX graph of each device's sub-model, drawn once per sub-model."""

@@ -10,7 +10,7 @@ from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation, load_test_data, model_spec, stated_classes
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.validation.canary import SAMPLES, Accuracy
+from edge_server.coordinator.validation.canary import SAMPLES, Canary
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -52,10 +52,10 @@ class Testing:
         self.model_spec = model_spec(config, data)
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
         listed = self.classes or numbers(self.model_spec.num_classes)
-        self._data = as_the_federation(data, listed) if data is not None else None
+        self._data = as_the_federation(data, self.model_spec, listed) if data is not None else None
         self._inputs = self._data.inputs() if self._data else None
-        if self._data is not None and len(set(self._data.labels.tolist())) == 1:
-            name = self._data.class_names[int(self._data.labels[0])]
+        name = self._data.only_class if self._data is not None else None
+        if name is not None:
             log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
 
     def agree(self, classes: tuple[str, ...]) -> None:
@@ -102,9 +102,10 @@ class Testing:
             lambda spec: model.test(params_of(spec), spec, data, self._inputs),
         )
 
-    def canary(self, model: GlobalModel) -> Accuracy | None:
-        """The canary's test: a sub-model's accuracy on a sample of the test data; None if it is off."""
-        if self._config.firewall.canary is None:
+    def canary(self, model: GlobalModel) -> Canary | None:
+        """The canary, which tests on a sample of the test data; None if it is off."""
+        allowed = self._config.firewall.canary
+        if allowed is None:
             return None
         if self._data is None:
             raise ConfigError(
@@ -112,7 +113,7 @@ class Testing:
             )
         data = sample(self._data, min(SAMPLES, len(self._data)))
 
-        def accuracy(params: Arrays, spec: SubModelSpec) -> float | None:
-            return model.test(params, spec, data).accuracy
+        def test(params: Arrays, spec: SubModelSpec) -> Mapping[str, float]:
+            return model.test(params, spec, data).metrics
 
-        return accuracy
+        return Canary(test, data.learning_task, allowed)

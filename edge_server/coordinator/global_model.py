@@ -57,7 +57,7 @@ class GlobalModel:
     def test(
         self, params: Arrays, spec: SubModelSpec, data: LabelledData, inputs: Inputs | None = None
     ) -> Evaluation:
-        """Loss and accuracy of a sub-model; `inputs` are those of `data`, if they were made before."""
+        """Loss and figures of a sub-model; `inputs` are those of `data`, if they were made before."""
         return evaluate(self.sub_model(params, spec), data, inputs=inputs)
 
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
@@ -93,4 +93,5 @@ class GlobalModel:
             preprocessing=preprocessing,
             provenance=provenance,
             graphs=self._graphs,
+            task=self._spec.task,
         )

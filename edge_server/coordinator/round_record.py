@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
+from edge_client.data.classes import numbers
+from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
 from edge_server.storage.records import Rejected, RoundRecord
-from schemas.values import Reason
+from schemas.values import Reason, TrainingMetrics
+
+MOST_TIMES = 10
+MOST_OUTPUTS = 100
+"""With more outputs the record has no figure for each."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,13 @@ def round_record(
     observed: Mapping[str, Any],
     figures: RoundFigures,
     look: RoundReview,
+    task: LearningTask = CLASSIFICATION,
+    outputs: Sequence[str] = (),
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
-    `observed` has the strategy's weights and attention, `look` the review of all updates.
+    `observed` has the strategy's weights and attention, `look` the review of all updates; `outputs` are the
+    names of the model's outputs, as far as they are known.
     """
     accepted = list(look.counted.values())
     return RoundRecord(
@@ -62,6 +73,10 @@ def round_record(
             tier: test.accuracy for tier, test in tested.items() if tier and test.accuracy is not None
         },
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
+        test_metrics=tested[0].metrics if tested else {},
+        tier_metrics={tier: test.metrics for tier, test in tested.items() if tier},
+        client_metrics=_pooled(task, [u.metrics for u in accepted]),
+        test_by_output=_by_output(tested[0], outputs) if tested else {},
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -78,6 +93,33 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
         for name, words in look.refused.items()
     }
     return tuple(rejected for _, rejected in sorted((early | late).items()))
+
+
+def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:
+    """The figures of all clients' held-out data, weighted by examples; those of none are left out.
+
+    A share beyond 0 and 1 is left out. Another figure counts as at most `MOST_TIMES` the median, so that no
+    client alone decides what is shown.
+    """
+    found = {}
+    for metric in task.metrics:
+        known = [(own.metrics[metric.name], own.examples) for own in measured if metric.name in own.metrics]
+        if metric.share:
+            known = [(value, examples) for value, examples in known if 0 <= value <= 1]
+        elif known:
+            most = MOST_TIMES * median(abs(value) for value, _ in known)
+            known = [(min(max(value, -most), most), examples) for value, examples in known]
+        value = metric.pooled([value for value, _ in known], [examples for _, examples in known])
+        if value is not None:
+            found[metric.name] = value
+    return found
+
+
+def _by_output(test: Evaluation, outputs: Sequence[str]) -> dict[str, float]:
+    if len(test.by_output) > MOST_OUTPUTS:
+        return {}
+    names = outputs or numbers(len(test.by_output))
+    return {name: value for name, value in zip(names, test.by_output, strict=False) if value is not None}
 
 
 def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:

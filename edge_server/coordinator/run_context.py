@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
+from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -54,7 +55,8 @@ class RunContext:
     @property
     def classes(self) -> ClassList:
         """The model's classes, with their names as far as they are known."""
-        return ClassList(self.spec.num_classes, self.testing.classes)
+        named = learning_task(self.spec.task).named
+        return ClassList(self.spec.num_classes if named else 0, self.testing.classes)
 
     @property
     def task_terms(self) -> TaskTemplate:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torch import nn
 
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
 from edge_client.training.step_graphs.drawing.version import drawing_version
@@ -20,6 +21,7 @@ from schemas.messages.tasks import GRAPH, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
+from schemas.values import ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +31,10 @@ Widths = Mapping[str, SubModelSpec]
 class StepGraphs:
     """Draws the graphs of one run's tasks."""
 
-    def __init__(
-        self, network: GlobalModel, channel_map: ChannelMap, input_shape: tuple[int, ...], model: str
-    ) -> None:
-        self._network, self._channel_map, self._input_shape = network, channel_map, input_shape
-        self._model = model
+    def __init__(self, network: GlobalModel, channel_map: ChannelMap, model: ModelSpec) -> None:
+        self._network, self._channel_map = network, channel_map
+        self._input_shape, self._model = model.input_shape, model.name
+        self._task = learning_task(model.task)
         self._known: dict[str, bytes] = {}
 
     def of(
@@ -98,6 +99,7 @@ class StepGraphs:
             spec=spec,
             channel_map=self._channel_map,
             trains=trains,
+            task=self._task,
         )
         keep_graph(key, data)
         return data
@@ -113,7 +115,7 @@ class StepGraphs:
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
             _sources(module),
             [objective.model_dump(mode="json") for objective in objectives],
-            [scaled, trains],
+            [scaled, trains, self._task.loss],
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -37,7 +37,7 @@ def simulate(
     begin_engine = prepare_engine(config.simulation)
     data = training_data(config)
     first = checked_initial_model(config, data, out, resume=resume)
-    population = make_population(config, data.labels)
+    population = make_population(config, data.strata)
     folder = open_folder(out, config, resume=resume)
     timeline: Timeline[TimelineEvent] = Timeline()
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
@@ -45,7 +45,7 @@ def simulate(
     coordinator = assemble_simulated(config, folder, resumed, first, resume=resume)
     print_notices(coordinator.model.notices)
     if names := coordinator.context.classes.names:
-        data = as_the_federation(data, names)
+        data = as_the_federation(data, coordinator.context.spec, names)
     with _scratch(out) as scratch:
         shared = share_data(data, population, scratch)
         setup = WorkSetup(

@@ -1,12 +1,13 @@
 """Terms of a model's trial on a device, its measurements, stages and causes of failure."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from schemas.base import Frozen
-from schemas.values import Count, Fraction, Seconds
+from schemas.values import Count, Fraction, Metrics, Seconds
 
 Milliseconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -45,7 +46,8 @@ class TrialTerms(Frozen):
     """Limits for an offered model, relative to the model in use.
 
     - `examples`: most of the device's own examples that both models are run on;
-    - `accuracy_drop`: share of them that the new model may get wrong beyond the old one;
+    - `accuracy_drop`: share of them on which the new model may be worse beyond those on which it is better:
+      a wrong answer for a right one, or an error that is larger by a twentieth;
     - `latency_ratio`: greatest ratio of its time for one image to the old model's;
     - `error_rate`: share of requests that may fail beyond the old model's, while it is watched;
     - `crashes`: most crashes of the serving process while it is watched;
@@ -61,8 +63,14 @@ class TrialTerms(Frozen):
 
 
 class ModelMeasurement(Frozen):
-    """One model on a device's own examples: their number, accuracy, milliseconds for one image."""
+    """One model on a device's own examples: their number, its task's figures, milliseconds for one image."""
 
     examples: Count = 0
     accuracy: Fraction | None = None
+    metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     latency_ms: Milliseconds
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """The known figures of the task, the leading one first."""
+        return self.metrics or ({} if self.accuracy is None else {"accuracy": self.accuracy})

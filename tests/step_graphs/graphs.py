@@ -33,4 +33,4 @@ def drawn(found: Network, chosen: tuple[Component, ...]) -> dict[str, bytes]:
 def _drawing(found: Network) -> StepGraphs:
     """Draws each graph of a network once."""
     whole = GlobalModel(found.whole, found.model, found.channels)
-    return StepGraphs(whole, found.channels, found.model.input_shape, found.model.name)
+    return StepGraphs(whole, found.channels, found.model)

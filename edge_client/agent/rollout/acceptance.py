@@ -7,6 +7,7 @@ one-sided sign test), so that a single example among few does not decide.
 import math
 
 from edge_client.agent.rollout.events import Comparison, Objection
+from edge_client.data.tasks.words import figure_text
 from edge_client.inference.service.health import Health
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 
@@ -62,9 +63,9 @@ def _accuracy(
     worse = found.lost - found.won
     if worse <= terms.accuracy_drop * new.examples or chance_of(found.lost, found.won) >= CHANCE:
         return None
-    if old.accuracy is None or new.accuracy is None:
+    if not old.figures or not new.figures:
         return None
-    detail = f"{new.accuracy:.1%} of {new.examples} examples, {old.accuracy:.1%} before"
+    detail = f"{figure_text(new.figures)} of {new.examples} examples, {figure_text(old.figures)} before"
     return Cause.ACCURACY, detail
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from edge_client.agent.rollout.examples import read_examples
-from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.shapes import fit
+from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.inference.benchmark import medians_ms
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from schemas.errors import ConfigError
@@ -26,8 +27,8 @@ from schemas.messages.rollout_terms import Cause
 
 SECONDS = 0.5
 LEAST_RUNS, MOST_RUNS = 7, 400
-BATCH = 16
-"""Images per batch: larger batches take more memory and are hardly faster."""
+LARGER = 1.05
+"""Of two models' errors for one example that differ by less than this factor, neither is worse."""
 
 
 def main() -> int:
@@ -55,8 +56,9 @@ def _better(
     try:
         model = load_model(path, threads=1)
         shutil.copyfile(path, made)
-        known = known_to(model.preprocessing.class_names, examples)
-        unknown = replace(known, images=calibration, labels=np.zeros(len(calibration), np.int64))
+        known = known_to(model, examples)
+        unlabelled = np.zeros((len(calibration), *known.labels.shape[1:]), known.labels.dtype)
+        unknown = replace(known, images=calibration, labels=unlabelled)
         held_out, seen = (
             replace(fit(part, model.input_shape), preprocessing=model.preprocessing)
             for part in (known, unknown)
@@ -87,41 +89,39 @@ def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> d
     except ConfigError as error:
         return {"objection": [Cause.DAMAGED, str(error)]}
     try:
-        labels = known_to(candidate.preprocessing.class_names, examples).labels
+        labels = known_to(candidate, examples).labels
         images = fit(examples, candidate.input_shape).images
-        new = candidate.predict(images, batch_size=BATCH)
+        new = candidate.answers(images, labels)
     except ConfigError as error:
         return {"objection": [Cause.INCOMPATIBLE, str(error)]}
-    if not np.isfinite(new).all():
+    if not np.isfinite(new.outputs).all():
         return {"objection": [Cause.DAMAGED, "its outputs are not finite"]}
-    right = new.argmax(axis=1) == labels
-    if running is None:
+    task = candidate.task
+    if running is None or running.task is not task:
         (ms,) = in_turns([candidate], [images])
-        return {"candidate": _measured(right, ms)}
-    known = labels_in_use(running.preprocessing.class_names, examples)
+        return {"candidate": _measured(task, new, ms)}
     same = fit(examples, running.input_shape).images
-    before = running.predict(same, batch_size=BATCH).argmax(axis=1) == known
+    old = running.answers(same, labels_in_use(running, examples))
     old_ms, new_ms = in_turns([running, candidate], [same, images])
+    before, after = task.errors(old), task.errors(new)
     return {
-        "running": _measured(before, old_ms),
-        "candidate": _measured(right, new_ms),
-        "lost": int((before & ~right).sum()),
-        "won": int((right & ~before).sum()),
+        "running": _measured(task, old, old_ms),
+        "candidate": _measured(task, new, new_ms),
+        "lost": int((after > LARGER * before).sum()),
+        "won": int((before > LARGER * after).sum()),
     }
 
 
-def known_to(names: tuple[str, ...], examples: LabelledData) -> LabelledData:
-    """The examples with labels as a model of these classes numbers them; unchanged if it has no names.
-
-    Raises `ConfigError` if the model lacks one of the device's classes.
-    """
-    return in_classes(examples, names) if names else examples
+def known_to(model: LoadedModel, examples: LabelledData) -> LabelledData:
+    """The examples with labels as a model numbers them; raises `ConfigError` if it cannot learn them."""
+    return in_task(examples, model.task.name, model.preprocessing.class_names)
 
 
-def labels_in_use(names: tuple[str, ...], examples: LabelledData) -> Labels:
-    """The labels [N] for the model in use; -1, which is always wrong, for classes that it lacks."""
-    if not names or not examples.named:
-        return examples.labels
+def labels_in_use(model: LoadedModel, examples: LabelledData) -> Labels:
+    """The labels for the model in use; -1, which is always wrong, for classes that it lacks."""
+    names = model.preprocessing.class_names
+    if model.task.labels != "classes" or not names or not examples.named:
+        return known_to(model, examples).labels
     numbers = [names.index(name) if name in names else -1 for name in examples.class_names]
     return np.array(numbers, np.int64)[examples.labels]
 
@@ -134,8 +134,14 @@ def in_turns(
     return medians_ms(runs, seconds=seconds, least=LEAST_RUNS, most=MOST_RUNS)
 
 
-def _measured(right: Any, milliseconds: float) -> dict[str, Any]:
-    return {"examples": len(right), "accuracy": float(right.mean()), "latency_ms": milliseconds}
+def _measured(task: LearningTask, answers: Answers, milliseconds: float) -> dict[str, Any]:
+    metrics = task.measured(answers)
+    return {
+        "examples": len(answers.labels),
+        "accuracy": metrics.get("accuracy"),
+        "metrics": metrics,
+        "latency_ms": milliseconds,
+    }
 
 
 if __name__ == "__main__":

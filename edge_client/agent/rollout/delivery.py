@@ -8,6 +8,7 @@ from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.events import Comparison, Objection
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
+from edge_client.data.tasks.words import figure_text
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel
 from schemas.messages.rollout_terms import TrialTerms
@@ -93,9 +94,9 @@ def make_verdict(
 
 def _comparison_text(found: Comparison) -> str:
     new, old = found.candidate, found.running
-    if new is None or old is None or new.accuracy is None or old.accuracy is None:
+    if new is None or old is None or not new.figures or not old.figures:
         return UNUSABLE
-    return f"{new.accuracy:.1%} of {new.examples} examples, {old.accuracy:.1%} before"
+    return f"{figure_text(new.figures)} of {new.examples} examples, {figure_text(old.figures)} before"
 
 
 def _use(

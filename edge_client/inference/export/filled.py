@@ -54,7 +54,7 @@ def export_filled(
         parameters, macs = parameter_count(graph, arrays, shape), count_macs(filled, shape)
     except GraphRefused as error:
         raise ExportRefused(f"the network cannot be exported without torch: {error}") from error
-    describe(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance)
+    describe(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance, task=model.task)
     data = filled.SerializeToString(deterministic=True)
     for outputs in run_model(data, make_probes(shape, preprocessing, sample)):
         if outputs.shape[1:] != (model.num_classes,):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from edge_client.data.tasks.registry import CLASSIFICATION
 from schemas.values import Preprocessing
 
 IR_VERSION = 8
@@ -11,11 +12,16 @@ IR_VERSION = 8
 
 
 def describe(
-    model: Any, *, input_shape: tuple[int, ...], preprocessing: Preprocessing, provenance: Mapping[str, str]
+    model: Any,
+    *,
+    input_shape: tuple[int, ...],
+    preprocessing: Preprocessing,
+    provenance: Mapping[str, str],
+    task: str = CLASSIFICATION.name,
 ) -> None:
     """Set the metadata of an ONNX message, and drop those of its graph.
 
-    Keys of `provenance` get the prefix `fl.`.
+    Keys of `provenance` get the prefix `fl.`. A file without a `task` is a classifier.
     """
     model.ir_version = IR_VERSION
     model.doc_string = ""
@@ -24,6 +30,8 @@ def describe(
         del part.metadata_props[:]
         part.doc_string = ""
     metadata = {key if key.startswith("fl.") else f"fl.{key}": value for key, value in provenance.items()}
+    if task != CLASSIFICATION.name:
+        metadata["task"] = task
     metadata["input.shape"] = json.dumps(list(input_shape))
     metadata["preprocessing"] = preprocessing.model_dump_json(exclude={"class_names"})
     metadata["class_names"] = json.dumps(list(preprocessing.class_names))

@@ -18,6 +18,7 @@ import onnx
 from torch import nn
 
 from edge_client.data.dataset import Inputs, Pixels
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.inference.export.graph_cache import keep_graph, known_graphs
 from edge_client.inference.export.metadata import describe
 from edge_client.inference.export.probes import make_probes, run_model
@@ -56,6 +57,7 @@ def export_onnx(
     provenance: Mapping[str, str],
     sample: Pixels | None = None,
     graphs: Iterable[bytes] = (),
+    task: str = CLASSIFICATION.name,
 ) -> ExportReport:
     """Write `module` to `path`, with a free batch axis and the metadata that a runtime needs.
 
@@ -63,7 +65,9 @@ def export_onnx(
     Keys of `provenance` get the prefix `fl.`. `graphs` are tried first. Raises `ExportRefused` and then does
     not change `path`.
     """
-    described = partial(describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance)
+    described = partial(
+        describe, input_shape=input_shape, preprocessing=preprocessing, provenance=provenance, task=task
+    )
     probes = make_probes(input_shape, preprocessing, sample)
     made = _first_that_computes(module, input_shape, graphs, describe=described, probes=probes)
     write_synced(path, made.data)

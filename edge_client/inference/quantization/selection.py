@@ -1,8 +1,10 @@
 """Chooses the variant of a network that a device keeps, with the reason."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edge_client.data.tasks.learning_task import LearningTask, Metric
+from edge_client.data.tasks.registry import CLASSIFICATION
 from schemas.values import Variant
 
 MAX_LOSS = 1.0
@@ -29,12 +31,17 @@ ALL = VariantSettings(VARIANTS)
 
 @dataclass(frozen=True)
 class Measured:
-    """One measured variant: accuracy from 0 to 1 on held-out data, milliseconds per image."""
+    """One measured variant: its task's figures on held-out data, milliseconds per image."""
 
     variant: Variant
     bytes: int
-    accuracy: float | None
+    metrics: Mapping[str, float]
     latency_ms: float
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy from 0 to 1, where answers are right or wrong."""
+        return self.metrics.get("accuracy")
 
 
 @dataclass(frozen=True)
@@ -45,39 +52,47 @@ class VariantChoice:
     why: str
 
 
-def choose(export: Measured, others: Sequence[Measured], *, max_loss: float = MAX_LOSS) -> VariantChoice:
-    """The fastest variant (of equals, the smallest) that loses less than `max_loss` points of accuracy.
+def choose(
+    export: Measured,
+    others: Sequence[Measured],
+    *,
+    max_loss: float = MAX_LOSS,
+    task: LearningTask = CLASSIFICATION,
+) -> VariantChoice:
+    """The fastest variant (of equals, the smallest) that loses less than `max_loss` points.
 
-    Without an accuracy the export is kept.
+    Points are hundredths of the task's leading metric: of a share, or relative to another figure. The export
+    is kept if it was not measured.
     """
+    metric = task.leading(export.metrics)
     if not others:
         return VariantChoice(export, "no other variant is configured")
-    if export.accuracy is None:
-        return VariantChoice(export, "no held-out examples here to measure another's accuracy on")
-    refused = [variant for variant in others if points_lost(export, variant) >= max_loss]
+    if not export.metrics:
+        return VariantChoice(export, f"no held-out examples here to measure another's {metric.name} on")
+    refused = [variant for variant in others if points_lost(export, variant, metric) >= max_loss]
     fitting = [export, *(variant for variant in others if variant not in refused)]
     kept = min(fitting, key=lambda variant: (variant.latency_ms, variant.bytes))
-    reasons = [_compared(export, variant) for variant in fitting if variant is not export]
-    reasons += [f"{_compared(export, variant)}, at most {max_loss:g} allowed" for variant in refused]
+    reasons = [_compared(export, variant, metric) for variant in fitting if variant is not export]
+    reasons += [f"{_compared(export, variant, metric)}, at most {max_loss:g} allowed" for variant in refused]
     return VariantChoice(kept, "; ".join([f"fastest at {kept.latency_ms:.3f} ms", *reasons]))
 
 
-def points_lost(export: Measured, other: Measured) -> float:
-    """Points of accuracy that another variant is below the export; negative if above."""
-    if export.accuracy is None or other.accuracy is None:
+def points_lost(export: Measured, other: Measured, metric: Metric = CLASSIFICATION.metrics[0]) -> float:
+    """Points of the metric that another variant is worse than the export; negative if better."""
+    before, after = export.metrics.get(metric.name), other.metrics.get(metric.name)
+    if before is None or after is None:
         return float("inf")
     # Accuracies are ratios of counts: smaller differences are rounding errors.
-    return round((export.accuracy - other.accuracy) * 100, 6)
+    return round(metric.lost(before, after) * 100, 6)
 
 
-def _compared(export: Measured, other: Measured) -> str:
+def _compared(export: Measured, other: Measured, metric: Metric) -> str:
     speed = export.latency_ms / other.latency_ms if other.latency_ms else float("inf")
-    return (
-        f"{other.variant} {speed:.2f} x as fast as {export.variant}, {_loss_text(points_lost(export, other))}"
-    )
+    lost = _loss_text(points_lost(export, other, metric), metric)
+    return f"{other.variant} {speed:.2f} x as fast as {export.variant}, {lost}"
 
 
-def _loss_text(lost: float) -> str:
+def _loss_text(lost: float, metric: Metric) -> str:
     if lost == float("inf"):
-        return "accuracy unknown"
-    return f"{lost:.2f} points lost" if lost > 0 else "no accuracy lost"
+        return f"{metric.name} unknown"
+    return f"{lost:.2f} points lost" if lost > 0 else f"no {metric.name} lost"

@@ -49,12 +49,13 @@ def keep_best(
     times = latencies_ms(list(models.values()), seconds=seconds)
     measured = {
         variant: Measured(
-            variant, len(files[variant]), model.accuracy(held_out.images, held_out.labels), time
+            variant, len(files[variant]), model.measured(held_out.images, held_out.labels), time
         )
         for (variant, model), time in zip(models.items(), times, strict=True)
     }
     exported = measured.pop("fp32")
-    choice = choose(exported, list(measured.values()), max_loss=variants.max_loss)
+    task = models["fp32"].task
+    choice = choose(exported, list(measured.values()), max_loss=variants.max_loss, task=task)
     kept = files[choice.kept.variant]
     if kept is not data:
         write_synced(path, kept)
@@ -72,6 +73,7 @@ def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
         variant=kept.variant,
         parent=tried.parent,
         accuracy=kept.accuracy,
+        metrics=kept.metrics,
         examples=len(data),
         latency_ms=kept.latency_ms,
         class_names=data.preprocessing.class_names,

@@ -1,6 +1,6 @@
 """JSON lines: one request per line, as for `POST /predict`, or `{"file": "photo.png"}`."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,10 @@ def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict
     """The answer to one line: `results` or `error`, with the line's `id` or else its number."""
     try:
         request = _request(line, model, top)
-        probabilities = model.predict(request.images)
+        answers = model.predict(request.images)
     except ConfigError as error:
         return {"id": str(number), **refusal(line.encode(), error)}
-    results = [
-        {"top": [asdict(ranked) for ranked in model.rank(row, top=request.top)]} for row in probabilities
-    ]
+    results = [model.result(row, top=request.top) for row in answers]
     document: dict[str, Any] = {"id": request.id or str(number), "results": results}
     return {**document, "notes": list(request.notes)} if request.notes else document
 

@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -84,13 +83,12 @@ class Predictor:
     def _answer(self, model: Model, body: bytes, top: int) -> dict[str, Any]:
         request = read_request(body, model.loaded, top=top)
         begun = time.perf_counter()
-        probabilities = model.loaded.predict(request.images, batch_size=BATCH)
+        answers = model.loaded.predict(request.images, batch_size=BATCH)
         seconds = time.perf_counter() - begun
         self.metrics.predicted(len(request.images), seconds)
         if self._health is not None:
             self._health.answered(seconds)
-        ranked = [model.loaded.rank(row, top=request.top) for row in probabilities]
-        results = [{"top": [asdict(entry) for entry in classes]} for classes in ranked]
+        results = [model.loaded.result(row, top=request.top) for row in answers]
         document: dict[str, Any] = {"model": _words(model), "results": results}
         if request.id is not None:
             document["id"] = request.id

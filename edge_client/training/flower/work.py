@@ -68,7 +68,8 @@ class FlowerWork:
         if not self._loaded.has("evaluate"):
             return OWN_TRAINING.evaluate(job)
         answer = self._ask("evaluate", job)
-        return Evaluation(bounded(answer.loss("evaluate")), answer.accuracy, answer.examples)
+        found = {} if answer.accuracy is None else {"accuracy": answer.accuracy}
+        return Evaluation(bounded(answer.loss("evaluate")), found, answer.examples)
 
     def _ask(self, action: str, job: ModuleJob) -> Any:
         from edge_client.training.flower import legacy, messages

@@ -41,6 +41,7 @@ class Mix(LocalObjective):
 
     receives = frozenset({"mean-data"})
     sends = frozenset({"mean-data"})
+    labels = frozenset({"classes"})
 
     def __init__(self, *, mixing: float = 0.1, means: int = 1) -> None:
         if not (isinstance(mixing, int | float) and 0 <= mixing < 1):

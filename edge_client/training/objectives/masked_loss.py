@@ -15,6 +15,8 @@ class MaskedLoss(LocalObjective):
     Its cross-entropy takes the place of the loss so far: name it first.
     """
 
+    labels = frozenset({"classes"})
+
     def __init__(self) -> None:
         self._own: Tensor | None = None
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from edge_client.data.tasks.learning_task import LabelKind
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
@@ -31,7 +32,9 @@ class StepNetwork:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One forward pass: the module in training, inputs [B, C, H, W], labels [B], outputs [B, classes]."""
+    """One forward pass: the module in training, inputs [B, C, H, W], targets as labels [B] or [B, L], outputs
+    [B, L].
+    """
 
     module: nn.Module
     inputs: Tensor
@@ -45,7 +48,7 @@ class TrainingContext:
 
     `received` are the groups of the task, `kept` those kept after this device's last counted round; arrays
     under a parameter's name have its shape in the sub-model. `steps` is the plan's number of optimizer steps;
-    `inputs` [N, C, H, W] and `labels` [N] are the local examples on the module's device. `spec` is
+    `inputs` [N, C, H, W] and `labels` [N] or [N, L] are the local examples on the module's device. `spec` is
     the sub-model, `channel_map` the full network's, if it is known.
     """
 
@@ -66,14 +69,15 @@ class LocalObjective(Protocol):
     `finish` and `keep`; and always `close`, also after errors. `state` may be read between two epochs, and
     `resume` restores it after a `setup` in another process.
 
-    `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers that it
-    works with (empty: any). An objective that `measures` takes part in the run's last round alone, in which
-    devices run their data through the model without training.
+    `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers and
+    `labels` the kinds of labels that it works with (empty: any). An objective that `measures` takes part in
+    the run's last round alone, in which devices run their data through the model without training.
     """
 
     receives: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[frozenset[str]] = frozenset()
     optimizers: ClassVar[frozenset[str]] = frozenset()
+    labels: ClassVar[frozenset[LabelKind]] = frozenset()
     measures: ClassVar[bool] = False
 
     def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:

@@ -23,6 +23,7 @@ class Prototypes(LocalObjective):
     """
 
     sends = frozenset({"prototypes"})
+    labels = frozenset({"classes"})
 
     def __init__(self) -> None:
         self._module: nn.Module | None = None

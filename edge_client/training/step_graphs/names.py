@@ -1,9 +1,9 @@
 """Names in a step graph, which computes the loss and the gradients of one batch.
 
 Inputs are the network's parameters and floating-point buffers under their own names, the examples `inputs`
-[B, C, H, W] and `labels` [B], and what an objective adds. Outputs are the mean loss of the batch, the
-gradient of every parameter, the new value of every buffer that a step changes, and observations of
-objectives.
+[B, C, H, W] and `labels`, the loss's targets [B] or [B, L], and what an objective adds. Outputs
+are the mean loss of the batch, the gradient of every parameter, the new value of every buffer that a step
+changes, and observations of objectives.
 """
 
 INPUTS, LABELS, LOSS = "inputs", "labels", "loss"

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from edge_client.compression.chain import make_chain
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.privacy import privacy_problems
@@ -19,7 +20,7 @@ from edge_server.strategy.aggregation.transforms import COUNTS_STEPS, MOVES_CHAN
 from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND
 from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.weighting.registry import NEEDS_HELD_OUT, PLAIN
+from edge_server.strategy.weighting.registry import NEEDS_ACCURACY, NEEDS_HELD_OUT, PLAIN
 from schemas.strategy import Component
 
 LOOKED_AT = 10_000
@@ -35,6 +36,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _twice,
         group_problems,
         _local_optimizers,
+        _learning_task,
         _step_counts,
         _transform_order,
         _weights_left_aside,
@@ -75,6 +77,24 @@ def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[str]:
                 f"[training] optimizer: objective '{component.name}' is made for {' and '.join(fitting)}, "
                 f"not '{chosen}': set optimizer = \"{fitting[0]}\" or leave the objective out"
             )
+
+
+def _learning_task(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Components that need class numbers, or an accuracy, where the task has none."""
+    task = learning_task(config.model.task)
+    for component, objective in objectives_of(config):
+        if objective.labels and task.labels not in objective.labels:
+            needed = " or ".join(sorted(objective.labels))
+            yield (
+                f"[strategy] objectives: '{component.name}' needs {needed}, and [model] task '{task.name}' "
+                "has none: leave the objective out"
+            )
+    weighting = config.strategy.weighting.name
+    if weighting in NEEDS_ACCURACY and not any(metric.name == "accuracy" for metric in task.metrics):
+        yield (
+            f"[strategy] weighting: '{weighting}' goes by accuracy, and [model] task '{task.name}' has none: "
+            'set weighting = "examples"'
+        )
 
 
 def _step_counts(config: Config, strategy: Strategy) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The canary: whether an update alone makes the model worse on the server's test data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from edge_client.data.tasks.learning_task import LearningTask
 from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -11,32 +12,36 @@ from schemas.values import Reason
 SAMPLES = 500
 """Most test examples that the canary uses."""
 
-Accuracy = Callable[[Arrays, SubModelSpec], float | None]
+Test = Callable[[Arrays, SubModelSpec], Mapping[str, float]]
+"""From the global arrays and a sub-model to the figures of the learning task."""
 
 
 class Canary:
-    """Compares accuracy with and without an update, in the update's own sub-model.
+    """Compares the leading metric with and without an update, in the update's own sub-model.
 
     In the full model an honest update of a small sub-model may look harmful, since the channels that it lacks
-    have not moved. The accuracy without an update is computed once per sub-model and model version.
+    have not moved. The metric without an update is computed once per sub-model and model version. What an
+    update may cost is a difference of shares, such as accuracies, or relative to other figures.
     """
 
-    def __init__(self, accuracy: Accuracy, allowed: float) -> None:
-        self._accuracy, self._allowed = accuracy, allowed
+    def __init__(self, test: Test, task: LearningTask, allowed: float) -> None:
+        self._test, self._task, self._allowed = test, task, allowed
         self._round = -1
-        self._known: dict[str, float | None] = {}
+        self._known: dict[str, Mapping[str, float]] = {}
 
     def check(self, update: ClientUpdate, params: Arrays, channel_map: ChannelMap, round_number: int) -> None:
-        """Raise `PeerError` if the update alone costs the model of the round more accuracy than allowed."""
+        """Raise `PeerError` if the update alone makes the model of the round worse than allowed."""
         if round_number != self._round:
             self._round, self._known = round_number, {}
         key = update.spec.model_dump_json()
         if key not in self._known:
-            self._known[key] = self._accuracy(params, update.spec)
+            self._known[key] = self._test(params, update.spec)
         moved = to_global(update, channel_map).delta
         before = self._known[key]
-        after = self._accuracy({name: params[name] + moved[name] for name in params}, update.spec)
-        if before is None or after is None or before - after <= self._allowed:
+        after = self._test({name: params[name] + moved[name] for name in params}, update.spec)
+        metric = self._task.leading(before)
+        old, new = before.get(metric.name), after.get(metric.name)
+        if old is None or new is None or metric.lost(old, new) <= self._allowed:
             return
-        detail = f"alone it takes accuracy from {before:.3f} to {after:.3f}, by more than {self._allowed}"
+        detail = f"alone it takes {metric.name} from {old:.3f} to {new:.3f}, by more than {self._allowed}"
         raise PeerError(detail, reason=Reason.HARMFUL)

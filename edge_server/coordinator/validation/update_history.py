@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edge_server.config.sections import FirewallSettings
-from edge_server.coordinator.validation.canary import Accuracy, Canary
+from edge_server.coordinator.validation.canary import Canary
 from edge_server.coordinator.validation.consistency import check_variances
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
@@ -22,7 +22,7 @@ STATISTICS_SPREAD = 3.0
 
 
 class UpdateHistory:
-    """Replays, norms and the canary of one run; without `accuracy` there is no canary.
+    """Replays, norms and the canary of one run, if it has one.
 
     `rules` are those of the groups that devices may send in addition to the model.
     """
@@ -31,16 +31,14 @@ class UpdateHistory:
         self,
         settings: FirewallSettings,
         channel_map: ChannelMap,
-        accuracy: Accuracy | None = None,
+        canary: Canary | None = None,
         rules: Sequence[GroupRule] = (),
     ) -> None:
         self._channel_map = channel_map
         self._bounded = frozenset((rule.name, array) for rule in rules for array in rule.bounded)
         self._spreads = {STATISTICS: STATISTICS_SPREAD, **{rule.name: rule.spread for rule in rules}}
         self._norms, self._replays = NormBound(settings), Replays()
-        self._canary: Canary | None = None
-        if accuracy is not None and settings.canary is not None:
-            self._canary = Canary(accuracy, settings.canary)
+        self._canary = canary
 
     def measure(self, sizes: Magnitudes) -> dict[str, float]:
         """The norms of an update with these magnitudes."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_blank
 from edge_client.models.registry import entry
@@ -26,7 +27,7 @@ from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import cut_down, load_arrays
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.config.test_data import as_the_federation, load_test_data, model_spec
+from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.grad_cam import grad_cam
 from edge_server.storage.run_folder import RunFolder
@@ -51,6 +52,8 @@ def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
         raise ConfigError("the federation file names no test data ([data] source)")
     if version is None:
         raise ConfigError("there is no model yet")
+    if data.labels.ndim > 1:
+        raise ConfigError("Grad-CAM shows what decides for a class, and this model has no classes")
     data = _in_the_models_classes(data, version)
     chosen = data.subset(one_of_each_class(data, count))
     module = tier_model(config, data, version, tier)
@@ -84,7 +87,7 @@ def _in_the_models_classes(data: LabelledData, version: Path) -> LabelledData:
     """The server's examples with labels in the class order of this model version."""
     manifest = json.loads((version / "manifest.json").read_bytes())
     names = Preprocessing.model_validate(manifest.get("preprocessing", {})).class_names
-    return as_the_federation(data, names) if names else data
+    return in_classes(data, names) if names else data
 
 
 def one_of_each_class(data: LabelledData, count: int) -> NDArray[np.intp]:

@@ -38,7 +38,7 @@ def _keyed(error: ConfigError) -> str:
 
 
 def _check_partition(config: Config) -> None:
-    labels = read_source(config, part_of(str(config.data.source), "train")).labels
+    labels = read_source(config, part_of(str(config.data.source), "train")).strata
     try:
         make_population(config, labels)
     except ConfigError as error:

@@ -17,6 +17,7 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
+from edge_client.data.tasks.registry import learning_task
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
@@ -97,7 +98,10 @@ def _handful(config: Config, spec: ModelSpec, data: LabelledData | None) -> Labe
     if data is not None:
         return data.subset(rng.permutation(len(data))[:count])
     images = rng.integers(0, 256, (count, *spec.input_shape)).astype(np.uint8)
-    return labelled(images, rng.integers(0, spec.num_classes, count))
+    task = learning_task(spec.task)
+    classes = rng.integers(0, spec.num_classes, count)
+    numbers = rng.integers(0, 2, (count, spec.num_classes)).astype(np.float32)
+    return labelled(images, classes if task.labels == "classes" else numbers)
 
 
 def _play(

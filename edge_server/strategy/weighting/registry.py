@@ -65,3 +65,5 @@ ALIKE = frozenset({"equal"})
 """Weightings that reveal nothing of clients' data (differential privacy)."""
 NEEDS_HELD_OUT = frozenset({"fedrad"})
 """Weightings that need measurements on held-out data of the devices."""
+NEEDS_ACCURACY = frozenset({"fedrad"})
+"""Weightings that go by the devices' accuracies, which not every learning task has."""

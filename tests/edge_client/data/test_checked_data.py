@@ -21,11 +21,11 @@ def with_pixel(value: float, dtype: type = np.float32) -> np.ndarray:
 
 
 WRONG = [
+    ({"labels": np.array([0.0, np.nan, 1.0, 0.0])}, r"'labels'\[1, 0\] is nan: labels are finite numbers"),
     (
-        {"labels": np.array([400.0, 412.5, 1999.0, 400.0])},
-        r"'labels'\[1\] is 412.5: no class number.*digitize",
+        {"labels": np.eye(4)[:, :3], "class_names": np.array(["a", "b"])},
+        r"'labels' has 3 numbers per image and 2 names",
     ),
-    ({"labels": np.array([0.0, np.nan, 1.0, 0.0])}, r"'labels'\[1\] is nan: no class number"),
     ({"labels": np.array([0, 1, -1, 0])}, r"'labels'\[2\] is -1: class numbers start at 0"),
     ({"labels": np.array([0, 10**12, 1, 0])}, r"'labels'\[1\] is 1000000000000: at most 100000 classes"),
     ({"labels": np.array([0, 0, 1, np.inf])}, r"'labels'\[3\] is inf: at most"),
@@ -38,7 +38,7 @@ WRONG = [
         r"'labels'\[2\] is 2: the 2 class names",
     ),
     ({"labels": np.array([0, 1, 0])}, r"'labels' holds 3 labels of 4 images"),
-    ({"labels": np.eye(4)}, r"'labels' has the shape \(4, 4\).*argmax"),
+    ({"labels": np.zeros((4, 2, 2))}, r"'labels' has the shape \(4, 2, 2\)"),
     ({"images": with_pixel(np.nan)}, r"'images'\[2\] holds nan: pixels are finite"),
     ({"images": with_pixel(np.inf)}, r"'images'\[2\] holds inf"),
     ({"images": with_pixel(1e300, np.float64)}, r"'images'\[2\] holds 1e\+300"),
@@ -64,15 +64,15 @@ def text_labels() -> tuple[np.ndarray, list[str]]:
     return IMAGES, ["cat", "dog", "cat", "dog"]
 
 
-def measurement_labels() -> tuple[np.ndarray, list[float]]:
-    return IMAGES, [401.5, 399.0, 400.0, 1200.0]
+def measured_labels() -> tuple[np.ndarray, list[float]]:
+    return IMAGES, [401.5, np.inf, 400.0, 1200.0]
 
 
 def test_a_function_that_returns_invalid_labels_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"python:.*text_labels: labels\[0\] is 'cat'"):
         load_source(f"python:{__name__}:text_labels")
-    with pytest.raises(ConfigError, match=r"python:.*measurement_labels: labels\[0\] is 401.5"):
-        load_source(f"python:{__name__}:measurement_labels")
+    with pytest.raises(ConfigError, match=r"python:.*measured_labels: labels\[1, 0\] is inf"):
+        load_source(f"python:{__name__}:measured_labels")
 
 
 def test_whole_numbers_of_any_type_are_labels() -> None:
@@ -82,10 +82,17 @@ def test_whole_numbers_of_any_type_are_labels() -> None:
     assert checked_labels(np.array([MOST_CLASSES - 1]), "labels", images=1).tolist() == [MOST_CLASSES - 1]
 
 
+def test_measured_numbers_and_rows_of_numbers_are_labels() -> None:
+    measured = checked_labels(np.array([400.5, -1.0]), "labels", images=2)
+    assert measured.dtype == np.float32
+    assert measured.tolist() == [[400.5], [-1.0]]
+    assert checked_labels(np.eye(3, dtype=int), "labels", images=3).shape == (3, 3)
+
+
 def test_the_command_exits_with_2_and_prints_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.savez(tmp_path / "co2.npz", images=IMAGES, labels=np.array([400.5, 1.0, 2.0, 3.0]))
+    np.savez(tmp_path / "co2.npz", images=IMAGES, labels=np.array([0, -1, 0, 1]))
     words = [
         "run",
         "--data",
@@ -97,4 +104,4 @@ def test_the_command_exits_with_2_and_prints_one_line(
     assert main(words) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "co2.npz: array 'labels'[0] is 400.5" in error
+    assert "co2.npz: array 'labels'[1] is -1" in error

@@ -21,11 +21,11 @@ from edge_client.inference.quantization.trial import keep_best, note_of
 from schemas.tensors.blobs import digest_of
 from schemas.values import Variant
 
-FP32 = Measured("fp32", 4000, 0.90, 2.0)
+FP32 = Measured("fp32", 4000, {"accuracy": 0.90}, 2.0)
 
 
 def other(variant: Variant, accuracy: float | None, latency_ms: float, size: int = 1000) -> Measured:
-    return Measured(variant, size, accuracy, latency_ms)
+    return Measured(variant, size, {} if accuracy is None else {"accuracy": accuracy}, latency_ms)
 
 
 # --- the choice ---
@@ -59,7 +59,7 @@ def test_the_smaller_of_equally_fast_variants_is_kept() -> None:
 
 
 def test_without_an_accuracy_the_export_is_kept() -> None:
-    blind = replace(FP32, accuracy=None)
+    blind = replace(FP32, metrics={})
     choice = choose(blind, [other("int8", None, 0.5)])
     assert choice.kept is blind
     assert "no held-out examples" in choice.why

@@ -169,11 +169,15 @@ def test_an_update_with_a_group_of_the_worst_values_does_not_change_the_run(name
 
 
 def extremes() -> list[tuple[str, Any]]:
-    """Return every metric of an update with both ends of its schema's range."""
+    """Return every number in an update's metrics with both ends of its schema's range."""
     found = []
     for name, described in TrainingMetrics.model_json_schema()["properties"].items():
         kinds = described.get("anyOf", [described])
-        stated = next(kind for kind in kinds if kind.get("type") in ("integer", "number"))
+        stated = next((kind for kind in kinds if kind.get("type") in ("integer", "number")), None)
+        # Figures of the learning task decide nothing.
+        if stated is None:
+            assert name == "metrics"
+            continue
         found += [(name, stated["minimum"]), (name, stated["maximum"])]
     return found
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.modes import normalises_batches
+from edge_client.training.losses import LOSSES
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
 from edge_client.training.step_graphs.drawing.dropout import mask_dropouts, mask_shapes
@@ -37,7 +39,8 @@ class Passes:
 
     `paths` are the places in `whole` of the tensors by their names in the graph. `trained` have gradients,
     `changed` are the buffers that a step changes, `masks` the shapes of masks without the batch axis, and
-    `dropouts` their probabilities.
+    `dropouts` their probabilities. `classes` is the number of outputs, which the loss of `task` compares
+    with its targets.
     """
 
     whole: _Whole
@@ -49,6 +52,7 @@ class Passes:
     dropouts: Mapping[str, float]
     classes: int
     trains: bool
+    task: LearningTask
 
     @property
     def smallest_batch(self) -> int:
@@ -67,7 +71,7 @@ class Passes:
         given |= {name: torch.ones(examples, *shape) for name, shape in self.masks.items()}
         given[names.INPUTS] = torch.randn(examples, *input_shape, generator=random)
         if self.trains:
-            given[names.LABELS] = torch.randint(self.classes, (examples,), generator=random)
+            given[names.LABELS] = self._targets(examples, random)
         return given
 
     def run(self, given: Tensors) -> dict[str, Tensor]:
@@ -81,7 +85,7 @@ class Passes:
             # A forward pass changes running statistics in place.
             buffers = {name: given[name].clone() for name in self.changed}
             outputs = self._forward({**given, **buffers, **leaves})
-            plain = loss = functional.cross_entropy(outputs, given[names.LABELS])
+            plain = loss = LOSSES[self.task.loss](outputs, given[names.LABELS])
             for part in self.parts:
                 loss = part.loss(outputs, given, loss)
             gradients = torch.autograd.grad(loss, [*leaves.values()], allow_unused=True)
@@ -91,6 +95,11 @@ class Passes:
             found[names.GRADIENT + name] = used.detach()
         found |= {names.NEXT + name: buffer.detach() for name, buffer in buffers.items()}
         return found | self._observed()
+
+    def _targets(self, examples: int, random: torch.Generator) -> Tensor:
+        if self.task.labels == "classes":
+            return torch.randint(self.classes, (examples,), generator=random)
+        return torch.rand(examples, self.classes, generator=random)
 
     def _tensors(self) -> dict[str, Tensor]:
         state = {**dict(self.whole.named_parameters()), **dict(self.whole.named_buffers())}
@@ -114,6 +123,7 @@ def passes_of(
     channel_map: ChannelMap | None,
     *,
     trains: bool,
+    task: LearningTask = CLASSIFICATION,
 ) -> Passes:
     """The passes of a step of `module`, which does not change."""
     network = copy.deepcopy(module).cpu().float().train(trains)
@@ -146,6 +156,7 @@ def passes_of(
         dropouts={names.DROPOUT + name: part.probability for name, part in masked.items()},
         classes=classes,
         trains=trains,
+        task=task,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 from torch import Tensor, fx, nn
 
+from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.comparison import compare_with_torch
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
@@ -35,6 +37,7 @@ def draw_step(
     spec: SubModelSpec | None = None,
     channel_map: ChannelMap | None = None,
     trains: bool = True,
+    task: LearningTask = CLASSIFICATION,
 ) -> bytes:
     """The step graph of `module`, which is the sub-model `spec` of the network of `channel_map`.
 
@@ -43,7 +46,13 @@ def draw_step(
     """
     try:
         passes = passes_of(
-            module, input_shape, objectives, spec or SubModelSpec(), channel_map, trains=trains
+            module,
+            input_shape,
+            objectives,
+            spec or SubModelSpec(),
+            channel_map,
+            trains=trains,
+            task=task,
         )
         model = _exported(passes, input_shape)
     except DrawingRefused:

@@ -55,14 +55,15 @@ class Examples:
     data: LabelledData
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """The labels [N]."""
+    def labels(self) -> Array:
+        """The labels [N], or [N, L]."""
         return self.data.labels
 
     def batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """The examples at these indices, as a graph's inputs."""
         part = self.data.subset(chosen)
-        return {names.INPUTS: part.inputs(), names.LABELS: part.labels}
+        inputs = part.inputs()
+        return {names.INPUTS: inputs, names.LABELS: part.targets(inputs)}
 
 
 class Training:

@@ -3,7 +3,7 @@
 The tests run a whole server without a network: they capture its messages and pass it the devices' messages.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from edge_client.compression.layered_model import received_groups
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import Arrived, LinkUp
 from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
+from edge_server.coordinator.validation.canary import Canary
 from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import Started
 from edge_server.storage.run_folder import RunFolder
@@ -206,8 +208,9 @@ def refused(desk: Desk, wrong: Wrong) -> Refusal:
     return answer
 
 
-def steadiness(model: Mapping[str, np.ndarray]) -> Callable[[Mapping[str, np.ndarray], object], float]:
-    def accuracy(params: Mapping[str, np.ndarray], spec: object) -> float:
-        return 1.0 - float(max(np.abs(params[name] - model[name]).max() for name in model) > 0.01)
+def steadiness(model: Mapping[str, np.ndarray]) -> Canary:
+    def accuracy(params: Mapping[str, np.ndarray], spec: object) -> dict[str, float]:
+        moved = max(np.abs(params[name] - model[name]).max() for name in model) > 0.01
+        return {"accuracy": 1.0 - float(moved)}
 
-    return accuracy
+    return Canary(accuracy, CLASSIFICATION, 0.1)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
@@ -64,9 +65,9 @@ class RecordedAccuracy:
     def __init__(self) -> None:
         self.calls: list[tuple[list[float], SubModelSpec]] = []
 
-    def __call__(self, params, spec) -> float:
+    def __call__(self, params, spec) -> dict[str, float]:
         self.calls.append((params["l.weight"].tolist(), spec))
-        return 0.9 - float(np.abs(params["l.weight"] - 1).sum())
+        return {"accuracy": 0.9 - float(np.abs(params["l.weight"] - 1).sum())}
 
 
 def alone(value: float) -> ClientUpdate:
@@ -74,7 +75,7 @@ def alone(value: float) -> ClientUpdate:
 
 
 def test_an_update_that_costs_more_than_allowed_is_refused():
-    canary = Canary(RecordedAccuracy(), 0.05)
+    canary = Canary(RecordedAccuracy(), CLASSIFICATION, 0.05)
     canary.check(alone(0.04), PARAMS, MAP, 1)
     with pytest.raises(PeerError, match=r"from 0\.900 to 0\.840") as refused:
         canary.check(alone(-0.06), PARAMS, MAP, 1)
@@ -83,7 +84,7 @@ def test_an_update_that_costs_more_than_allowed_is_refused():
 
 def test_an_update_is_tested_in_its_trained_shape_and_the_model_once_a_round():
     accuracy = RecordedAccuracy()
-    canary = Canary(accuracy, 0.5)
+    canary = Canary(accuracy, CLASSIFICATION, 0.5)
     for number in (1, 1, 2):
         canary.check(alone(0.25), PARAMS, MAP, number)
     model, moved = ([1.0, 1.0], PREFIX), ([1.25, 1.0], PREFIX)

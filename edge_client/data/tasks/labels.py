@@ -1,0 +1,56 @@
+"""Labels of a learning task: which ones it takes as they are, which it converts, which it refuses."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.data.dataset import LabelledData
+
+
+def classes(data: "LabelledData") -> "LabelledData":
+    """Labels that are class numbers int64 [N]."""
+    if data.labels.ndim != 1:
+        raise ConfigError(
+            f"the labels are {data.labels.shape[1]} numbers per example, and classification takes one class: "
+            'set [model] task = "regression" or "multi-label", or make classes of them '
+            "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured numbers)"
+        )
+    return data
+
+
+def flags(data: "LabelledData") -> "LabelledData":
+    """A 0 or 1 per class [N, L] in float32."""
+    if data.labels.ndim != 2:
+        raise ConfigError(
+            "multi-label takes a 0 or 1 per class, labels [N, classes], and these are class numbers: "
+            'set [model] task = "classification"'
+        )
+    wrong = (data.labels != 0) & (data.labels != 1)
+    if wrong.any():
+        place = tuple(int(axis[0]) for axis in np.nonzero(wrong))
+        value = float(data.labels[place])
+        raise ConfigError(f"labels{list(place)} is {value:g}: multi-label takes a 0 or 1 per class")
+    return data
+
+
+def numbers(data: "LabelledData") -> "LabelledData":
+    """Numbers [N, L] in float32; unnamed whole numbers [N] are one number per example."""
+    if data.labels.ndim == 2:
+        return data
+    if data.named:
+        raise ConfigError(
+            "regression takes numbers, and these labels are classes with names: "
+            'set [model] task = "classification", or save the numbers as floats'
+        )
+    preprocessing = data.preprocessing.model_copy(update={"class_names": ("target",)})
+    column = data.labels.astype(np.float32)[:, None]
+    return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
+
+
+def anything(data: "LabelledData") -> "LabelledData":
+    """Any labels: the network never sees them."""
+    return data

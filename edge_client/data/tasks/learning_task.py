@@ -1,0 +1,115 @@
+"""The interface of learning tasks: frozen records of functions of arrays, one entry each in the registry.
+
+Nothing here needs torch. A loss is named; `losses` has it in numpy, `edge_client.training.losses` in torch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from edge_client.data.dataset import LabelledData
+
+Array = NDArray[Any]
+LabelKind = Literal["classes", "flags", "numbers", "none"]
+"""Labels int64 [N]; 0 or 1 per class [N, L]; numbers [N, L]; or unlabelled examples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """A network's `outputs` [N, L] for N examples, the `targets` of its loss, and the examples' labels."""
+
+    outputs: Array
+    targets: Array
+    labels: Array
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Answers]") -> "Answers":
+        """The answers of all parts, of which there is at least one."""
+        outputs, targets, labels = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("outputs", "targets", "labels")
+        )
+        return cls(outputs, targets, labels)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of merit; `of` is None where the examples do not define it.
+
+    A `share` lies between 0 and 1. Figures of several clients add up as means of this `power`, weighted by
+    examples: the root of a mean square has 2.
+    """
+
+    name: str
+    of: Callable[[Answers], float | None]
+    higher_is_better: bool = True
+    share: bool = True
+    power: int = 1
+
+    def text(self, value: float) -> str:
+        """`93.1%` of a share, else `0.123`."""
+        return f"{value:.1%}" if self.share else f"{value:.4g}"
+
+    def lost(self, before: float, after: float) -> float:
+        """By how much `after` is worse: the difference of shares, else relative; negative if better."""
+        worse = before - after if self.higher_is_better else after - before
+        if self.share or not worse:
+            return worse
+        return worse / abs(before) if before else float("inf") * np.sign(worse)
+
+    def pooled(self, values: Sequence[float], examples: Sequence[float]) -> float | None:
+        """The figure over all clients from each one's, weighted by its examples; None without any."""
+        total = sum(examples)
+        if not total:
+            return None
+        mean = sum(count * value**self.power for value, count in zip(values, examples, strict=True)) / total
+        return float(mean ** (1 / self.power))
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """What a network learns.
+
+    - `takes` returns examples with the labels of this task, or raises `ConfigError` with the remedy;
+    - `targets` are what the loss compares outputs with, from inputs [N, ...] and labels;
+    - `outputs` is their number, from that of the labels' names and the shape of an input;
+    - `metrics` are figures of merit, the leading one first;
+    - `errors` [N] order two models' answers for one example: the smaller is better;
+    - `by_output` names one figure for each output [L], which is NaN where it is not defined;
+    - `answers` turn outputs [N, L] into what a user gets for raw inputs [N, ...].
+    """
+
+    name: str
+    summary: str
+    labels: LabelKind
+    loss: str
+    metrics: tuple[Metric, ...]
+    takes: "Callable[[LabelledData], LabelledData]"
+    errors: Callable[[Answers], Array]
+    by_output: tuple[str, Callable[[Answers], Array]] | None
+    answers: Callable[[Array, Array], Array]
+    targets: Callable[[Array, Array], Array] = lambda inputs, labels: labels
+    outputs: Callable[[int, tuple[int, ...]], int] = lambda labels, shape: labels
+
+    @property
+    def ranked(self) -> bool:
+        """Whether answers are probabilities, of which users want the largest."""
+        return self.labels in ("classes", "flags")
+
+    @property
+    def named(self) -> bool:
+        """Whether each output has a name, on which all devices must agree."""
+        return self.labels != "none"
+
+    def leading(self, found: Mapping[str, float]) -> Metric:
+        """The metric that decides where models are compared: the first of those that were `found`."""
+        return next((metric for metric in self.metrics if metric.name in found), self.metrics[0])
+
+    def measured(self, answers: Answers) -> dict[str, float]:
+        """Every metric that the examples define, by name; values that are not finite are left out."""
+        found = {metric.name: metric.of(answers) for metric in self.metrics}
+        return {name: value for name, value in found.items() if value is not None and np.isfinite(value)}

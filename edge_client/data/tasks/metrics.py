@@ -1,0 +1,151 @@
+"""Figures of merit of answers; each is None where the examples do not define it.
+
+They are those of scikit-learn with the same names: `balanced_accuracy_score`, `f1_score(average="macro")`,
+`roc_auc_score(average="macro", multi_class="ovr")`, `r2_score`. An average over classes is over those that
+occur in the labels.
+"""
+
+import numpy as np
+
+from edge_client.data.tasks.learning_task import Answers, Array
+
+
+def recalls(answers: Answers) -> Array:
+    """Share of each class's examples that are recognised [classes]; NaN for a class without examples."""
+    classes = answers.outputs.shape[1]
+    known = (answers.labels >= 0) & (answers.labels < classes)
+    labels, right = answers.labels[known], (answers.outputs.argmax(1) == answers.labels)[known]
+    counts = np.bincount(labels, minlength=classes)
+    return _ratio(np.bincount(labels, weights=right, minlength=classes), counts)
+
+
+def accuracy(answers: Answers) -> float | None:
+    """Share of examples whose largest output is their class."""
+    return float((answers.outputs.argmax(1) == answers.labels).mean()) if len(answers.labels) else None
+
+
+def balanced_accuracy(answers: Answers) -> float | None:
+    """The mean of the classes' recalls."""
+    return _mean(recalls(answers))
+
+
+def macro_f1(answers: Answers) -> float | None:
+    """The mean F1 score over the classes that occur in labels or answers."""
+    classes = answers.outputs.shape[1]
+    return _mean(_f1(_one_hot(answers.outputs.argmax(1), classes), _one_hot(answers.labels, classes)))
+
+
+def class_auroc(answers: Answers) -> float | None:
+    """The mean over classes of the area under the curve of that class against the rest."""
+    flags = _one_hot(answers.labels, answers.outputs.shape[1])
+    return _mean(np.array([auroc(s, f) for s, f in zip(_softmax(answers.outputs).T, flags.T, strict=True)]))
+
+
+def flag_f1s(answers: Answers) -> Array:
+    """The F1 score of each class [L] for flags [N, L], where an output above 0 says yes."""
+    return _f1(answers.outputs > 0, answers.labels > 0.5)
+
+
+def flag_macro_f1(answers: Answers) -> float | None:
+    """The mean F1 score over classes."""
+    return _mean(flag_f1s(answers))
+
+
+def flag_accuracy(answers: Answers) -> float | None:
+    """Share of flags that are right."""
+    right = (answers.outputs > 0) == (answers.labels > 0.5)
+    return float(right.mean()) if right.size else None
+
+
+def flag_auroc(answers: Answers) -> float | None:
+    """The mean over classes of the area under the curve."""
+    pairs = zip(answers.outputs.T, answers.labels.T > 0.5, strict=True)
+    return _mean(np.array([auroc(scores, flags) for scores, flags in pairs]))
+
+
+def absolute_errors(answers: Answers) -> Array:
+    """The mean absolute error of each output [L]."""
+    found: Array = np.abs(answers.outputs.astype(np.float64) - answers.labels).mean(0)
+    return found
+
+
+def mean_absolute_error(answers: Answers) -> float | None:
+    """The mean absolute error over examples and outputs."""
+    return float(absolute_errors(answers).mean()) if answers.labels.size else None
+
+
+def root_mean_square_error(answers: Answers) -> float | None:
+    """The root of the mean square error over examples and outputs."""
+    if not answers.labels.size:
+        return None
+    return float(np.sqrt(np.square(answers.outputs.astype(np.float64) - answers.labels).mean()))
+
+
+def r2(answers: Answers) -> float | None:
+    """The mean over outputs of 1 - the share of the labels' variance that is left; None for constants."""
+    labels = answers.labels.astype(np.float64)
+    if len(labels) < 2:
+        return None
+    left = np.square(answers.outputs - labels).sum(0)
+    total = np.square(labels - labels.mean(0)).sum(0)
+    return _mean(1 - _ratio(left, total))
+
+
+def reconstruction_errors(answers: Answers) -> Array:
+    """The mean square of what a network misses of each input, per example [N]."""
+    found: Array = np.square(answers.outputs.astype(np.float64) - answers.targets).mean(1)
+    return found
+
+
+def mean_reconstruction_error(answers: Answers) -> float | None:
+    """The mean reconstruction error."""
+    return float(reconstruction_errors(answers).mean()) if len(answers.targets) else None
+
+
+def anomaly_auroc(answers: Answers) -> float | None:
+    """The area under the curve of reconstruction errors, where labels above 0 are anomalies."""
+    found = auroc(reconstruction_errors(answers), answers.labels.reshape(len(answers.labels)) > 0)
+    return None if np.isnan(found) else found
+
+
+def auroc(scores: Array, flags: Array) -> float:
+    """The probability that a flagged example scores higher than another; equal scores count half.
+
+    scores, flags [N]. NaN if all or none are flagged (Mann and Whitney 1947).
+    """
+    flagged = int(flags.sum())
+    others = len(flags) - flagged
+    if not flagged or not others:
+        return float("nan")
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    # The mean rank of equal scores, counted from 1.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return float((ranks[flags.astype(bool)].sum() - flagged * (flagged + 1) / 2) / (flagged * others))
+
+
+def _f1(said: Array, true: Array) -> Array:
+    """2 TP / (2 TP + FP + FN) of each column of flags [N, L]; NaN where a class does not occur."""
+    return _ratio(2 * (said & true).sum(0), said.sum(0) + true.sum(0))
+
+
+def _one_hot(labels: Array, classes: int) -> Array:
+    found: Array = labels[:, None] == np.arange(classes)
+    return found
+
+
+def _softmax(outputs: Array) -> Array:
+    shares = np.exp(outputs.astype(np.float64) - outputs.max(1, keepdims=True))
+    found: Array = shares / shares.sum(1, keepdims=True)
+    return found
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    """part / whole, NaN where the whole is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole > 0, part / whole, np.nan)
+
+
+def _mean(values: Array) -> float | None:
+    """The mean of the values that are defined."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None

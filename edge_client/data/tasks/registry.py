@@ -1,0 +1,138 @@
+"""Every learning task by name."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from edge_client.data.tasks import labels, metrics
+from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
+from schemas.errors import ConfigError, nearest
+
+
+def _softmax(outputs: Array, _: Array) -> Array:
+    shares = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    found: Array = shares / shares.sum(axis=1, keepdims=True)
+    return found
+
+
+def _sigmoid(outputs: Array, _: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-outputs))
+    return found
+
+
+def _unchanged(outputs: Array, _: Array) -> Array:
+    return outputs
+
+
+def _missed(outputs: Array, inputs: Array) -> Array:
+    """The reconstruction error [N, 1]."""
+    flat = inputs.reshape(len(inputs), -1)
+    return metrics.reconstruction_errors(Answers(outputs, flat, flat))[:, None]
+
+
+def _is_wrong(answers: Answers) -> Array:
+    return np.asarray(answers.outputs.argmax(1) != answers.labels, np.float64)
+
+
+def _wrong_flags(answers: Answers) -> Array:
+    return np.asarray(((answers.outputs > 0) != (answers.labels > 0.5)).mean(1))
+
+
+def _absolute(answers: Answers) -> Array:
+    return np.asarray(np.abs(answers.outputs.astype(np.float64) - answers.labels).mean(1))
+
+
+def _flat(inputs: Array, _: Array) -> Array:
+    return inputs.reshape(len(inputs), -1)
+
+
+_ERRORS = (
+    Metric("mae", metrics.mean_absolute_error, higher_is_better=False, share=False),
+    Metric("rmse", metrics.root_mean_square_error, higher_is_better=False, share=False, power=2),
+    Metric("r2", metrics.r2, share=False),
+)
+
+
+def _of_numbers(name: str, summary: str) -> LearningTask:
+    return LearningTask(
+        name=name,
+        summary=summary,
+        labels="numbers",
+        loss="squared-error",
+        metrics=_ERRORS,
+        takes=labels.numbers,
+        errors=_absolute,
+        by_output=("mae", metrics.absolute_errors),
+        answers=_unchanged,
+    )
+
+
+CLASSIFICATION = LearningTask(
+    name="classification",
+    summary="one class per example; cross-entropy, led by accuracy",
+    labels="classes",
+    loss="cross-entropy",
+    metrics=(
+        Metric("accuracy", metrics.accuracy),
+        Metric("balanced-accuracy", metrics.balanced_accuracy),
+        Metric("macro-f1", metrics.macro_f1),
+        Metric("auroc", metrics.class_auroc),
+    ),
+    takes=labels.classes,
+    errors=_is_wrong,
+    by_output=("recall", metrics.recalls),
+    answers=_softmax,
+)
+
+TASKS: Mapping[str, LearningTask] = {
+    task.name: task
+    for task in (
+        CLASSIFICATION,
+        LearningTask(
+            name="multi-label",
+            summary="a yes or no per class; binary cross-entropy, led by macro F1",
+            labels="flags",
+            loss="binary-cross-entropy",
+            metrics=(
+                Metric("macro-f1", metrics.flag_macro_f1),
+                Metric("flag-accuracy", metrics.flag_accuracy),
+                Metric("auroc", metrics.flag_auroc),
+            ),
+            takes=labels.flags,
+            errors=_wrong_flags,
+            by_output=("f1", metrics.flag_f1s),
+            answers=_sigmoid,
+        ),
+        _of_numbers(
+            "regression", "one or more numbers per example; squared error, led by the mean absolute error"
+        ),
+        _of_numbers("forecasting", "the next steps of a series from a window of it; as regression"),
+        LearningTask(
+            name="anomaly",
+            summary="reconstruction of unlabelled examples; squared error, led by AUROC where known",
+            labels="none",
+            loss="squared-error",
+            metrics=(
+                Metric("auroc", metrics.anomaly_auroc),
+                Metric(
+                    "reconstruction", metrics.mean_reconstruction_error, higher_is_better=False, share=False
+                ),
+            ),
+            takes=labels.anything,
+            errors=metrics.reconstruction_errors,
+            by_output=None,
+            answers=_missed,
+            targets=_flat,
+            outputs=lambda _, shape: math.prod(shape),
+        ),
+    )
+}
+"""Each task is one entry; nothing else asks for its name."""
+
+
+def learning_task(name: str) -> LearningTask:
+    """The task of that name; `ConfigError` with the nearest match for another."""
+    if name not in TASKS:
+        raise ConfigError(f"unknown task '{name}'{nearest(name, TASKS)}: one of {', '.join(TASKS)}")
+    return TASKS[name]

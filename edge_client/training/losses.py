@@ -1,0 +1,22 @@
+"""The losses of learning tasks in torch, by the names that `edge_client.data.tasks` gives them."""
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+from torch.nn import functional
+
+from edge_client.data.tasks.registry import learning_task
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs [B, L] and targets to the mean loss over the batch."""
+
+LOSSES: Mapping[str, Loss] = {
+    "cross-entropy": functional.cross_entropy,
+    "binary-cross-entropy": functional.binary_cross_entropy_with_logits,
+    "squared-error": functional.mse_loss,
+}
+
+
+def loss_of(task: str) -> Loss:
+    """The loss of the learning task of that name."""
+    return LOSSES[learning_task(task).loss]
