@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from edge_client.data.tasks.words import leading
 from edge_client.system.logging.context import about
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.observability.counters import RunCounters
@@ -155,7 +156,8 @@ class RunReporter:
 def round_closed(record: RoundRecord) -> Note:
     """A round was aggregated."""
     counted = f"{len(record.completed)} of {len(record.selected)} updates"
-    tested = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.1%}"
+    found = leading(record.tested)
+    tested = "" if found is None else f", {found[0].name} {found[0].text(found[1])}"
     return Note(f"round {record.round} closed", detail=counted + tested, kind=EventKind.ROUND, routine=True)
 
 

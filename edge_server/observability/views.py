@@ -7,6 +7,7 @@ from functools import lru_cache
 from edge_server.config.config import Config
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
+from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.workload import Workload
 from edge_server.rounds.events import EndRun
@@ -166,8 +167,8 @@ def make_summary(
 ) -> Summary:
     """The content of `summary.json`."""
     given_up = {undone.round for undone in federation.undone}
-    kept = (record for record in tally.history if record.round not in given_up)
-    tested = [record.test_accuracy for record in kept if record.test_accuracy is not None]
+    kept = [record for record in tally.history if record.round not in given_up]
+    accuracies, metric = tested(kept, ACCURACY), leading_metric(kept)
     last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
     return Summary(
@@ -180,8 +181,10 @@ def make_summary(
         duration_s=duration_s,
         model=config.model.name,
         parameters=parameters,
-        test_accuracy=tested[-1] if tested else None,
-        best_accuracy=max(tested, default=None),
+        test_accuracy=accuracies[-1] if accuracies else None,
+        best_accuracy=max(accuracies, default=None),
+        test_metrics=next((record.tested for record in reversed(kept) if record.tested), {}),
+        best_metric=best_of(metric, tested(kept, metric)),
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         epsilon=last.epsilon if last else None,

@@ -5,6 +5,7 @@ Devices may repeat any message: repeats change nothing and get the same answer a
 
 from dataclasses import replace
 
+from edge_client.data.tasks.words import leading
 from edge_client.security.identity.validity import format_utc
 from edge_server.rounds import admission, name_conflicts, secure_aggregation
 from edge_server.rounds import participant as part
@@ -270,8 +271,11 @@ def _in_place(delivery: Delivery) -> Command:
     if verdict is not None and not verdict.served:
         detail = f"{verdict.earlier}: {verdict.why}"
         return Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
-    measured = metrics.onnx_accuracy if metrics.variant_accuracy is None else metrics.variant_accuracy
-    accuracy = "" if measured is None else f", accuracy {measured:.1%}"
+    figures = metrics.metrics or (
+        {} if metrics.onnx_accuracy is None else {"accuracy": metrics.onnx_accuracy}
+    )
+    found = leading(figures)
+    accuracy = "" if found is None else f", {found[0].name} {found[0].text(found[1])}"
     because = "" if verdict is None else f"; {verdict.why}"
     detail = f"{metrics.variant}, {metrics.onnx_bytes} bytes{accuracy}{because}"
     return Note("model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True)

@@ -64,9 +64,29 @@ class RoundRecord(Frozen):
     back_to: int | None = None
     left_out: tuple[str, ...] = ()
 
+    @property
+    def tested(self) -> Mapping[str, float]:
+        """The full model's figures on the server's test data, the leading one first."""
+        return self.test_metrics or _accuracy(self.test_accuracy)
+
+    @property
+    def tested_tiers(self) -> Mapping[int, Mapping[str, float]]:
+        """Each tier's figures on the server's test data."""
+        return self.tier_metrics or {tier: _accuracy(value) for tier, value in self.tier_accuracy.items()}
+
+    @property
+    def on_devices(self) -> Mapping[str, float]:
+        """The devices' means on their own data."""
+        return self.client_metrics or _accuracy(self.client_accuracy)
+
+
+def _accuracy(value: float | None) -> Mapping[str, float]:
+    """The figures of a record that was written before there were others."""
+    return {} if value is None else {"accuracy": value}
+
 
 class DeviceRecord(Frozen):
-    """The result of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
+    """The result of a device: its tier, its compact model, its bytes, its figures on held-out data.
 
     Bytes are what went over its own link, broadcasts and the object store included (`link_bytes.py`). The
     device chose a `variant` of its model, and says `why`; the `verdict` says whether it serves that model or
@@ -89,6 +109,7 @@ class DeviceRecord(Frozen):
     latency_ms: float | None = None
     variant: str | None = None
     variant_accuracy: float | None = None
+    metrics: Mapping[str, float] = Field(default_factory=dict)
     why: str | None = None
     verdict: DeliveryVerdict | None = None
     rounds: int = 0
@@ -134,6 +155,9 @@ class StartedFrom(Frozen):
 class Summary(Frozen):
     """`summary.json`: the outcome of a run, its results, and the rounds that were `undone`.
 
+    `test_metrics` are the figures of the last tested round, the leading one first; `best_metric` is the best
+    of that one over all rounds.
+
     `downlink_bytes` and `uplink_bytes` are the server's, a broadcast counted once; the devices' sums are
     larger, as each device receives the broadcast.
     """
@@ -149,6 +173,8 @@ class Summary(Frozen):
     parameters: int
     test_accuracy: float | None = None
     best_accuracy: float | None = None
+    test_metrics: Mapping[str, float] = Field(default_factory=dict)
+    best_metric: float | None = None
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     epsilon: float | None = None

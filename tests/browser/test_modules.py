@@ -110,7 +110,7 @@ def test_a_tier_keeps_the_first_channels_or_those_listed(run: Callable[..., Any]
 
 ANNOUNCED = """(it, [rounds, outcome, before]) => {
     const at = (rounds, outcome) => ({
-        run: {rounds: 12, outcome}, history: rounds.map(round => ({round, test_accuracy: 0.9})),
+        run: {rounds: 12, outcome}, history: rounds.map(round => ({round, tested: {accuracy: 0.9}})),
     });
     return it.announcement(at(rounds, outcome), before ? at(before, null) : {run: null, history: []});
 }"""

@@ -9,6 +9,7 @@ from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
+from edge_server.observability.figures import leading_metric
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import DeviceRecord, RoundRecord
 from schemas.submodel import ChannelMap
@@ -51,6 +52,7 @@ def run_value(
         "parameters": summary.parameters if summary else facts.parameters,
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
+        "metric": _metric(history_of(facts, snapshot)),
         "virtual": is_simulated(facts, snapshot),
         "events": events,
     }
@@ -76,6 +78,9 @@ def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Jso
         {
             **record.model_dump(mode="json"),
             "cost_relative": cost_relative(record, whole),
+            "tested": record.tested,
+            "tested_tiers": record.tested_tiers,
+            "on_devices": record.on_devices,
         }
         for record in history
     ]
@@ -160,6 +165,11 @@ def _deadline_at(shown: Snapshot, now: float) -> float | None:
     """The deadline in seconds since 1970; None for a simulation, whose deadline is in virtual time."""
     left = None if shown.virtual_s is not None else shown.deadline_in_s
     return None if left is None else now + left
+
+
+def _metric(history: Sequence[RoundRecord]) -> Json:
+    metric = leading_metric(history)
+    return {"name": metric.name, "share": metric.share, "higher": metric.higher_is_better}
 
 
 def _privacy(history: Sequence[RoundRecord]) -> Json | None:

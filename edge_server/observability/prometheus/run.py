@@ -53,5 +53,12 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
         ("tier",),
         {(str(tier),): accuracy for tier, accuracy in sorted(tiers.items())},
     )
+    figures = next((record.tested for record in reversed(history) if record.tested), {})
+    yield from gauges(
+        "test_metric",
+        "A figure of the learning task on the server's test data; shares are 0 to 1.",
+        ("metric",),
+        {(name,): value for name, value in figures.items()},
+    )
     yield from gauge("privacy_epsilon", "Epsilon spent by all rounds so far.", last("epsilon"))
     yield from gauge("privacy_delta", "Delta at which epsilon is computed.", last("delta"))

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import bytes_text
+from edge_server.observability.figures import leading_metric
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.storage.records import RoundRecord
 
@@ -13,16 +15,19 @@ def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
 
 
 def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
-    """Accuracy of the global model and of each tier's sub-model on the server's test data.
+    """The leading metric of the global model and of each tier's sub-model on the server's test data.
 
-    Without test data on the server, the mean accuracy of the devices on their own data.
+    Without test data on the server, the devices' mean on their own data.
     """
-    tiers = sorted({tier for record in history for tier in record.tier_accuracy})
-    series = [curve("global", history, lambda record: record.test_accuracy)]
-    series += [curve(f"tier {tier}", history, _tier(tier)) for tier in tiers]
+    metric = leading_metric(history)
+    tiers = sorted({tier for record in history for tier in record.tested_tiers})
+    series = [curve("global", history, lambda record: record.tested.get(metric.name))]
+    series += [curve(f"tier {tier}", history, _tier(tier, metric)) for tier in tiers]
     if not any(candidate.known for candidate in series):
-        series = [curve("on devices", history, lambda record: record.client_accuracy)]
-    return Chart("accuracy", "Test accuracy", "accuracy (%)", tuple(series), percent, highest=1.0)
+        series = [curve("on devices", history, lambda record: record.on_devices.get(metric.name))]
+    title, unit = f"Test {metric.name}", f"{metric.name} (%)" if metric.share else metric.name
+    text, highest = (percent, 1.0) if metric.share else (number, None)
+    return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
 
 
 def loss_chart(history: Sequence[RoundRecord]) -> Chart:
@@ -59,5 +64,10 @@ def percent(accuracy: float) -> str:
     return f"{100 * accuracy:.4g}%"
 
 
-def _tier(tier: int) -> Callable[[RoundRecord], float | None]:
-    return lambda record: record.tier_accuracy.get(tier)
+def number(value: float) -> str:
+    """A figure that is no share as an axis label."""
+    return f"{value:.3g}"
+
+
+def _tier(tier: int, metric: Metric) -> Callable[[RoundRecord], float | None]:
+    return lambda record: record.tested_tiers.get(tier, {}).get(metric.name)

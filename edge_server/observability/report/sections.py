@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import (
     bytes_text,
     duration_text,
     loss_text,
     names_text,
-    percent_text,
 )
+from edge_server.observability.figures import figure_text, leading_metric
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
@@ -52,14 +53,15 @@ def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord]
     """The section with a row per round, the last one first, and a paragraph per undone round."""
     if not history:
         return Section("Rounds", (Paragraph("No round was closed."),))
-    tiers = sorted({tier for record in history for tier in record.tier_accuracy})
+    tiers = sorted({tier for record in history for tier in record.tested_tiers})
+    metric = leading_metric(history)
     tier_columns = [f"tier {tier}" for tier in tiers]
-    measured = ["round", "devices", "test accuracy", *tier_columns, "training loss", "test loss"]
+    measured = ["round", "devices", f"test {metric.name}", *tier_columns, "training loss", "test loss"]
     columns = [*measured, "down", "up", "time", "dropped", "refused"]
-    rows = [_round_row(record, tiers) for record in reversed(history)]
+    rows = [_round_row(record, tiers, metric) for record in reversed(history)]
     caption = (
-        "Each closed round, the last one first: counted and selected devices, accuracy and loss of the "
-        "global model, accuracy of each tier's sub-model, bytes that the server sent and received, and "
+        f"Each closed round, the last one first: counted and selected devices, {metric.name} and loss of the "
+        f"global model, {metric.name} of each tier's sub-model, bytes that the server sent and received, and "
         "devices whose work did not count"
     )
     notes = tuple(Paragraph(_undone_text(record)) for record in undone)
@@ -75,14 +77,15 @@ def _undone_text(undone: UndoneRecord) -> str:
     )
 
 
-def _round_row(record: RoundRecord, tiers: Sequence[int]) -> list[Cell]:
+def _round_row(record: RoundRecord, tiers: Sequence[int], metric: Metric) -> list[Cell]:
+    text = figure_text(metric)
     refused = names_text([f"{rejected.device} ({rejected.reason})" for rejected in record.rejected])
     return [
         Cell(str(record.round)),
         *numbers(
             f"{len(record.completed)} of {len(record.selected)}",
-            percent_text(record.test_accuracy),
-            *(percent_text(record.tier_accuracy.get(tier)) for tier in tiers),
+            text(record.tested.get(metric.name)),
+            *(text(record.tested_tiers.get(tier, {}).get(metric.name)) for tier in tiers),
             loss_text(record.train_loss),
             loss_text(record.test_loss),
             bytes_text(record.downlink_bytes),

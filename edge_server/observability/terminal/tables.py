@@ -6,8 +6,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.words import leading
 from edge_server.config.units import (
-    UNKNOWN,
     bytes_text,
     clean,
     count_text,
@@ -20,6 +21,7 @@ from edge_server.config.units import (
     ratio_text,
     si_text,
 )
+from edge_server.observability.figures import ACCURACY, figure_text, leading_metric, range_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 LAST_ROUNDS = 20
@@ -96,8 +98,16 @@ def _device_cells(device: DeviceRecord) -> tuple[Text | str, ...]:
         bytes_text(device.downlink_bytes),
         bytes_text(device.uplink_bytes),
         percent_text(device.torch_accuracy),
-        percent_text(device.onnx_accuracy),
+        _served_text(device),
     )
+
+
+def _served_text(device: DeviceRecord) -> str:
+    """The accuracy of the export, or the leading figure of the file in use."""
+    found = leading(device.metrics)
+    if device.onnx_accuracy is not None or found is None:
+        return percent_text(device.onnx_accuracy)
+    return f"{found[0].name} {figure_text(found[0])(found[1])}"
 
 
 def runtimes_differ(device: DeviceRecord) -> bool:
@@ -110,9 +120,11 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     """One row for each of the last `LAST_ROUNDS` rounds, and below them the dropped and refused devices."""
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
-    add_numbers(table, "round", "devices", "test", "tiers", "train loss", "down", "up", time)
+    metric = leading_metric(history)
+    measured = "test" if metric is ACCURACY else f"test {metric.name}"
+    add_numbers(table, "round", "devices", measured, "tiers", "train loss", "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
-        table.add_row(*_round_cells(record))
+        table.add_row(*_round_cells(record, metric))
     table.caption = Text("\n".join(_remarks(history)))
     return table
 
@@ -124,25 +136,17 @@ def _remarks(history: Sequence[RoundRecord]) -> list[str]:
     return remarks + [f"round {number}: {trouble}" for number, trouble in troubles if trouble]
 
 
-def _round_cells(record: RoundRecord) -> tuple[str, ...]:
+def _round_cells(record: RoundRecord, metric: Metric) -> tuple[str, ...]:
     return (
         str(record.round),
         f"{len(record.completed)}/{len(record.selected)}",
-        percent_text(record.test_accuracy),
-        tier_range_text(record),
+        figure_text(metric)(record.tested.get(metric.name)),
+        range_text(metric, record.tested_tiers),
         loss_text(record.train_loss),
         bytes_text(record.downlink_bytes),
         bytes_text(record.uplink_bytes),
         duration_text(record.duration_s),
     )
-
-
-def tier_range_text(record: RoundRecord) -> str:
-    """The lowest and the highest accuracy among the tiers: `94.1-97.3%`."""
-    if not record.tier_accuracy:
-        return UNKNOWN
-    accuracies = record.tier_accuracy.values()
-    return f"{100 * min(accuracies):.1f}-{max(accuracies):.1%}"
 
 
 def trouble_text(record: RoundRecord) -> str:
@@ -174,11 +178,14 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 def outcome_text(summary: Summary) -> str:
     """The run in one sentence."""
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
+    metric, last = leading(summary.test_metrics) or (ACCURACY, summary.test_accuracy)
+    best = summary.best_accuracy if metric is ACCURACY else summary.best_metric
+    text = figure_text(metric)
     spent = epsilon_text(summary)
     return (
         f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
         f"in {duration_text(summary.duration_s)}, "
-        f"test accuracy {percent_text(summary.test_accuracy)} (best {percent_text(summary.best_accuracy)}), "
+        f"test {metric.name} {text(last)} (best {text(best)}), "
         f"the server sent {bytes_text(summary.downlink_bytes)} "
         f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )

@@ -8,14 +8,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import (
     bytes_text,
     clean,
     clock_text,
     loss_text,
-    percent_text,
     ratio_text,
 )
+from edge_server.observability.figures import best_of, figure_text, leading_metric, tested
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
 from edge_server.observability.terminal.sparkline import sparkline
@@ -44,7 +45,7 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
     above: list[RenderableType] = [Text(), _header(snapshot), _progress(snapshot), Text()]
     below: list[RenderableType] = []
     if snapshot.history:
-        below += [Text(), _accuracy(snapshot.history, size.width, ascii_only=ascii_only)]
+        below += [Text(), _figures(snapshot.history, size.width, ascii_only=ascii_only)]
     if snapshot.notes:
         below += [Text(), *(_note(note) for note in snapshot.notes[-LAST_NOTES:])]
     # Four lines: the heads, their rule, the line that counts the rest, and the cursor's line.
@@ -143,26 +144,29 @@ def _state(view: DeviceView) -> str:
     return clean(f"{view.state}: {view.reason}" if view.reason else view.state)
 
 
-def _accuracy(history: Sequence[RoundRecord], width: int, *, ascii_only: bool) -> Group:
+def _figures(history: Sequence[RoundRecord], width: int, *, ascii_only: bool) -> Group:
     """A curve of all tested rounds, and the last of them as rows with as many tiers as fit the width."""
     # Not every round is tested; an older tested round is more informative than an empty row.
-    tested = [record for record in history if record.test_accuracy is not None]
-    last = (tested or list(history))[-LAST_ROUNDS:]
-    tiers = sorted({tier for record in last for tier in record.tier_accuracy})[: max(0, (width - 32) // 8)]
+    measured = [record for record in history if record.tested]
+    last, metric = (measured or list(history))[-LAST_ROUNDS:], leading_metric(history)
+    text, lead = figure_text(metric), metric.name
+    tiers = sorted({tier for record in last for tier in record.tested_tiers})[: max(0, (width - 32) // 8)]
     table = plain_table()
     add_numbers(table, "round", "test", *(f"tier {tier}" for tier in tiers), "train loss")
     for record in last:
-        by_tier = [percent_text(record.tier_accuracy.get(tier)) for tier in tiers]
-        accuracy, loss = percent_text(record.test_accuracy), loss_text(record.train_loss)
-        table.add_row(str(record.round), accuracy, *by_tier, loss)
-    return Group(_curve(tested, ascii_only=ascii_only), table)
+        by_tier = [text(record.tested_tiers.get(tier, {}).get(lead)) for tier in tiers]
+        table.add_row(
+            str(record.round), text(record.tested.get(lead)), *by_tier, loss_text(record.train_loss)
+        )
+    return Group(_curve(history, metric, ascii_only=ascii_only), table)
 
 
-def _curve(tested: Sequence[RoundRecord], *, ascii_only: bool) -> Text:
-    accuracies = [record.test_accuracy or 0.0 for record in tested]
-    curve = sparkline(accuracies, ascii_only=ascii_only)
-    best = f"  best {percent_text(max(accuracies))}" if accuracies else "not measured yet"
-    return Text.assemble(("test accuracy  ", "dim"), (curve, "cyan"), best, no_wrap=True)
+def _curve(history: Sequence[RoundRecord], metric: Metric, *, ascii_only: bool) -> Text:
+    values = tested(history, metric)
+    best = best_of(metric, values)
+    curve = sparkline(values, ascii_only=ascii_only)
+    told = "not measured yet" if best is None else f"  best {figure_text(metric)(best)}"
+    return Text.assemble((f"test {metric.name}  ", "dim"), (curve, "cyan"), told, no_wrap=True)
 
 
 def _note(note: str) -> Text:

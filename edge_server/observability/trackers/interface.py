@@ -47,6 +47,13 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         "train/loss": record.train_loss,
         "client/accuracy": record.client_accuracy,
         **{f"tier-{tier}/accuracy": value for tier, value in sorted(record.tier_accuracy.items())},
+        **_figures("test", record.test_metrics),
+        **_figures("client", record.client_metrics),
+        **{
+            k: v
+            for tier, found in record.tier_metrics.items()
+            for k, v in _figures(f"tier-{tier}", found).items()
+        },
         "bytes/up": record.uplink_bytes,
         "bytes/down": record.downlink_bytes,
         "devices/selected": len(record.selected),
@@ -59,6 +66,14 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         LAST: record.duration_s,
     }
     return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def _tier_figures(record: RoundRecord, tier: int) -> dict[str, float]:
+    return _figures(f"tier-{tier}", record.tier_metrics[tier])
+
+
+def _figures(prefix: str, found: Mapping[str, float]) -> dict[str, float]:
+    return {f"{prefix}/{name}": value for name, value in sorted(found.items())}
 
 
 LAST = "round/duration_s"

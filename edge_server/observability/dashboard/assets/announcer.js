@@ -1,6 +1,6 @@
 /** Announces closed rounds and the end of the run to screen readers, at most every 5 seconds. */
 
-import { percentText } from "./units.js";
+import { figureText, metricOf, testedOf } from "./figures.js";
 
 const APART_MS = 5000;
 
@@ -11,8 +11,10 @@ export function announcement(state, before) {
   if (run.outcome && !before.run.outcome) return `The run has ended: ${run.outcome}.`;
   const last = history.at(-1);
   if (!last || !before.history.length && last.round > 1 || last.round === before.history.at(-1)?.round) return null;
-  const accuracy = last.test_accuracy === null || last.test_accuracy === undefined ? "" : `, test accuracy ${percentText(last.test_accuracy)}`;
-  return `Round ${last.round} of ${run.rounds} closed${accuracy}.`;
+  const metric = metricOf(run);
+  const value = testedOf(metric, last);
+  const figure = value === null ? "" : `, test ${metric.name} ${figureText(metric, value)}`;
+  return `Round ${last.round} of ${run.rounds} closed${figure}.`;
 }
 
 /** Writes into a live region; of announcements in quick succession, only the last. */

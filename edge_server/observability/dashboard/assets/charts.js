@@ -25,11 +25,22 @@ export class RoundChart {
       el("summary", { text: "As a table" }));
     this._body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title} by round` });
     this._table.append(this._body);
+    this._head = el("h3", { text: title });
     this.element = el("figure", { class: "chart" },
-      el("figcaption", {}, el("h3", { text: title }), note ? el("p", { class: "note", text: note }) : null),
+      el("figcaption", {}, this._head, note ? el("p", { class: "note", text: note }) : null),
       this._legend, this._stage, this._empty, this._table);
     new ResizeObserver(() => this._resize()).observe(this._stage);
     onTheme(() => this._build());
+  }
+
+  /** Show another measure: its title, formats and bounds as in the constructor. */
+  measure(measure) {
+    if (measure.title === this.title) return;
+    Object.assign(this, measure);
+    write(this._head, this.title);
+    mark(this._legend, "aria-label", `Curves of ${this.title}`);
+    mark(this._body, "aria-label", `${this.title} by round`);
+    this._series = [];
   }
 
   /** Show series [{key, label, style}] of values {key: [R]} over rounds [R]; null is a gap. */

@@ -1,12 +1,14 @@
-/** The rounds as rows: chosen, counted, dropped and refused devices, accuracy, bytes, time. */
+/** The rounds as rows: chosen, counted, dropped and refused devices, the leading figure, bytes, time. */
 
 import { arrange, el, mark, tableOf, write } from "./dom.js";
 import { deviceRoute } from "./router.js";
-import { bytesText, countText, durationText, lossText, percentText } from "./units.js";
+import { figureText, measureOf, testedOf } from "./figures.js";
+import { bytesText, countText, durationText, lossText } from "./units.js";
 
 const FIRST = 8;
 const MOST_NAMED = 4;
-const HEADS = ["Round", "Chosen", "Counted", "Dropped", "Refused", "Accuracy", "Loss", "Server sent", "Server received", "Time"];
+const FIGURE = "Accuracy";
+const HEADS = ["Round", "Chosen", "Counted", "Dropped", "Refused", FIGURE, "Loss", "Server sent", "Server received", "Time"];
 
 /** The last rounds, or all of them on request. */
 export class RoundsTable {
@@ -21,8 +23,10 @@ export class RoundsTable {
   }
 
   /** Show the rounds, the latest first. */
-  show(history) {
-    this._history = history;
+  show(history, metric) {
+    [this._history, this._metric] = [history, metric];
+    const title = measureOf(metric).title;
+    write(this.element.querySelectorAll("thead th")[HEADS.indexOf(FIGURE)], title);
     mark(this.element, "hidden", history.length === 0);
     mark(this._more, "hidden", history.length <= FIRST);
     write(this._more, this._all ? "Show the latest only" : `Show all ${countText(history.length)} rounds`);
@@ -32,28 +36,28 @@ export class RoundsTable {
 
   _toggle() {
     this._all = !this._all;
-    this.show(this._history);
+    this.show(this._history, this._metric);
   }
 
   _row(line) {
     const known = this._lines.get(line.round);
     if (known?.of === line) return known.row;
-    const row = makeRow(line);
+    const row = makeRow(line, this._metric);
     this._lines.set(line.round, { of: line, row });
     return row;
   }
 }
 
-function makeRow(line) {
+function makeRow(line, metric) {
   const count = (names) => countText(names?.length ?? 0);
   const cells = [
     count(line.selected), count(line.completed), named((line.dropped ?? []).map((device) => ({ device }))), named(line.rejected ?? []),
-    percentText(line.test_accuracy), lossText(line.test_loss), bytesText(line.downlink_bytes), bytesText(line.uplink_bytes), durationText(line.duration_s),
+    figureText(metric, testedOf(metric, line)), lossText(line.test_loss), bytesText(line.downlink_bytes), bytesText(line.uplink_bytes), durationText(line.duration_s),
   ];
   return el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader", class: "number", "data-head": HEADS[0], text: String(line.round) }),
     cells.map((cell, place) => {
       const head = HEADS[place + 1];
-      return el("td", { role: "cell", class: head === "Refused" ? "number refusals" : "number", "data-head": head }, cell);
+      return el("td", { role: "cell", class: head === "Refused" ? "number refusals" : "number", "data-head": head === FIGURE ? measureOf(metric).title : head }, cell);
     }));
 }
 

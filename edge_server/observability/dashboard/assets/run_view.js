@@ -2,6 +2,7 @@
 
 import { fromZero, RoundChart, shareBounds } from "./charts.js";
 import { el, emptyState, mark, write } from "./dom.js";
+import { bestOf, figureText, measureOf, metricOf, testedOf } from "./figures.js";
 import { serverNow } from "./store.js";
 import { RoundsTable } from "./rounds_table.js";
 import { RolloutsTable } from "./rollouts_table.js";
@@ -43,13 +44,14 @@ export class RunView {
     // An odd number of charts would leave a gap next to the last one.
     mark(this._charts[0].chart.element, "data-wide", wanted.length % 2 === 1);
     for (const one of this._charts) {
-      const { chart, columns } = one;
+      const { chart, columns, leads } = one;
       mark(chart.element, "hidden", !wanted.includes(one));
-      const series = columns(history, tiersOf(state.fleet));
+      if (leads) chart.measure(measureOf(metricOf(run)));
+      const series = columns(history, tiersOf(state.fleet), metricOf(run));
       chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
     }
     this._tiers.show(run);
-    this._rounds.show(history);
+    this._rounds.show(history, metricOf(run));
     this._note(run.notes ?? []);
   }
 
@@ -80,13 +82,15 @@ export class RunView {
   _tell({ run, history, fleet }) {
     const last = history.at(-1);
     const sum = (key) => history.reduce((total, line) => total + (line[key] ?? 0), 0);
-    const tested = history.filter(({ test_accuracy: accuracy }) => accuracy !== null && accuracy !== undefined);
-    const best = tested.reduce((one, other) => (one && one.test_accuracy >= other.test_accuracy ? one : other), null);
+    const metric = metricOf(run);
+    const newest = history.findLast((line) => testedOf(metric, line) !== null);
+    const best = bestOf(metric, history);
+    const figure = (of) => figureText(metric, of ? testedOf(metric, of) : null);
     const costs = history.map(({ cost_relative: cost }) => cost).filter((cost) => cost !== null && cost !== undefined);
     const here = [...(fleet?.values() ?? [])].filter(({ state }) => !AT_REST.has(state)).length;
     const mean = costs.length ? costs.reduce((a, b) => a + b, 0) / costs.length : null;
     const tiles = [
-      ["Test accuracy", percentText(tested.at(-1)?.test_accuracy), best ? `best ${percentText(best.test_accuracy)} in round ${best.round}` : "not measured yet"],
+      [`Test ${metric.name}`, figure(newest), best ? `best ${figure(best)} in round ${best.round}` : "not measured yet"],
       ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "connected" : "known"],
       ["Server received", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
       ["Server sent", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
@@ -144,16 +148,20 @@ export const tiersOf = (fleet) => (fleet?.size ? new Set([...fleet.values()].map
 
 function makeCharts() {
   const line = (key, label, style) => ({ key, label, style, of: (record) => record[key] ?? null });
-  const tiers = (history, had) => {
-    const numbers = new Set(history.flatMap(({ tier_accuracy: accuracy }) => Object.keys(accuracy ?? {})));
+  const tiers = (history, had, { name }) => {
+    const numbers = new Set(history.flatMap(({ tested_tiers: tiers }) => Object.keys(tiers ?? {})));
     return [...numbers].filter((tier) => !had || had.has(Number(tier))).sort((a, b) => a - b).map((tier) => ({
-      key: `tier-${tier}`, label: `tier ${tier}`, style: Number(tier), of: (record) => record.tier_accuracy?.[tier] ?? null,
+      key: `tier-${tier}`, label: `tier ${tier}`, style: Number(tier), of: (record) => record.tested_tiers?.[tier]?.[name] ?? null,
     }));
   };
   return [
     {
+      leads: true,
       chart: new RoundChart({ title: "Accuracy", note: "On the server's test data: the global model and each tier's sub-model", format: percentText, tick: ratioText, bounds: shareBounds }),
-      columns: (history, had) => [line("test_accuracy", "whole model", 0), ...tiers(history, had), line("client_accuracy", "devices' own data", 7)],
+      columns: (history, had, metric) => [
+        { ...line("test", "whole model", 0), of: (record) => testedOf(metric, record) }, ...tiers(history, had, metric),
+        { ...line("devices", "devices' own data", 7), of: (record) => record.on_devices?.[metric.name] ?? null },
+      ],
     },
     {
       chart: new RoundChart({ title: "Loss", note: "Mean per example", format: lossText, tick: scoreText }),

@@ -1,0 +1,48 @@
+"""The figures of a run's learning task, which lead its tables and charts: accuracy, or another metric."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.registry import CLASSIFICATION
+from edge_client.data.tasks.words import leading
+from edge_server.config.units import UNKNOWN, percent_text
+from edge_server.storage.records import RoundRecord
+
+ACCURACY = CLASSIFICATION.metrics[0]
+
+
+def leading_metric(history: Sequence[RoundRecord]) -> Metric:
+    """The metric that leads the newest measured round; accuracy if none was measured."""
+    for record in reversed(history):
+        found = leading(record.tested or record.on_devices)
+        if found is not None:
+            return found[0]
+    return ACCURACY
+
+
+def figure_text(metric: Metric) -> Callable[[float | None], str]:
+    """The text of one figure: `97.12%` of a share, else `0.1234`."""
+    return percent_text if metric.share else _number
+
+
+def best_of(metric: Metric, values: Iterable[float]) -> float | None:
+    """The best of these figures; None without any."""
+    return (max if metric.higher_is_better else min)(values, default=None)
+
+
+def tested(history: Iterable[RoundRecord], metric: Metric) -> list[float]:
+    """The full model's figure of every tested round, in order."""
+    return [record.tested[metric.name] for record in history if metric.name in record.tested]
+
+
+def range_text(metric: Metric, tiers: Mapping[int, Mapping[str, float]]) -> str:
+    """The lowest and the highest figure among the tiers: `94.1-97.3%`."""
+    values = [figures[metric.name] for figures in tiers.values() if metric.name in figures]
+    if not values:
+        return UNKNOWN
+    least, most = min(values), max(values)
+    return f"{100 * least:.1f}-{most:.1%}" if metric.share else f"{least:.3g}-{most:.3g}"
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4g}"
