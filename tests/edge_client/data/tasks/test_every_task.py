@@ -144,9 +144,8 @@ def test_the_leading_figure_comes_first(name: str) -> None:
 def test_labels_of_another_kind_are_refused_with_the_remedy() -> None:
     classes = labelled(np.zeros((3, 2), np.float32), np.array([0, 1, 2]), class_names=("a", "b", "c"))
     numbers = labelled(np.zeros((3, 2), np.float32), np.array([[0.5], [1.0], [2.0]], np.float32))
-    with pytest.raises(
-        ConfigError, match=r'classification takes one class: set \[model\] task = "regression"'
-    ):
+    words = r'classification takes one class: set \[model\] task = "regression"'
+    with pytest.raises(ConfigError, match=words):
         in_task(numbers, "classification", ())
     with pytest.raises(ConfigError, match="numbers, and these labels are classes with names"):
         in_task(classes, "regression", ())
@@ -154,7 +153,7 @@ def test_labels_of_another_kind_are_refused_with_the_remedy() -> None:
         in_task(classes, "multi-label", ())
     with pytest.raises(ConfigError, match=r"labels\[0, 0\] is 0.5: multi-label takes a 0 or 1"):
         in_task(numbers, "multi-label", ())
-    with pytest.raises(ConfigError, match="unknown task 'regresion' .*'regression'"):
+    with pytest.raises(ConfigError, match=r"unknown task 'regresion' .*'regression'"):
         learning_task("regresion")
 
 
@@ -169,7 +168,7 @@ def test_columns_of_labels_are_matched_by_name() -> None:
     )
     turned = in_classes(rows, ("light", "co2"))
     assert turned.labels.tolist() == [[2, 1], [4, 3]]
-    with pytest.raises(ConfigError, match="with 2 numbers each.*learns 'light', 'co2', 'noise'"):
+    with pytest.raises(ConfigError, match=r"with 2 numbers each.*learns 'light', 'co2', 'noise'"):
         in_classes(rows, ("light", "co2", "noise"))
 
 

@@ -1,0 +1,107 @@
+"""Every learning task over a real broker: trained with and without torch, exported, compared, inferred."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.cli.main import main
+from edge_client.data.local import LocalData
+from edge_client.data.partition import Partition, holdout, share
+from edge_client.data.sources import load_source
+from edge_client.data.tasks.registry import TASKS
+from edge_client.inference.onnx_model import load_model
+from edge_server.cli.main import main as server
+from edge_server.config.load import load_config
+from edge_server.storage.records import RoundRecord
+from schemas.values import CapabilityProfile
+from tests.edge_client.data.tasks.examples import FEATURES, examples
+from tests.integration.conftest import ONE_BROKER
+
+TRAINERS = {"with-torch": ("torch",), "without-torch": ("onnx",)}
+NETWORKS = {"anomaly": "tests.integration.test_every_task:autoencoder"}
+
+
+def autoencoder(input_shape: tuple[int, ...], outputs: int):
+    """A network that has room for what is usual only."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 3), nn.Linear(3, outputs))
+
+
+def written(path: Path, task: str, seed: int = 0) -> Path:
+    """The examples of a task as a user would save them."""
+    data = examples(task, 240, seed)
+    np.savez(path, images=data.images, labels=data.labels)
+    return path
+
+
+def agent(address, state: Path, name: str, source: str, index: int) -> Agent:
+    state.mkdir(parents=True)
+    settings = AgentSettings(
+        *("test", name, address, state, source),
+        CapabilityProfile(tier=1 + 4 * index, trainers=TRAINERS[name]),
+        once=True,
+        threads=1,
+        model_code=frozenset(NETWORKS.values()),
+    )
+    mine = share(load_source(source), Partition("iid"), index=index, count=2, seed=0)
+    return Agent(settings, LocalData(*holdout(mine, seed=0)))
+
+
+@ONE_BROKER
+@pytest.mark.parametrize("task", list(TASKS))
+def test_a_federation_of_every_task(
+    address, serve, tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"npz:{written(tmp_path / 'data.npz', task)}"
+    settings = {
+        "federation.name": "test",
+        "model.name": NETWORKS.get(task, "mlp"),
+        "model.task": task,
+        "data.source": source,
+        "num-clients": 2,
+        "rounds": 6,
+        "local-epochs": 4,
+        "learning-rate": 0.1,
+        "batch-size": 16,
+        "deadline-s": 60.0,
+        "firewall.canary": 0.9,
+    }
+    run = serve(load_config("attending", [f"{key}={value}" for key, value in settings.items()]))
+    agents = [
+        agent(address, tmp_path / "devices" / name, name, source, index)
+        for index, name in enumerate(TRAINERS)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        for one in agents:
+            pool.submit(one.run)
+        try:
+            summary = run.finished()
+        finally:
+            for one in agents:
+                one.stop()
+    assert summary.outcome == "finished", summary.detail
+    lines = run.folder.history.read_text().splitlines()
+    first, last = (RoundRecord.model_validate_json(lines[place]) for place in (0, -1))
+    metric = TASKS[task].leading(last.tested)
+    assert metric is TASKS[task].metrics[0]
+    assert first.test_loss is not None
+    assert last.test_loss is not None
+    assert last.test_loss < first.test_loss
+    assert set(last.on_devices) >= {metric.name}
+    assert last.tested_tiers.keys() == {1, 2, 3, 4, 5}
+    assert {device.device for device in summary.devices if device.metrics} == set(TRAINERS)
+    served = tmp_path / "devices" / "without-torch" / "models" / "model.onnx"
+    assert load_model(served).task is TASKS[task]
+    fresh = written(tmp_path / "fresh.npz", task, seed=1)
+    capsys.readouterr()
+    assert main(["infer", str(served), str(fresh), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert metric.name in answer["metrics"]
+    assert len(answer["results"]) == 240
+    assert server(["report", str(run.folder.path)]) == 0
+    assert f"Test {metric.name}" in (run.folder.path / "report.html").read_text()
