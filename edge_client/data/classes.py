@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.data.dataset import LabelledData, Labels
+    from edge_client.data.dataset import LabelledData
 
 Names = tuple[str, ...]
 
@@ -32,7 +32,9 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
         return replace(data, named=True)
     if why := misfit(data.class_names, names, named=data.named):
         raise ConfigError(why)
-    labels = _columns(data, names) if data.labels.ndim > 1 else data.labels
+    if data.labels.ndim > 1:
+        data = _in_order(data, names)
+    labels = data.labels
     if data.named and data.labels.ndim == 1:
         # Imported here: what a device imports at its start has no use for arrays.
         import numpy as np
@@ -43,8 +45,8 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
     return replace(data, labels=labels, class_names=names, named=True, preprocessing=preprocessing)
 
 
-def _columns(data: "LabelledData", names: Names) -> "Labels":
-    """Labels [N, L] in the order of the federation's names, all of which they must have."""
+def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
+    """The examples with labels [N, L] in the order of the federation's names, all of which they must have."""
     own = data.class_names if data.named else names
     missing = [name for name in names if name not in own]
     if missing or data.labels.shape[1] != len(names):
@@ -52,7 +54,12 @@ def _columns(data: "LabelledData", names: Names) -> "Labels":
             f"examples with {data.labels.shape[1]} numbers each, {_listed(data.class_names)}: the federation "
             f"learns {_listed(names)}"
         )
-    return data.labels[:, [own.index(name) for name in names]]
+    order = [own.index(name) for name in names]
+    about, update = data.preprocessing, dict[str, tuple[float, ...]]()
+    if about.target_std:
+        for key in ("target_mean", "target_std"):
+            update[key] = tuple(getattr(about, key)[place] for place in order)
+    return replace(data, labels=data.labels[:, order], preprocessing=about.model_copy(update=update))
 
 
 def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:

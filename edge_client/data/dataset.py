@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.tasks.learning_task import LearningTask
+from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
@@ -72,7 +72,14 @@ class LabelledData:
 
     def targets(self, inputs: Inputs) -> Labels:
         """What the loss compares a network's outputs with: the labels, or the inputs themselves."""
-        return self.learning_task.targets(inputs, self.labels)
+        targets = self.learning_task.targets(inputs, self.labels)
+        return scaled(targets, self.preprocessing) if self.learning_task.labels == "numbers" else targets
+
+    def answers(self, outputs: NDArray[Any], targets: Labels) -> Answers:
+        """A network's outputs [N, L] for these examples, in the units of the labels."""
+        if self.learning_task.labels == "numbers":
+            outputs = in_units(outputs, self.preprocessing)
+        return Answers(outputs, targets, self.labels)
 
     @property
     def strata(self) -> NDArray[np.int64]:
@@ -131,6 +138,24 @@ def sample(data: LabelledData, count: int) -> LabelledData:
     """`count` examples drawn without replacement by a fixed seed; all if there are fewer."""
     chosen = np.random.default_rng(0).permutation(len(data))[:count]
     return data.subset(np.sort(chosen))
+
+
+def scaled(labels: Labels, preprocessing: Preprocessing) -> Labels:
+    """`(labels - target_mean) / target_std` [N, L] in float32; the labels themselves without statistics."""
+    if not preprocessing.target_std:
+        return labels
+    mean, std = (np.asarray(v, np.float32) for v in (preprocessing.target_mean, preprocessing.target_std))
+    found: Labels = (labels - mean) / std
+    return found
+
+
+def in_units(outputs: NDArray[Any], preprocessing: Preprocessing) -> NDArray[Any]:
+    """Outputs [N, L] in the units of the labels, the inverse of `scaled`."""
+    if not preprocessing.target_std:
+        return outputs
+    mean, std = (np.asarray(v, np.float32) for v in (preprocessing.target_mean, preprocessing.target_std))
+    found: NDArray[Any] = outputs * std + mean
+    return found
 
 
 def preprocess(images: Pixels, preprocessing: Preprocessing) -> Inputs:

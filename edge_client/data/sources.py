@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
+from edge_client.data.csv_source import read_csv
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
-from edge_client.data.splits import Split, named_part, split_off
+from edge_client.data.splits import Split, last_fifth, named_part, split_off
 from edge_client.data.validation import checked_images, checked_labels
 from edge_client.system.plugins import Registry
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
+
+WITH_OPTIONS = frozenset({"csv"})
+"""Kinds of sources with options behind the path."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,15 @@ class SourceRequest:
 
     @property
     def path(self) -> Path:
-        """The argument as a path; a relative one is below the data root, if there is one."""
-        path = Path(self.argument).expanduser()
+        """The argument as a path, without options; a relative one is below the data root, if there is one."""
+        text = self.argument.partition("?")[0] if self.kind in WITH_OPTIONS else self.argument
+        path = Path(text).expanduser()
         return path if self.data_root is None else self.data_root / path
+
+    @property
+    def options(self) -> str:
+        """The text behind the path and a question mark."""
+        return self.argument.partition("?")[2]
 
     def of(self, data: LabelledData) -> LabelledData:
         """The requested part of data without official parts."""
@@ -104,12 +114,21 @@ def _folder(request: SourceRequest) -> LabelledData:
     return data if official else request.of(data)
 
 
+def _csv(request: SourceRequest) -> LabelledData:
+    data = read_csv(request.path, request.options)
+    # Windows overlap: parts in the order of the file share the fewest rows.
+    return last_fifth(data, request.split) if request.apart else data
+
+
 def _named(request: SourceRequest) -> LabelledData:
     # Imported here because it may need torchvision, which a board that only infers does not have.
     from edge_client.data.named_sets import read_named
 
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
+
+FILES = frozenset({"folder", "npz", "csv"})
+"""Kinds of sources whose files may change."""
 
 SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
     "data-source",
@@ -122,6 +141,7 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "cifar100": (_named, ""),
         "folder": (_folder, "PATH"),
         "npz": (_npz, "PATH"),
+        "csv": (_csv, "PATH?label=COLUMN"),
         "python": (_python, "module:function"),
     },
 )
@@ -142,7 +162,7 @@ def load_source(source: str, *, data_root: Path | None = None, split: Split = "t
 def files_of(source: str, *, data_root: Path | None = None) -> Path | None:
     """The folder or file of a source; None if it has none that can change."""
     request = _request(source, data_root, "train")
-    return request.path if request.kind in ("folder", "npz") else None
+    return request.path if request.kind in FILES else None
 
 
 def is_function(source: str) -> bool:

@@ -16,7 +16,7 @@ from edge_client.data.dataset import LabelledData
 Split = Literal["train", "test"]
 
 _PART = re.compile(r"#(train|test)$")
-_UNOFFICIAL = ("folder:", "npz:", "python:")
+_UNOFFICIAL = ("folder:", "npz:", "python:", "csv:")
 """Kinds of sources that may have no official parts."""
 
 
@@ -43,3 +43,9 @@ def split_off(data: LabelledData, split: Split) -> LabelledData:
     order = order[np.argsort(data.strata[order], kind="stable")]
     for_test = np.arange(len(order)) % 5 == 4
     return data.subset(np.sort(order[for_test if split == "test" else ~for_test]))
+
+
+def last_fifth(data: LabelledData, split: Split) -> LabelledData:
+    """The train (first 80%) or test (last 20%) part in the source's order, as a series needs."""
+    cut = len(data) - len(data) // 5
+    return data.subset(np.arange(cut, len(data)) if split == "test" else np.arange(cut))

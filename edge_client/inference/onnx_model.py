@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from pydantic import ValidationError
 
-from edge_client.data.dataset import Inputs, Labels, Pixels, preprocess
+from edge_client.data.dataset import Inputs, Labels, Pixels, in_units, preprocess
 from edge_client.data.shapes import fitted, in_words
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
@@ -79,8 +79,13 @@ class LoadedModel:
         """Answers for raw images [N, C, H, W]: of a classifier probabilities [N, classes], which sum to 1."""
         cuts = range(batch_size, len(images), batch_size)
         parts = (self.inputs(part) for part in np.split(images, cuts))
-        found: Inputs = np.concatenate([self.task.answers(self.run(part), part) for part in parts])
+        found: Inputs = np.concatenate([self.task.answers(self._outputs(part), part) for part in parts])
         return found
+
+    def _outputs(self, inputs: Inputs) -> Inputs:
+        """Outputs [N, L] in the units of the labels."""
+        outputs = self.run(inputs)
+        return in_units(outputs, self.preprocessing) if self.task.labels == "numbers" else outputs
 
     def classify(self, images: Pixels, *, top: int = 1) -> list[tuple[Ranked, ...]]:
         """The `top` most probable classes of each raw image [N, C, H, W], best first."""
@@ -121,7 +126,7 @@ class LoadedModel:
         """The outputs for raw images [N, C, H, W], at least one, beside what they should be."""
         cuts = range(MEASURED_AT_ONCE, len(images), MEASURED_AT_ONCE)
         parts = [self.inputs(part) for part in np.split(images, cuts)]
-        outputs = np.concatenate([self.run(part) for part in parts])
+        outputs = np.concatenate([self._outputs(part) for part in parts])
         return Answers(outputs, self.task.targets(np.concatenate(parts), labels), labels)
 
 

@@ -14,6 +14,8 @@ from edge_client.data.dataset import Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
+from edge_client.data.sources import load_source
+from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
 from schemas.errors import ConfigError
@@ -39,6 +41,8 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
         )
+    if kind == "csv":
+        return _of_table(given, model)
     path = Path(argument) if kind in ("folder", "npz") else given
     if path.is_dir():
         return _of_folder(path, model)
@@ -86,6 +90,11 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
     if names and known:
         labels = in_classes(labelled(images, labels, class_names=names), known).labels
     return _numbered(path, images, labels)
+
+
+def _of_table(given: Path, model: LoadedModel) -> NamedExamples:
+    data = in_task(load_source(str(given)), model.task.name, model.preprocessing.class_names)
+    return _numbered(given, fit(data, model.input_shape).images, data.labels)
 
 
 def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:

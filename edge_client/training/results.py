@@ -8,7 +8,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.tasks.learning_task import Answers
 from schemas.errors import ConfigError, EdgeError
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import TrainingMetrics
@@ -62,7 +61,7 @@ class Evaluation:
         cls, data: LabelledData, outputs: NDArray[Any], loss: float, targets: NDArray[Any]
     ) -> "Evaluation":
         """Judge the outputs [N, L] for `data` with N examples, at least one, by its learning task."""
-        task, answers = data.learning_task, Answers(outputs, targets, data.labels)
+        task, answers = data.learning_task, data.answers(outputs, targets)
         by_output = () if task.by_output is None else tuple(task.by_output[1](answers).tolist())
         return cls(
             loss if math.isfinite(loss) else None,

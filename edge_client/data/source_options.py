@@ -1,0 +1,36 @@
+"""Options of a source behind its path: `csv:room.csv?label=Occupancy&window=10`."""
+
+from collections.abc import Collection, Mapping
+from urllib.parse import parse_qsl
+
+from schemas.errors import ConfigError, nearest
+
+
+def options_of(text: str, known: Collection[str], *, source: str) -> dict[str, str]:
+    """The options `key=value&key=value`; `ConfigError` for another form, or an unknown or repeated key."""
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True) if text else []
+    except ValueError as error:
+        raise ConfigError(f"{source}: options are written ?key=value&key=value, not {text!r}") from error
+    found = dict(pairs)
+    for key, _ in pairs:
+        if key not in known:
+            raise ConfigError(f"{source}: no option '{key}'{nearest(key, known)}; it has {', '.join(known)}")
+    if len(found) < len(pairs):
+        raise ConfigError(f"{source}: an option is stated twice in {text!r}")
+    return found
+
+
+def names_in(options: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """The names in a list with commas; empty if the option is unset."""
+    return tuple(name.strip() for name in options.get(key, "").split(",") if name.strip())
+
+
+def whole_number(options: Mapping[str, str], key: str, default: int, *, least: int, source: str) -> int:
+    """A whole number of at least `least`; `ConfigError` for anything else."""
+    text = options.get(key)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"{source}: {key}={text} is no whole number of at least {least}")
+    return int(text)
