@@ -9,6 +9,7 @@
 | `time` | a column in ascending order, which is no input |
 | `window`, `stride` | rows of one example [columns, window], and from one example to the next |
 | `horizon` | learn the labels of this many rows after the window: a forecast |
+| `change` | `yes` learns by how much labels change from the window's last row, which is easier |
 | `missing` | refuse, drop, previous, or a number in place of a missing one |
 """
 
@@ -27,7 +28,7 @@ from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
-OPTIONS = ("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "missing")
+OPTIONS = ("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "change", "missing")
 Column = NDArray[Any]
 
 
@@ -43,6 +44,7 @@ class Choice:
     window: int
     stride: int
     horizon: int
+    change: bool
     fill: Fill
 
 
@@ -104,7 +106,10 @@ def _choice(path: Path, text: str) -> Choice:
         )
     stride = whole_number(options, "stride", 1, least=1, source=source)
     fill = Fill.parsed(options.get("missing", "refuse"), source=source)
-    return Choice(source, inputs, labels, group, time, window, stride, horizon, fill)
+    change = options.get("change", "no")
+    if change not in ("yes", "no") or (change == "yes" and not horizon):
+        raise ConfigError(f"{source}: change={change} is yes or no, and needs a horizon")
+    return Choice(source, inputs, labels, group, time, window, stride, horizon, change == "yes", fill)
 
 
 def _ends(count: int, groups: Column | None, choice: Choice) -> NDArray[np.int64]:
@@ -148,8 +153,11 @@ def _labels(
         return np.zeros(len(ends), np.int64), ()
     if choice.horizon:
         steps = range(1, choice.horizon + 1)
-        ahead = [columns[name][ends + step] for step in steps for name in choice.labels]
-        return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step in steps for name in choice.labels)
+        now = {name: columns[name][ends] * np.float32(choice.change) for name in choice.labels}
+        ahead = [columns[name][ends + step] - now[name] for step in steps for name in choice.labels]
+        what = " change" if choice.change else ""
+        names = tuple(f"{name}+{step}{what}" for step in steps for name in choice.labels)
+        return np.stack(ahead, axis=1), names
     values = [columns[name][ends] for name in choice.labels]
     if len(values) > 1:
         return np.stack(values, axis=1).astype(np.float32), choice.labels
