@@ -40,6 +40,8 @@ class StrategySpec(Settings):
     """The pruning ratio of each device."""
     pruner: Component = Component.model_construct(name="index")
     """Which channels a device keeps."""
+    own: Component | None = Field(default=None, exclude_if=lambda own: own is None)
+    """Which layers each device keeps for itself; none if unset."""
     objectives: tuple[Component, ...] = ()
     """What local training adds to the loss of the data."""
     groups: tuple[Component, ...] = ()

@@ -11,6 +11,7 @@ from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
 from edge_client.compression.uplink import encode_answer
+from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
 from edge_client.training.results import EpochReport
@@ -35,7 +36,9 @@ def do_training(
     """
     trainer = context.trainer or make_trainer()
     trainer.check(task)
-    with _received(task, context) as (channel_map, received):
+    with _received(task, context) as (channel_map, sent):
+        kept = in_sub_model(_previous(task, context), task.spec, channel_map)
+        received = with_own(sent, kept, task.own)
         data = context.data.as_the_server_says(task)
         checkpoints = context.checkpoints
         job = TrainingJob(
@@ -43,7 +46,7 @@ def do_training(
             plan=task.training,
             data=data,
             received=received,
-            kept=in_sub_model(_previous(task, context), task.spec, channel_map),
+            kept=kept,
             channel_map=channel_map,
             board=context.board,
             on_epoch=on_epoch,
@@ -59,7 +62,8 @@ def do_training(
         write = sending.chain.write
         blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
         if context.private is not None:
-            keeping = in_global(trained.kept, previous, task.spec, channel_map)
+            own = kept_own(received["model"], trained.delta, task.own)
+            keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
             context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
     return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=trained.metrics)
 
@@ -77,7 +81,10 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
     with _received(task, context) as (channel_map, received):
         data = context.data.as_the_server_says(task)
         export = choose_exporter(context)
-        exported = export(ExportJob(task, context, channel_map, received["model"], data))
+        # The last round's own layers are those of this round, which the server has counted.
+        kept = in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
+        arrays = with_own(received, kept, task.own)["model"]
+        exported = export(ExportJob(task, context, channel_map, arrays, data))
     tried = keep_best(exported.path, context.variants, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     delivered = put_delivered_in_use(context, note, task.trial)
@@ -121,5 +128,8 @@ def _channel_map(path: Path) -> ChannelMap:
     return decode_json(ChannelMap, path.read_bytes(), source="channel map")
 
 
-def _previous(task: Task, context: TaskContext) -> Groups:
-    return context.private.load(task.run, task.round) if context.private is not None else {}
+def _previous(task: Task, context: TaskContext, number: int | None = None) -> Groups:
+    """What the device kept in the last counted round before this `number`, by default the task's."""
+    if context.private is None:
+        return {}
+    return context.private.load(task.run, task.round if number is None else number)

@@ -12,6 +12,7 @@ from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.own_parts import OWN_PARTS
 from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
@@ -22,6 +23,7 @@ _MEANINGS: tuple[tuple[Registry[Any], str], ...] = (
     (SELECTIONS, "Which devices a round asks (`selection`)."),
     (RATIOS, "The pruning ratio of each device (`ratio`)."),
     (PRUNERS, "Which channels a device keeps (`pruner`)."),
+    (OWN_PARTS, "Which layers each device keeps for itself (`own`)."),
     (OBJECTIVES, "What local training adds to the loss of the data (`objectives`)."),
     (GROUPS, "Arrays that travel with the model (`groups`)."),
     (CODECS, "How updates and models are encoded (`uplink`, `downlink`)."),

@@ -14,7 +14,12 @@ class Exporter:
         self._context, self._model, self._folder, self._signer = model.context, model, folder, signer
 
     def export_tiers(self) -> dict[int, Path]:
-        """Write one ONNX file per tier from the global model as it stands; returns the paths by tier."""
+        """Write one ONNX file per tier from the global model as it stands; returns the paths by tier.
+
+        There are none if devices keep layers for themselves: the server's have not been trained.
+        """
+        if self._context.strategy.own is not None:
+            return {}
         tiers = self._context.config.tiers
         paths = {}
         for tier, (ratio, level) in enumerate(zip(tiers.ratios, tiers.levels, strict=True), start=1):

@@ -165,4 +165,5 @@ class Planner:
         ratio = self._context.config.tiers.ratios[tier - 1]
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
-        return TaskPlan(tier, Cut(self._model.tier_spec(ratio)), level, provenance=provenance)
+        cut = Cut(self._model.tier_spec(ratio), own=self._context.own_layers)
+        return TaskPlan(tier, cut, level, provenance=provenance)

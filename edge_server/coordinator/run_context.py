@@ -59,6 +59,12 @@ class RunContext:
         return ClassList(self.spec.num_classes if named else 0, self.testing.classes)
 
     @property
+    def own_layers(self) -> tuple[str, ...]:
+        """The layers that each device keeps for itself."""
+        own = self.strategy.own
+        return own.layers(self.channel_map) if own is not None else ()
+
+    @property
     def task_terms(self) -> TaskTemplate:
         """The fields that all tasks share."""
         return TaskTemplate(
@@ -82,7 +88,9 @@ def make_context(
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
     check_outputs(module, testing.model_spec)
+    own = strategy.own.layers(channel_map) if strategy.own is not None else ()
     privacy = PrivacyGuard(config, strategy.privacy)
     notice = unpruned_notice(config, network)
-    notices = (notice,) if notice else ()
+    kept = f"devices keep {', '.join(own)} for themselves: they alone measure their models" if own else ""
+    notices = tuple(text for text in (notice, kept) if text)
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module

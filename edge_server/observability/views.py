@@ -185,6 +185,7 @@ def make_summary(
         best_accuracy=max(accuracies, default=None),
         test_metrics=next((record.tested for record in reversed(kept) if record.tested), {}),
         best_metric=best_of(metric, tested(kept, metric)),
+        client_metrics=kept[-1].on_devices if kept else {},
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         epsilon=last.epsilon if last else None,

@@ -156,7 +156,7 @@ class Summary(Frozen):
     """`summary.json`: the outcome of a run, its results, and the rounds that were `undone`.
 
     `test_metrics` are the figures of the last tested round, the leading one first; `best_metric` is the best
-    of that one over all rounds.
+    of that one over all rounds. `client_metrics` are the devices' means on their own data in the last round.
 
     `downlink_bytes` and `uplink_bytes` are the server's, a broadcast counted once; the devices' sums are
     larger, as each device receives the broadcast.
@@ -175,6 +175,7 @@ class Summary(Frozen):
     best_accuracy: float | None = None
     test_metrics: Mapping[str, float] = Field(default_factory=dict)
     best_metric: float | None = None
+    client_metrics: Mapping[str, float] = Field(default_factory=dict)
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     epsilon: float | None = None

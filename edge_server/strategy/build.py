@@ -9,6 +9,7 @@ from edge_server.strategy.aggregation.transforms import MOVES_CHANNELS, TRANSFOR
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.own_parts import OWN_PARTS
 from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
@@ -48,6 +49,7 @@ def make_strategy(
         downlink=make_downlink(spec.downlink or ()),
         measuring=measuring,
         last=rounds,
+        own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )
 
 

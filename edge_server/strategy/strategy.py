@@ -5,7 +5,7 @@ With the full sub-model for every device this is FedAvg.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.interface import SCORES, Cut, Evidence, Known, Pruner
+from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.selection.interface import (
     Client,
     LearnedRatios,
@@ -44,7 +45,8 @@ class Strategy:
     """One component per concept (DESIGN.md section 4).
 
     `own_order`: a transform moves each client's channels by the client's own ranking. In round `last` devices
-    train nothing: they send what the objectives `measuring` measure of the model, where there are any.
+    train nothing: they send what the objectives `measuring` measure of the model, where there are any. The
+    layers of `own` stay on devices.
     """
 
     fraction: Schedule
@@ -65,6 +67,7 @@ class Strategy:
     downlink: DownlinkCodecs = field(default_factory=DownlinkCodecs)
     measuring: tuple[Component, ...] = ()
     last: int = 0
+    own: OwnPart | None = None
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""
@@ -172,9 +175,19 @@ def cut(
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
+    own = strategy.own.layers(network.channel_map) if strategy.own is not None else ()
     if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
-        return Cut(made.spec, objectives=strategy.measuring, train=False, returned=())
-    return replace(made, objectives=strategy.objectives + made.objectives)
+        return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
+    returned = _without(own, made.returned, network.channel_map) if own else made.returned
+    return replace(made, objectives=strategy.objectives + made.objectives, returned=returned, own=own)
+
+
+def _without(
+    own: Collection[str], returned: Sequence[str] | None, channel_map: ChannelMap
+) -> tuple[str, ...]:
+    """The layers to send back, without those that devices keep."""
+    layers = dict.fromkeys(name.rpartition(".")[0] for name in channel_map.parameters)
+    return tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
 
 
 def _only_measures(strategy: Strategy, number: int, channel_map: ChannelMap) -> bool:

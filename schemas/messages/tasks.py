@@ -53,6 +53,7 @@ class TaskBase(Message):
       `state` is all of it.
     - `channels` are the numbers of the shared topics on which some of the blobs are published; the device
       requests all others.
+    - `own` are the layers that stay on the device: what it has trained takes the place of what it receives.
     - `depot` is the object store, whose `addresses` are an alternative to chunks.
     - `manifest` is the server's signature over the task and the device that it is for.
     """
@@ -69,6 +70,7 @@ class TaskBase(Message):
     spec: SubModelSpec = SubModelSpec.model_construct()
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
+    own: Annotated[tuple[Text, ...], Field(exclude_if=lambda layers: not layers)] = ()
     masking: MaskingTerms | None = None
     depot: ObjectStoreTerms | None = None
     addresses: Addresses | None = None

@@ -30,9 +30,11 @@ UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
 TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
 EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
+LATER = ("own",)
+"""Fields of tasks that are written only if they are set: stored tasks keep their digests."""
 FIELDS_OF_THE_OTHER_KIND = {
-    "train-task": {"trial", "provenance"},
-    "deliver-task": {"personal", "returned", "masking", "uplink", "training"},
+    "train-task": {"trial", "provenance", *LATER},
+    "deliver-task": {"personal", "returned", "masking", "uplink", "training", *LATER},
 }
 VALUES: dict[str, Frozen] = {
     "strategy-spec": STRATEGY,

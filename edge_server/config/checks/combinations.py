@@ -41,6 +41,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _transform_order,
         _weights_left_aside,
         _held_out_data,
+        _own_layers,
         _class_names,
         _moved_channels,
         _schedules,
@@ -161,6 +162,25 @@ def _moved_channels(config: Config, strategy: Strategy) -> Iterator[str]:
         others.append("what a device has not sent yet (uplink)")
     for other in others:
         yield f"{key} moves the model's channels, not those of {other}: {remedy}"
+
+
+def _own_layers(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Layers that stay on devices, where the server needs all of a model, or nobody measures it."""
+    own = config.strategy.own
+    if own is None:
+        return
+    key, remedy = f"[strategy] own: '{own.name}' stays on devices", "leave own out"
+    if config.privacy.secure_aggregation:
+        yield f"{key}, and [privacy] secure-aggregation sums whole models: {remedy}, or secure-aggregation"
+    if strategy.privacy is not None:
+        yield f"{key}, and [privacy] accounts for whole models: {remedy}, or the privacy budget"
+    if config.firewall.canary is not None:
+        yield f"{key}, so the server cannot test a model for [firewall] canary: leave one of the two out"
+    if config.simulation.hold_out == 0:
+        yield (
+            f"[simulation] hold-out: '{own.name}' stays on devices, so they alone can measure their models, "
+            "and here they hold out no data: set hold-out = 0.2"
+        )
 
 
 def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:

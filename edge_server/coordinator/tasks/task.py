@@ -87,6 +87,7 @@ def make_task(
         "model": template.model,
         "preprocessing": template.preprocessing,
         "spec": plan.cut.spec,
+        "own": plan.cut.own,
         "depot": store,
         "blobs": blobs.blobs,
         "layers": blobs.layers,

@@ -120,11 +120,12 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     """One row for each of the last `LAST_ROUNDS` rounds, and below them the dropped and refused devices."""
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
-    metric = leading_metric(history)
-    measured = "test" if metric is ACCURACY else f"test {metric.name}"
+    metric, tested = leading_metric(history), any(record.tested for record in history)
+    name = "" if metric is ACCURACY else f" {metric.name}"
+    measured = f"test{name}" if tested or not history else f"devices'{name or ' accuracy'}"
     add_numbers(table, "round", "devices", measured, "tiers", "train loss", "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
-        table.add_row(*_round_cells(record, metric))
+        table.add_row(*_round_cells(record, metric, tested=tested))
     table.caption = Text("\n".join(_remarks(history)))
     return table
 
@@ -136,11 +137,11 @@ def _remarks(history: Sequence[RoundRecord]) -> list[str]:
     return remarks + [f"round {number}: {trouble}" for number, trouble in troubles if trouble]
 
 
-def _round_cells(record: RoundRecord, metric: Metric) -> tuple[str, ...]:
+def _round_cells(record: RoundRecord, metric: Metric, *, tested: bool) -> tuple[str, ...]:
     return (
         str(record.round),
         f"{len(record.completed)}/{len(record.selected)}",
-        figure_text(metric)(record.tested.get(metric.name)),
+        figure_text(metric)((record.tested if tested else record.on_devices).get(metric.name)),
         range_text(metric, record.tested_tiers),
         loss_text(record.train_loss),
         bytes_text(record.downlink_bytes),
@@ -178,14 +179,23 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 def outcome_text(summary: Summary) -> str:
     """The run in one sentence."""
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
-    metric, last = leading(summary.test_metrics) or (ACCURACY, summary.test_accuracy)
-    best = summary.best_accuracy if metric is ACCURACY else summary.best_metric
-    text = figure_text(metric)
     spent = epsilon_text(summary)
     return (
         f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
         f"in {duration_text(summary.duration_s)}, "
-        f"test {metric.name} {text(last)} (best {text(best)}), "
+        f"{_measured_text(summary)}, "
         f"the server sent {bytes_text(summary.downlink_bytes)} "
         f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )
+
+
+def _measured_text(summary: Summary) -> str:
+    """The leading figure of the server's test, or else of the devices on their own data."""
+    on_devices = leading(summary.client_metrics)
+    if summary.test_accuracy is None and not summary.test_metrics and on_devices is not None:
+        metric, value = on_devices
+        return f"{metric.name} on devices {figure_text(metric)(value)}"
+    metric, last = leading(summary.test_metrics) or (ACCURACY, summary.test_accuracy)
+    best = summary.best_accuracy if metric is ACCURACY else summary.best_metric
+    text = figure_text(metric)
+    return f"test {metric.name} {text(last)} (best {text(best)})"

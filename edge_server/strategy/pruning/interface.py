@@ -27,7 +27,7 @@ class Cut:
     """A device's sub-model for one round.
 
     `personal`: the device prunes it further after training; without `train` it only evaluates its data.
-    `returned`: the layers whose parameters the device sends back (None: all).
+    `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps.
     """
 
     spec: SubModelSpec
@@ -35,6 +35,7 @@ class Cut:
     objectives: tuple[Component, ...] = ()
     train: bool = True
     returned: tuple[str, ...] | None = None
+    own: tuple[str, ...] = ()
 
 
 Ratios = Mapping[str, float]

@@ -1,0 +1,84 @@
+"""Which layers each device keeps for itself: they stay on it, and are in its own model file.
+
+The server sends these layers with the first model and never gets them back; a device trains its own further
+in every round (FedPer, Arivazhagan et al. 2019, Algorithm 1; FedBN, Li et al. 2021, section 3).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from edge_client.system.plugins import Registry
+from edge_server.strategy.pruning.layers import units
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap
+
+Layers = tuple[str, ...]
+
+
+class OwnPart(Protocol):
+    """Names the layers of a network that stay on each device."""
+
+    def layers(self, channel_map: ChannelMap) -> Layers:
+        """The layers' names; `ConfigError` if the network has none of the kind, or no other."""
+        ...
+
+
+@dataclass(frozen=True)
+class Head(OwnPart):
+    """The last `layers` layers, with the normalisations that follow them (FedPer's K_P personal layers)."""
+
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError("count must be at least 1")
+
+    def layers(self, channel_map: ChannelMap) -> Layers:
+        """The layers that were registered last."""
+        found = units(channel_map)
+        if self.count >= len(found):
+            raise ConfigError(
+                f"[strategy] own: the network has {len(found)} layers, and a head of {self.count} "
+                f"leaves none to share: set count to {max(1, len(found) - 1)} or less"
+            )
+        return tuple(layer for unit in found[-self.count :] for layer in unit)
+
+
+@dataclass(frozen=True)
+class Normalisation(OwnPart):
+    """The normalisation layers with their running statistics (FedBN)."""
+
+    def layers(self, channel_map: ChannelMap) -> Layers:
+        """The layers that have no weight of two or more axes."""
+        found = tuple(layer for unit in units(channel_map) for layer in unit[1:])
+        if not found:
+            raise ConfigError(
+                "[strategy] own: the network has no normalisation that a device could keep: name another, "
+                'such as "cnn-batch", or set own = "head"'
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Named(OwnPart):
+    """The layers whose names match one of these patterns."""
+
+    names: tuple[str, ...]
+
+    def layers(self, channel_map: ChannelMap) -> Layers:
+        """The layers that match."""
+        known = [layer for unit in units(channel_map) for layer in unit]
+        found = tuple(layer for layer in known if any(fnmatchcase(layer, name) for name in self.names))
+        if not found or len(found) == len(known):
+            which = "every layer matches" if found else "no layer matches"
+            raise ConfigError(
+                f"[strategy] own: {which} {', '.join(self.names)}: the layers are {', '.join(known)}"
+            )
+        return found
+
+
+OWN_PARTS: Registry[Callable[..., OwnPart]] = Registry(
+    "own-part", {"head": Head, "normalisation": Normalisation, "named": Named}
+)
