@@ -122,7 +122,7 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
     metric, tested = leading_metric(history), any(record.tested for record in history)
     name = "" if metric is ACCURACY else f" {metric.name}"
-    measured = f"test{name}" if tested or not history else f"devices'{name or ' accuracy'}"
+    measured = f"test{name}" if tested or not history else f"own data{name}"
     add_numbers(table, "round", "devices", measured, "tiers", "train loss", "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
         table.add_row(*_round_cells(record, metric, tested=tested))
