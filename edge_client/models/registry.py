@@ -13,7 +13,8 @@ class ModelEntry:
 
     `targets` are globs of the layers whose channels may be pruned; `stage_ratios` has the ratio of each glob
     for pruning ratios that a paper spreads unevenly. Every pruned group keeps a `multiple` of channels; 1 is
-    the papers' exact count. With `pictures` only inputs [channels, height, width] are possible.
+    the papers' exact count. With `pictures` only inputs [channels, height, width] are possible. An input of
+    `example_shape`, with `example_outputs`, is one that the network takes.
     """
 
     factory: str
@@ -22,6 +23,8 @@ class ModelEntry:
     stage_ratios: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
     multiple: int = 1
     pictures: bool = False
+    example_shape: tuple[int, ...] = (3, 32, 32)
+    example_outputs: int = 10
 
 
 def _stages(first: float, second: float, third: float) -> Mapping[str, float]:
@@ -40,6 +43,23 @@ MODELS: Registry[ModelEntry] = Registry(
         "mlp": ModelEntry(
             factory="edge_client.models.mlp:MLP",
             summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
+        ),
+        "cnn-1d": ModelEntry(
+            factory="edge_client.models.cnn_1d:CNN1D",
+            summary="two convolutions along time and a hidden layer, for signals (after Wang et al. 2017)",
+            example_shape=(3, 64),
+        ),
+        "tcn": ModelEntry(
+            factory="edge_client.models.tcn:TCN",
+            summary="causal convolutions that see 31 steps, for series and forecasts (Bai et al. 2018)",
+            example_shape=(3, 64),
+        ),
+        "autoencoder": ModelEntry(
+            factory="edge_client.models.autoencoder:Autoencoder",
+            summary="repeats rows and small signals through a narrow layer, for anomalies",
+            targets=("encode1", "decode1"),
+            example_shape=(12,),
+            example_outputs=12,
         ),
         "cnn": ModelEntry(
             factory="edge_client.models.cnn:CNN",

@@ -71,7 +71,7 @@ def recorded(case: Case, found: Network) -> list[Step]:
     given, kept = received(case, found)
     steps: list[Step] = []
     named = [*dict(module.named_parameters()), *_attention(case)]
-    with patch.object(loop, "_step", partial(_record, named, steps, loop._step)):
+    with patch.object(loop, "_step", partial(_record, named, steps, loop._step, module)):
         loop.train(
             module,
             examples(found.model.input_shape),
@@ -97,6 +97,8 @@ def _record(
     take: Any,
     module: nn.Module,
     batch: Examples,
+    *,
+    passes: loop.Passes,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
     micro_batch: int | None = None,
@@ -106,11 +108,14 @@ def _record(
     exact = None
     if len(steps) < IN_DOUBLE:
         with _in_double([module, *_attached(objectives)], optimizer):
-            take(module, Examples(batch.inputs.double(), batch.labels), _NoStep(optimizer), objectives)
+            exactly = Examples(batch.inputs.double(), batch.labels)
+            take(exactly, passes=passes, optimizer=_NoStep(optimizer), objectives=objectives)
             gradients, buffers = _gradients(named, optimizer), _buffers(module)
         parameters = _moved(named, optimizer, gradients)
         exact = Exact(gradients, buffers, {**before.arrays, **buffers, **parameters})
-    loss: Tensor = take(module, batch, optimizer, objectives, micro_batch=micro_batch)
+    loss: Tensor = take(
+        batch, passes=passes, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
+    )
     after = _state(named, module, optimizer)
     gradients, number = _gradients(named, optimizer), len(steps) + 1
     steps.append(Step(number, len(batch.labels), before, after, gradients, exact))

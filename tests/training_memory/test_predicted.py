@@ -13,8 +13,8 @@ ALL = os.environ.get("TRAINING_MEMORY") == "all"
 FEW = [Case("two-nn", 5)]
 
 
-def test_every_shipped_network_is_measured() -> None:
-    assert SHAPES.keys() == MODELS.keys()
+def test_every_shipped_network_for_pictures_is_measured() -> None:
+    assert set(SHAPES) == {name for name, known in MODELS.items() if len(known.example_shape) == 3}
 
 
 @pytest.mark.timeout(3600)

@@ -56,6 +56,13 @@ def spatial(dims: int) -> Rule:
     return rule
 
 
+def pad(call: Call) -> Value:
+    """`F.pad`: two amounts for each of the last axes, which may not be the channels'."""
+    signal, amounts = call.signal, call.listed(1, "pad")
+    kept = signal and signal.axis < len(call.shape) - len(amounts) // 2
+    return signal if kept else call.give_up()
+
+
 def reduce(call: Call) -> Value:
     """Mean, sum or maximum over given axes other than the channel axis."""
     signal, ndim = call.signal, len(call.shape)
@@ -107,11 +114,22 @@ def attribute(call: Call) -> Value:
 
 
 def item(call: Call) -> Value:
-    """`x.shape[1]`; items of tensors are not followed."""
+    """`x.shape[1]`, and `x[:, :, -1]`: places of other axes than the channels'."""
     whole, index = call.values[call.source], call.option(1, "index")
+    if isinstance(whole, Signal):
+        return _places(call, whole, index if isinstance(index, tuple) else (index,))
     if not isinstance(whole, Size) or not isinstance(index, int):
         return call.give_up()
     return Extent(whole.signal.segments) if index % whole.ndim == whole.signal.axis else None
+
+
+def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
+    """The channels of `x[index]`; numbers remove their axes."""
+    known = all(isinstance(one, int | slice) for one in index)
+    whole = signal.axis >= len(index) or index[signal.axis] == slice(None)
+    if not known or not whole:
+        return call.give_up()
+    return Signal(signal.axis - sum(isinstance(one, int) for one in index[: signal.axis]), signal.segments)
 
 
 def _plain(call: Call) -> bool:
@@ -149,6 +167,7 @@ FUNCTIONS: dict[Callable[..., Any], Rule] = {
     F.adaptive_max_pool1d: spatial(1),
     F.adaptive_max_pool2d: spatial(2),
     F.interpolate: spatial(1),
+    F.pad: pad,
     **dict.fromkeys(
         (F.relu, F.relu6, F.leaky_relu, F.elu, F.selu, F.gelu, F.silu, F.mish, F.hardswish, F.hardsigmoid,
          F.hardtanh, F.softplus, F.sigmoid, F.tanh, F.dropout, F.dropout2d, torch.relu, torch.sigmoid,

@@ -12,8 +12,6 @@ from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
-PICTURES = (3, 32, 32)
-
 
 def layer_problems(config: Config) -> list[str]:
     """One line per tier whose table names layers that are missing or cannot be pruned.
@@ -40,10 +38,11 @@ def _model_spec(config: Config) -> ModelSpec | None:
     stated = config.model
     if stated.name not in MODELS and (stated.input_shape is None or config.num_classes is None):
         return None
+    known = entry(stated.name)
     return ModelSpec(
         name=stated.name,
-        input_shape=stated.input_shape or PICTURES,
-        num_classes=config.num_classes or 10,
+        input_shape=stated.input_shape or known.example_shape,
+        num_classes=config.num_classes or known.example_outputs,
     )
 
 

@@ -17,7 +17,8 @@ from schemas.values import ModelSpec
 # Weights and biases by hand for the small networks: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
 # mlp 157,000 + 40,200 + 2,010 = 199,210; a norm of 64 channels has 64 scales and 64 shifts, and there
 # are two. resnet20: stem 464, stages 14,016, 51,648 and 205,696, linear layer 650. resnet56 is from the
-# paper's table 4. Two colours less are 2 * 8 * 9 = 144 weights less in the stem of mobilenet-v2-quarter.
+# paper's table 4. cnn-1d: 256 + 14,400 + 41,024 + 650; tcn: 64 + 4 * 3,104 + 330.
+# Two colours less are 2 * 8 * 9 = 144 weights less in the stem of mobilenet-v2-quarter.
 SIZES = [
     ("two-nn", (1, 28, 28), 1_663_370),
     ("mlp", (1, 28, 28), 199_210),
@@ -31,6 +32,8 @@ SIZES = [
     ("mobilenet-v2", (3, 32, 32), 2_236_682),
     ("mobilenet-v2-quarter", (3, 32, 32), 250_922),
     ("mobilenet-v2-quarter", (1, 28, 28), 250_778),
+    ("cnn-1d", (1, 40), 56_330),
+    ("tcn", (1, 40), 12_810),
 ]
 
 
@@ -52,6 +55,32 @@ def test_a_network_has_its_published_size_and_returns_class_scores(name, shape, 
 def test_a_network_supports_other_image_sizes_and_class_counts(name):
     module = build_model(spec(name, (2, 9, 13), 3)).eval()
     assert module(torch.zeros(2, 2, 9, 13)).shape == (2, 3)
+
+
+def test_an_autoencoder_has_an_output_for_each_number_of_its_input():
+    # 12 * 64 + 64, 64 * 3 + 3, 3 * 64 + 64, 64 * 12 + 12
+    module = build_model(spec("autoencoder", (3, 4), 12)).eval()
+    assert parameter_count(module) == 832 + 195 + 256 + 780
+    assert module(torch.zeros(2, 3, 4)).shape == (2, 12)
+    with pytest.raises(ConfigError, match=r"repeats the 12 numbers .* not 10: set \[model\] task"):
+        build_model(spec("autoencoder", (12,), 10))
+
+
+@pytest.mark.parametrize("name", ["cnn-1d", "tcn"])
+def test_networks_for_signals_refuse_pictures(name):
+    with pytest.raises(ConfigError, match=r"\[channels, length\]"):
+        build_model(spec(name))
+
+
+def test_an_output_of_a_causal_network_depends_on_the_past_alone():
+    module = build_model(spec("tcn", (2, 20), 3)).eval()
+    features = torch.nn.Sequential(module.stem, module.blocks)
+    x = torch.randn(1, 2, 20, generator=torch.Generator().manual_seed(0))
+    later = x.clone()
+    later[:, :, 10:] += 1
+    before, after = features(x), features(later)
+    assert torch.equal(before[:, :, :10], after[:, :, :10])
+    assert not torch.equal(before[:, :, 10:], after[:, :, 10:])
 
 
 def test_weights_are_determined_by_the_seed():

@@ -7,6 +7,7 @@ from torch import nn
 
 from edge_client.inference.export.graph_export import draw
 from edge_client.models.build import build_model
+from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import compact
 from schemas.submodel import SubModelSpec
@@ -17,6 +18,9 @@ IN_COLOUR = ("resnet20", "resnet20-group", "resnet56", "mobilenet-v2", "mobilene
 
 
 def spec_of(name: str) -> ModelSpec:
+    known = MODELS[name]
+    if len(known.example_shape) < 3:
+        return ModelSpec(name=name, input_shape=known.example_shape, num_classes=known.example_outputs)
     return ModelSpec(name=name, input_shape=COLOUR if name in IN_COLOUR else GREY, num_classes=10)
 
 

@@ -42,13 +42,15 @@ def segments(channel_map, name, axis):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_shipped_network_can_be_traced(name):
-    shape = (3, 32, 32)
-    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10))
+    shape, outputs = MODELS[name].example_shape, MODELS[name].example_outputs
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=outputs))
     channel_map = trace_channels(module, shape)
     floats = {n: tuple(t.shape) for n, t in module.state_dict().items() if t.is_floating_point()}
     assert {n: layout.shape for n, layout in channel_map.parameters.items()} == floats
     assert channel_map.groups
-    assert not any(layout.shape[0] == 10 and 0 in layout.axes for layout in channel_map.parameters.values())
+    assert not any(
+        layout.shape[0] == outputs and 0 in layout.axes for layout in channel_map.parameters.values()
+    )
 
 
 def test_tracing_leaves_the_network_as_it_was():
