@@ -14,12 +14,13 @@ from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
 from edge_client.data.validation import checked_images, checked_labels
+from edge_client.data.wav_source import read_recordings
 from edge_client.system.plugins import Registry
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"csv"})
+WITH_OPTIONS = frozenset({"csv", "wav"})
 """Kinds of sources with options behind the path."""
 
 
@@ -120,6 +121,11 @@ def _csv(request: SourceRequest) -> LabelledData:
     return last_fifth(data, request.split) if request.apart else data
 
 
+def _wav(request: SourceRequest) -> LabelledData:
+    data, official = read_recordings(request.path, request.options, split=request.split)
+    return data if official else request.of(data)
+
+
 def _named(request: SourceRequest) -> LabelledData:
     # Imported here because it may need torchvision, which a board that only infers does not have.
     from edge_client.data.named_sets import read_named
@@ -127,7 +133,7 @@ def _named(request: SourceRequest) -> LabelledData:
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
-FILES = frozenset({"folder", "npz", "csv"})
+FILES = frozenset({"folder", "npz", "csv", "wav"})
 """Kinds of sources whose files may change."""
 
 SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
@@ -142,6 +148,7 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "folder": (_folder, "PATH"),
         "npz": (_npz, "PATH"),
         "csv": (_csv, "PATH?label=COLUMN"),
+        "wav": (_wav, "FOLDER"),
         "python": (_python, "module:function"),
     },
 )

@@ -18,6 +18,7 @@ from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference.recordings import read_recording
 from schemas.errors import ConfigError
 
 
@@ -41,11 +42,13 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
         )
-    if kind == "csv":
-        return _of_table(given, model)
+    if kind in ("csv", "wav"):
+        return _of_source(given, model)
     path = Path(argument) if kind in ("folder", "npz") else given
     if path.is_dir():
         return _of_folder(path, model)
+    if path.suffix == ".wav":
+        return _numbered(path, read_recording(path, model))
     if path.suffix == ".npy":
         return _numbered(path, as_batch(read_npy(path), model.input_shape))
     return _of_archive(path, model) if path.suffix == ".npz" else _of_files([path], model)
@@ -92,8 +95,8 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
     return _numbered(path, images, labels)
 
 
-def _of_table(given: Path, model: LoadedModel) -> NamedExamples:
-    data = in_task(load_source(str(given)), model.task.name, model.preprocessing.class_names)
+def _of_source(given: Path, model: LoadedModel) -> NamedExamples:
+    data = in_task(load_source(str(given), split="test"), model.task.name, model.preprocessing.class_names)
     return _numbered(given, fit(data, model.input_shape).images, data.labels)
 
 

@@ -54,6 +54,11 @@ MODELS: Registry[ModelEntry] = Registry(
             summary="causal convolutions that see 31 steps, for series and forecasts (Bai et al. 2018)",
             example_shape=(3, 64),
         ),
+        "speech-cnn": ModelEntry(
+            factory="edge_client.models.speech_cnn:SpeechCNN",
+            summary="log-mel spectra of raw recordings, two convolutions and a hidden layer",
+            example_shape=(1, 4096),
+        ),
         "autoencoder": ModelEntry(
             factory="edge_client.models.autoencoder:Autoencoder",
             summary="repeats rows and small signals through a narrow layer, for anomalies",

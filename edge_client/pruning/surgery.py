@@ -111,7 +111,10 @@ def parameter_count(module: nn.Module) -> int:
 
 
 def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Multiply-accumulates of convolutions and linear layers for one input of `input_shape`."""
+    """Multiply-accumulates of convolutions and linear layers for one input of `input_shape`.
+
+    A module that computes with constants states those of its own as `fixed_macs`.
+    """
     counts: list[int] = []
 
     def count(layer: nn.Module, inputs: object, output: Tensor) -> None:
@@ -128,7 +131,7 @@ def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
             hook.remove()
         for layer, flag in training:
             layer.training = flag
-    return sum(counts)
+    return sum(counts) + sum(getattr(layer, "fixed_macs", 0) for layer in module.modules())
 
 
 COUNTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)

@@ -26,14 +26,35 @@ TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
 
 
 class _Traced(nn.Module):
-    """A traced graph as a module, which the exporter asks for."""
+    """A traced graph as a module, which the exporter asks for, with the graph's constants as buffers."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
         self.graph = graph
+        for name, constant in _taken_out(graph).items():
+            self.register_buffer(name, constant)
 
     def forward(self, *tensors: Tensor) -> Any:
-        return self.graph(*tensors)
+        return self.graph(*tensors, *self.buffers(recurse=False))
+
+
+def _taken_out(graph: fx.GraphModule) -> dict[str, Tensor]:
+    """The tensors that the graph refers to, which become its last inputs: the exporter loses references."""
+    nodes = [node for node in graph.graph.nodes if node.op == "get_attr"]
+    last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
+    found: dict[str, Tensor] = {}
+    for number, node in enumerate(nodes):
+        name = f"constant{number}"
+        found[name] = getattr(graph, str(node.target)).detach()
+        with graph.graph.inserting_after(last):
+            last = graph.graph.placeholder(name)
+        last.meta = dict(node.meta)
+        node.replace_all_uses_with(last)
+        graph.graph.erase_node(node)
+    for target in {str(node.target) for node in nodes}:
+        delattr(graph, target)
+    graph.recompile()
+    return found
 
 
 def export(

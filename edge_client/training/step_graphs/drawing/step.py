@@ -86,7 +86,10 @@ def _traced(passes: Passes, example: Mapping[str, Tensor]) -> fx.GraphModule:
     def run(*tensors: Tensor) -> list[Tensor]:
         return [*passes.run(dict(zip(inputs, tensors, strict=True))).values()]
 
-    traced = make_fx(run, decomposition_table=step_decompositions(), tracing_mode="fake")
+    # A network may have constants, which are tensors with data.
+    traced = make_fx(
+        run, decomposition_table=step_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
+    )
     graph: fx.GraphModule = traced(*example.values())
     if drawn := sorted({str(node.target) for node in graph.graph.nodes if _is_random(node)}):
         raise DrawingRefused(f"a step draws random numbers ({', '.join(drawn)}), which a graph cannot repeat")
