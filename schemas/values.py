@@ -215,8 +215,8 @@ Metrics = Annotated[
 class TrainingMetrics(Frozen):
     """Measurements of local training. Losses are means per example.
 
-    On local held-out data: `received_loss` of the received model, `accuracy` and all other figures of the
-    trained one.
+    On `measured_on` local examples that are held out: `received_loss` of the received model, `accuracy` and
+    all other figures of the trained one.
     """
 
     examples: Count
@@ -226,6 +226,7 @@ class TrainingMetrics(Frozen):
     received_loss: Loss | None = None
     accuracy: Fraction | None = None
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
+    measured_on: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
     seconds: Seconds = 0.0
 
 

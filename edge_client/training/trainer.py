@@ -55,6 +55,7 @@ class Trained:
         measured = {
             "received_loss": bounded(before.loss),
             "accuracy": after.accuracy,
+            "measured_on": after.examples,
             "metrics": {name: value for name, value in after.metrics.items() if bounded(value) is not None},
         }
         return cls(delta, result.groups, result.kept, result.metrics.model_copy(update=measured))

@@ -78,7 +78,8 @@ class Config(Settings):
         made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
         # What devices measure cannot be masked: statistics are then averaged like weights.
         measuring = () if self.privacy.secure_aggregation else made.measuring
-        return replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
+        made = replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
+        return made if run.trains else replace(made, trains=False)
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

@@ -65,6 +65,10 @@ class FederationSettings(Settings):
     """Ed25519 key (PEM, mode 0600) that signs tasks and models; made if it is missing. Without it each run
     has a key of its own.
     """
+    trains: bool = True
+    """Whether devices train. If not, they measure the model that the run starts from on data that they hold
+    out, and send nothing back (`edge-server evaluate`).
+    """
     roll_back: bool = True
     """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
 

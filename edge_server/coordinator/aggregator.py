@@ -157,11 +157,16 @@ class Aggregator:
             look=look,
             task=learning_task(self._context.spec.task),
             outputs=self._context.testing.classes,
+            tiers=None if self._context.strategy.trains else self._tiers(),
         )
         change: dict[str, Any] = {"diverged": diverged(state.params, tested)}
         if undone is not None:
             change |= {"back_to": undone.round - 1, "left_out": undone.left_out}
         return self._context.privacy.released(record).model_copy(update=change)
+
+    def _tiers(self) -> Mapping[str, int]:
+        """The tier of every device that has taken part."""
+        return {name: tier for name, (tier, _) in self._model.state.clients.items()}
 
     def _archive(self, number: int, before: int, reviewed: Reviewed) -> None:
         """Archive the updates, and write the strategy's state; `before` is the round of the earlier state."""

@@ -16,9 +16,10 @@ class Exporter:
     def export_tiers(self) -> dict[int, Path]:
         """Write one ONNX file per tier from the global model as it stands; returns the paths by tier.
 
-        There are none if devices keep layers for themselves: the server's have not been trained.
+        There are none if devices keep layers for themselves, which the server has not trained, or if nothing
+        is trained at all.
         """
-        if self._context.strategy.own is not None:
+        if self._context.strategy.own is not None or not self._context.strategy.trains:
             return {}
         tiers = self._context.config.tiers
         paths = {}

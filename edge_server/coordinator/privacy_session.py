@@ -58,7 +58,9 @@ class PrivacyGuard:
         """The record without the devices' own metrics, which no noise protects."""
         if self._mechanism is None or self._settings.release_metrics:
             return record
-        return record.model_copy(update={"train_loss": None, "client_accuracy": None, "client_metrics": {}})
+        return record.model_copy(
+            update={"train_loss": None, "client_accuracy": None, "client_metrics": {}, "measured": {}}
+        )
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """The privacy guarantee of a model, for its provenance."""

@@ -11,7 +11,8 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
-from edge_server.storage.records import Rejected, RoundRecord
+from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
+from schemas.messages import Update
 from schemas.values import Reason, TrainingMetrics
 
 MOST_TIMES = 10
@@ -46,11 +47,13 @@ def round_record(
     look: RoundReview,
     task: LearningTask = CLASSIFICATION,
     outputs: Sequence[str] = (),
+    tiers: Mapping[str, int] | None = None,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
     `observed` has the strategy's weights and attention, `look` the review of all updates; `outputs` are the
-    names of the model's outputs, as far as they are known.
+    names of the model's outputs, as far as they are known. `tiers` are those of the devices in a round
+    without training.
     """
     accepted = list(look.counted.values())
     return RoundRecord(
@@ -77,6 +80,7 @@ def round_record(
         tier_metrics={tier: test.metrics for tier, test in tested.items() if tier},
         client_metrics=_pooled(task, [u.metrics for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
+        measured={} if tiers is None else _measured(look.counted, tiers),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -93,6 +97,20 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
         for name, words in look.refused.items()
     }
     return tuple(rejected for _, rejected in sorted((early | late).items()))
+
+
+def _measured(counted: Mapping[str, Update], tiers: Mapping[str, int]) -> dict[str, MeasuredDevice]:
+    return {
+        name: MeasuredDevice(
+            tier=tiers.get(name, 0),
+            # Nobody can have held out more than the examples that are believed.
+            examples=min(update.metrics.measured_on, update.metrics.examples),
+            metrics=update.metrics.metrics,
+            loss=update.metrics.received_loss,
+        )
+        for name, update in sorted(counted.items())
+        if update.metrics.measured_on
+    }
 
 
 def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:

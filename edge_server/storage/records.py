@@ -18,13 +18,22 @@ class Rejected(Frozen):
     detail: str = ""
 
 
+class MeasuredDevice(Frozen):
+    """What a device measured in a round without training, on this many examples that it holds out."""
+
+    tier: int
+    examples: int
+    metrics: Mapping[str, float] = Field(default_factory=dict)
+    loss: float | None = None
+
+
 class RoundRecord(Frozen):
     """One line of `history.jsonl`. Bytes are MQTT payloads that the server itself sent and received, a
     broadcast once; accuracies are 0 to 1.
 
     `test_*` are the server's, on its own test data; `client_*` are the devices' means on theirs. `*_metrics`
     are all figures of the learning task by name, `test_by_output` one figure for each output by its name
-    (`edge_client.data.tasks`). In a
+    (`edge_client.data.tasks`). `measured` has each device's figures in a round without training. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
     rounds by which updates of buffered rounds came late. With differential privacy `epsilon` is the total
@@ -54,6 +63,7 @@ class RoundRecord(Frozen):
     tier_metrics: Mapping[int, Mapping[str, float]] = Field(default_factory=dict)
     client_metrics: Mapping[str, float] = Field(default_factory=dict)
     test_by_output: Mapping[str, float] = Field(default_factory=dict)
+    measured: Mapping[str, MeasuredDevice] = Field(default_factory=dict)
     staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)

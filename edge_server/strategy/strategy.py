@@ -46,7 +46,7 @@ class Strategy:
 
     `own_order`: a transform moves each client's channels by the client's own ranking. In round `last` devices
     train nothing: they send what the objectives `measuring` measure of the model, where there are any. The
-    layers of `own` stay on devices.
+    layers of `own` stay on devices. Without `trains` devices measure the model and send nothing of it.
     """
 
     fraction: Schedule
@@ -68,6 +68,7 @@ class Strategy:
     measuring: tuple[Component, ...] = ()
     last: int = 0
     own: OwnPart | None = None
+    trains: bool = True
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""
@@ -174,6 +175,9 @@ def cut(
     """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
+    if not strategy.trains:
+        tier = strategy.pruner.tier(by_group, network.channel_map, evidence)
+        return Cut(tier, train=False, returned=())
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
     own = strategy.own.layers(network.channel_map) if strategy.own is not None else ()
     if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):

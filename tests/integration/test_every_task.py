@@ -19,7 +19,7 @@ from edge_server.config.load import load_config
 from edge_server.storage.records import RoundRecord
 from schemas.values import CapabilityProfile
 from tests.edge_client.data.tasks.examples import FEATURES, examples
-from tests.integration.conftest import ONE_BROKER
+from tests.integration.conftest import ONE_BROKER, Run
 
 TRAINERS = {"with-torch": ("torch",), "without-torch": ("onnx",)}
 NETWORKS = {"anomaly": "tests.integration.test_every_task:autoencoder"}
@@ -50,6 +50,31 @@ def agent(address, state: Path, name: str, source: str, index: int) -> Agent:
     )
     mine = share(load_source(source), Partition("iid"), index=index, count=2, seed=0)
     return Agent(settings, LocalData(*holdout(mine, seed=0)))
+
+
+EVALUATED = ("classification", "regression")
+
+
+def check_evaluation(address, tmp_path: Path, source: str, settings: dict[str, object]) -> None:
+    """Devices measure the run's model on their own data, with and without torch."""
+    measuring = {"federation.trains": "false", "rounds": 1, "federation.deliver": "none"}
+    words = [f"{key}={value}" for key, value in {**settings, **measuring}.items()]
+    run = Run(load_config("attending", words), address, tmp_path / "evaluation")
+    states = [tmp_path / "again" / name for name in TRAINERS]
+    agents = [agent(address, state, state.name, source, index) for index, state in enumerate(states)]
+    with ThreadPoolExecutor(2) as pool:
+        for one in agents:
+            pool.submit(one.run)
+        try:
+            summary = run.finished()
+        finally:
+            for one in agents:
+                one.stop()
+            run.stop()
+    assert summary.outcome == "finished", summary.detail
+    record = RoundRecord.model_validate_json(run.folder.history.read_text().splitlines()[-1])
+    assert set(record.measured) == set(TRAINERS)
+    assert all(device.examples for device in record.measured.values())
 
 
 @ONE_BROKER
@@ -103,5 +128,7 @@ def test_a_federation_of_every_task(
     answer = json.loads(capsys.readouterr().out)
     assert metric.name in answer["metrics"]
     assert len(answer["results"]) == 240
+    if task in EVALUATED:
+        check_evaluation(address, tmp_path, source, {**settings, "model.from": run.folder.path})
     assert server(["report", str(run.folder.path)]) == 0
     assert f"Test {metric.name}" in (run.folder.path / "report.html").read_text()

@@ -125,7 +125,7 @@ def item(call: Call) -> Value:
 
 def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
     """The channels of `x[index]`; numbers remove their axes."""
-    known = all(isinstance(one, int | slice) for one in index)
+    known = all(isinstance(one, int | slice) and not isinstance(one, bool) for one in index)
     whole = signal.axis >= len(index) or index[signal.axis] == slice(None)
     if not known or not whole:
         return call.give_up()

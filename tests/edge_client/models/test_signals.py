@@ -119,13 +119,32 @@ def test_every_tier_learns_to_tell_frequencies_apart(tmp_path: Path, name: str) 
     assert min(last["tier_accuracy"].values()) > 0.8
 
 
-def test_a_recurrent_network_says_what_cannot_be_traced() -> None:
-    gru = f"{__name__}:recurrent"
-    spec = ModelSpec(name=gru, input_shape=(5, 3), num_classes=2)
+def test_a_recurrent_network_of_a_user_is_trained_whole() -> None:
+    spec = ModelSpec(name=f"{__name__}:recurrent", input_shape=(5, 3), num_classes=2)
     channel_map = trace_channels(build_model(spec), spec.input_shape)
     assert not channel_map.groups
-    with pytest.raises(ConfigError, match="cannot be traced for inputs of shape"):
-        trace_channels(build_model(spec.model_copy(update={"name": f"{__name__}:deciding"})), (5, 3))
+
+
+def test_a_network_that_branches_on_its_input_says_what_it_may_not_do() -> None:
+    spec = ModelSpec(name=f"{__name__}:deciding", input_shape=(5, 3), num_classes=2)
+    with pytest.raises(ConfigError, match=r"cannot be traced .* not branch or loop on values of tensors"):
+        trace_channels(build_model(spec), spec.input_shape)
+
+
+@pytest.mark.parametrize(("first", "followed"), [(0, True), (1, False)])
+def test_places_of_other_axes_keep_the_channels_and_a_part_of_them_pins_them(
+    first: int, followed: bool
+) -> None:
+    class Picking(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = torch.nn.Conv1d(2, 6, 1), torch.nn.Linear(6 - first, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            channels = slice(None) if first == 0 else slice(first, None)
+            return self.head(torch.relu(self.conv(x))[:, channels, -1])
+
+    assert bool(trace_channels(Picking(), (2, 8)).groups) == followed
 
 
 def recurrent(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:

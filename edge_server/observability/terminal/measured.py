@@ -1,0 +1,104 @@
+"""What devices measured in a round without training: a row per device, per tier, and for all."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.words import METRICS
+from edge_server.config.units import UNKNOWN, clean, count_text
+from edge_server.observability.figures import figure_text
+from edge_server.observability.intervals import FEWEST, over_devices, wilson
+from edge_server.observability.terminal.tables import add_numbers, plain_table
+from edge_server.storage.records import MeasuredDevice, RoundRecord
+
+FAILED = 1
+PROPORTIONS = frozenset({"accuracy"})
+"""Figures that are shares of examples, so that one device's has an interval."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of a device, a tier or all, on this many examples; `interval` is the leading one's at 95 %."""
+
+    name: str
+    devices: int
+    examples: int
+    metrics: Mapping[str, float]
+    interval: tuple[float, float] | None
+
+
+def print_measured(folder: Path, output_format: str) -> int:
+    """Print the last round's measurements; returns 1 if there are none."""
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    measured = RoundRecord.model_validate_json(lines[-1]).measured if lines else {}
+    if not measured:
+        print("no device has measured anything: none holds out examples")
+        return FAILED
+    rows = list(rows_of(measured))
+    if output_format == "json":
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        _print_table(rows)
+    return 0
+
+
+def rows_of(measured: Mapping[str, MeasuredDevice]) -> Iterator[Row]:
+    """A row per device, then per tier, then all."""
+    for name, device in sorted(measured.items()):
+        yield _row(name, [device])
+    tiers = sorted({device.tier for device in measured.values()})
+    for tier in tiers if len(tiers) > 1 else ():
+        yield _row(f"tier {tier}", [device for device in measured.values() if device.tier == tier])
+    yield _row("all", [*measured.values()])
+
+
+def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
+    names = list(dict.fromkeys(key for device in devices for key in device.metrics))
+    pooled = {key: value for key in names if (value := _pooled(METRICS[key], devices)) is not None}
+    examples = sum(device.examples for device in devices)
+    lead = next(iter(pooled), None)
+    interval = None if lead is None else _interval(METRICS[lead], pooled[lead], devices)
+    return Row(name, len(devices), examples, pooled, interval)
+
+
+def _pooled(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
+    known = [device for device in devices if metric.name in device.metrics]
+    values = [device.metrics[metric.name] for device in known]
+    return metric.pooled(values, [device.examples for device in known])
+
+
+def _interval(metric: Metric, value: float, devices: Sequence[MeasuredDevice]) -> tuple[float, float] | None:
+    if len(devices) < FEWEST:
+        total = sum(device.examples for device in devices)
+        return wilson(value, total) if metric.name in PROPORTIONS else None
+    known = [device for device in devices if metric.name in device.metrics]
+    values = [device.metrics[metric.name] for device in known]
+    return over_devices(values, [device.examples for device in known], power=metric.power)
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    lead = next(name for row in rows for name in row.metrics)
+    table = plain_table("Measured by the devices on data that they hold out")
+    table.add_column("", overflow="fold", min_width=12)
+    add_numbers(table, "devices", "examples", lead, "95 % interval")
+    for row in rows:
+        figure = _text(METRICS[lead], row.metrics.get(lead))
+        counts = (count_text(row.devices), count_text(row.examples))
+        table.add_row(Text(clean(row.name)), *counts, figure, _range(row, lead))
+    Console().print(table)
+
+
+def _text(metric: Metric, value: float | None) -> str:
+    return figure_text(metric)(value)
+
+
+def _range(row: Row, lead: str) -> str:
+    if row.interval is None:
+        return UNKNOWN
+    low, high = (_text(METRICS[lead], end) for end in row.interval)
+    return f"{low} - {high}"
