@@ -1,0 +1,1 @@
+"""The guide's examples on real data, as a table: `python -m tests.examples`."""
