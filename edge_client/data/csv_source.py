@@ -163,8 +163,8 @@ def _labels(
         return np.stack(values, axis=1).astype(np.float32), choice.labels
     (own,) = values
     if own.dtype.kind == "U":
-        names, numbers = np.unique(own, return_inverse=True)
-        return numbers, tuple(names.tolist())
+        known, numbers = np.unique(own, return_inverse=True)
+        return numbers, tuple(known.tolist())
     if (own == np.floor(own)).all() and (own >= 0).all():
         return own.astype(np.int64), ()
     return own[:, None], choice.labels

@@ -110,7 +110,9 @@ def read_columns(path: Path, plan: TablePlan) -> dict[str, Column]:
         line = 2
         while block := list(islice(rows, BLOCK)):
             read = _Block(path, line, block, len(names), plan.fill)
-            columns = {name: read.numbers(name, places[name], last) for name in plan.numbers}
+            columns: dict[str, Column] = {
+                name: read.numbers(name, places[name], last) for name in plan.numbers
+            }
             kept = np.ones(len(block), bool)
             if plan.fill.how == "drop":
                 for column in columns.values():

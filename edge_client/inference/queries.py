@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
 from edge_client.data.classes import in_classes
-from edge_client.data.dataset import Labels, Pixels, labelled
+from edge_client.data.csv_source import read_csv
+from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
-from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
+from edge_client.data.wav_source import read_recordings
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
 from edge_client.inference.recordings import read_recording
@@ -42,8 +43,9 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
         )
-    if kind in ("csv", "wav"):
-        return _of_source(given, model)
+    if kind in READERS:
+        place, _, options = argument.partition("?")
+        return _labelled(given, READERS[kind](Path(place).expanduser(), options), model)
     path = Path(argument) if kind in ("folder", "npz") else given
     if path.is_dir():
         return _of_folder(path, model)
@@ -95,9 +97,17 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
     return _numbered(path, images, labels)
 
 
-def _of_source(given: Path, model: LoadedModel) -> NamedExamples:
-    data = in_task(load_source(str(given), split="test"), model.task.name, model.preprocessing.class_names)
-    return _numbered(given, fit(data, model.input_shape).images, data.labels)
+def _labelled(given: Path, data: LabelledData, model: LoadedModel) -> NamedExamples:
+    known = in_task(data, model.task.name, model.preprocessing.class_names)
+    return _numbered(given, fit(known, model.input_shape).images, known.labels)
+
+
+def _recordings(folder: Path, options: str) -> LabelledData:
+    return read_recordings(folder, options, split="test")[0]
+
+
+READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {"csv": read_csv, "wav": _recordings}
+"""Sources with options, by the word before the colon; their readers need no torch."""
 
 
 def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:
