@@ -6,7 +6,7 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.data.tasks.words import leading
 from edge_server.config.units import UNKNOWN, percent_text
-from edge_server.storage.records import RoundRecord
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 ACCURACY = CLASSIFICATION.metrics[0]
 
@@ -23,6 +23,13 @@ def leading_metric(history: Sequence[RoundRecord]) -> Metric:
 def figure_text(metric: Metric) -> Callable[[float | None], str]:
     """The text of one figure: `97.12%` of a share, else `0.1234`."""
     return percent_text if metric.share else _number
+
+
+def served_figure(device: DeviceRecord, metric: Metric) -> float | None:
+    """A device's figure of the exported network, or of the file that it serves."""
+    if metric is ACCURACY:
+        return device.onnx_accuracy
+    return device.metrics.get(metric.name)
 
 
 def best_of(metric: Metric, values: Iterable[float]) -> float | None:
@@ -42,6 +49,32 @@ def range_text(metric: Metric, tiers: Mapping[int, Mapping[str, float]]) -> str:
         return UNKNOWN
     least, most = min(values), max(values)
     return f"{100 * least:.1f}-{most:.1%}" if metric.share else f"{least:.3g}-{most:.3g}"
+
+
+def measured_name(summary: Summary) -> str:
+    """What a summary's leading figure is: `test accuracy`, or `accuracy on devices` without a test."""
+    metric, where = _leading(summary)
+    return f"test {metric.name}" if where == "test" else f"{metric.name} on devices"
+
+
+def measured_figures(summary: Summary) -> tuple[str, str]:
+    """The leading figure of a summary and the best of all rounds, which is empty without a test."""
+    metric, where = _leading(summary)
+    text = figure_text(metric)
+    if where == "devices":
+        return text(summary.client_metrics.get(metric.name)), ""
+    if metric is ACCURACY:
+        return text(summary.test_accuracy), text(summary.best_accuracy)
+    return text(summary.test_metrics.get(metric.name)), text(summary.best_metric)
+
+
+def _leading(summary: Summary) -> tuple[Metric, str]:
+    tested, on_devices = leading(summary.test_metrics), leading(summary.client_metrics)
+    if tested is not None:
+        return tested[0], "test"
+    if summary.test_accuracy is None and on_devices is not None:
+        return on_devices[0], "devices"
+    return ACCURACY, "test"
 
 
 def _number(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from edge_client.data.tasks.words import leading
 from edge_server.config.units import (
     UNKNOWN,
     bytes_text,
@@ -12,6 +13,7 @@ from edge_server.config.units import (
     ratio_text,
     si_text,
 )
+from edge_server.observability.figures import figure_text, leading_metric, served_figure
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import (
     Cell,
@@ -33,9 +35,9 @@ TIER_COLUMNS = (
     "parameters",
     "MACs",
     "ONNX file",
-    "test accuracy",
+    "test",
     "on devices",
-    "lowest",
+    "worst",
     "ms per image",
     "updates",
     "down",
@@ -56,6 +58,7 @@ DEVICE_COLUMNS = (
     "refused",
     "accuracy in torch",
     "accuracy in onnxruntime",
+    "served model",
     "new on trial",
     "earlier on trial",
     "serves",
@@ -73,10 +76,11 @@ def tier_section(run: RunContents) -> Section:
         by_tier.setdefault(device.tier, []).append(device)
     if not by_tier:
         return Section("Tiers", (Paragraph("No device took part."),))
+    metric = leading_metric(run.history)
     rows = [_tier_row(run, tier, by_tier[tier]) for tier in sorted(by_tier)]
     caption = (
-        "Each capability tier: its sub-model, its accuracy on the server's test data, the mean and the "
-        "lowest accuracy on its devices' own held-out data, and the total bytes over its devices' links"
+        f"Each capability tier: its sub-model, its {metric.name} on the server's test data, the mean and the "
+        f"worst {metric.name} on its devices' own held-out data, and the total bytes over its devices' links"
     )
     files = [
         (Cell(f"tier {tier}", words=True), words(path), words(_digest(run, tier)))
@@ -92,7 +96,10 @@ def _digest(run: RunContents, tier: int) -> str:
 
 
 def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> tuple[Cell, ...]:
-    accuracies = [row.onnx_accuracy for row in devices if row.onnx_accuracy is not None]
+    metric = leading_metric(run.history)
+    measured = [value for row in devices if (value := served_figure(row, metric)) is not None]
+    worst = (min if metric.higher_is_better else max)(measured, default=None)
+    text = figure_text(metric)
     latencies = [row.latency_ms for row in devices if row.latency_ms is not None]
     sized = next((row for row in devices if row.parameters is not None), devices[0])
     last = run.history[-1] if run.history else None
@@ -105,9 +112,9 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
             count_text(sized.parameters),
             si_text(sized.macs),
             bytes_text(sized.onnx_bytes),
-            percent_text(last.tier_accuracy.get(tier) if last else None),
-            percent_text(fmean(accuracies) if accuracies else None),
-            percent_text(min(accuracies, default=None)),
+            text(last.tested_tiers.get(tier, {}).get(metric.name) if last else None),
+            text(fmean(measured) if measured else None),
+            text(worst),
             ms_text(fmean(latencies) if latencies else None),
             count_text(sum(row.rounds for row in devices)),
             bytes_text(sum(row.downlink_bytes for row in devices)),
@@ -141,6 +148,14 @@ def _trial_cells(device: DeviceRecord) -> tuple[Cell, ...]:
     return (*accuracies, serves, words(verdict.why))
 
 
+def _served_text(device: DeviceRecord) -> str:
+    """The leading figure of the served file where it is no accuracy, which has columns of its own."""
+    found = leading(device.metrics)
+    if found is None or device.onnx_accuracy is not None:
+        return UNKNOWN
+    return f"{found[0].name} {figure_text(found[0])(found[1])}"
+
+
 def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
     differs = runtimes_differ(device)
     onnx = percent_text(device.onnx_accuracy) + (" differs" if differs else "")
@@ -161,6 +176,7 @@ def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
         Cell(count_text(device.refusals), alert=device.refusals > 0),
         Cell(percent_text(device.torch_accuracy)),
         Cell(onnx, alert=differs),
+        Cell(_served_text(device)),
         *_trial_cells(device),
         *numbers(difference, ms_text(device.latency_ms)),
         words(boards.get(device.device, "")),

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
-from edge_server.config.units import bytes_text, count_text, duration_text, percent_text
+from edge_server.config.units import bytes_text, count_text, duration_text
+from edge_server.observability.figures import measured_figures, measured_name
 from edge_server.observability.report.contents import RunContents, read_run_contents
 from edge_server.observability.report.document import Document, FactList
 from edge_server.observability.report.html_page import html_page
@@ -52,6 +53,7 @@ def run_document(run: RunContents) -> Document:
 
 
 def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
+    last, best = measured_figures(summary)
     return (
         ("run", title),
         *((("id", summary.run),) if summary.run != title else ()),
@@ -60,10 +62,7 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         ("rounds", count_text(summary.rounds)),
         ("devices", count_text(len(summary.devices))),
         ("duration", duration_text(summary.duration_s)),
-        (
-            "test accuracy",
-            f"{percent_text(summary.test_accuracy)}, best {percent_text(summary.best_accuracy)}",
-        ),
+        (measured_name(summary), last + (f", best {best}" if best else "")),
         ("sent by the server", bytes_text(summary.downlink_bytes)),
         ("received by the server", bytes_text(summary.uplink_bytes)),
         *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),

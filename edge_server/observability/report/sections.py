@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.units import (
     bytes_text,
     duration_text,
@@ -25,6 +26,7 @@ from edge_server.observability.report.document import (
     table,
     words,
 )
+from edge_server.observability.report.figure_tables import figure_section
 from edge_server.observability.report.origin import file_section, origin_section, repeat_section
 from edge_server.observability.report.privacy import privacy_section
 from edge_server.observability.report.refusals import refusal_section
@@ -36,6 +38,7 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
     """All sections."""
     return (
         Section("Curves", (Curves(run_charts(run.history)),)),
+        figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
         tier_section(run),
         device_section(run),
         round_section(run.history, run.summary.undone),

@@ -21,7 +21,14 @@ from edge_server.config.units import (
     ratio_text,
     si_text,
 )
-from edge_server.observability.figures import ACCURACY, figure_text, leading_metric, range_text
+from edge_server.observability.figures import (
+    ACCURACY,
+    figure_text,
+    leading_metric,
+    measured_figures,
+    measured_name,
+    range_text,
+)
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 LAST_ROUNDS = 20
@@ -179,23 +186,11 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 def outcome_text(summary: Summary) -> str:
     """The run in one sentence."""
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
-    spent = epsilon_text(summary)
+    spent, (last, best) = epsilon_text(summary), measured_figures(summary)
     return (
         f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
         f"in {duration_text(summary.duration_s)}, "
-        f"{_measured_text(summary)}, "
+        f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
         f"the server sent {bytes_text(summary.downlink_bytes)} "
         f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )
-
-
-def _measured_text(summary: Summary) -> str:
-    """The leading figure of the server's test, or else of the devices on their own data."""
-    on_devices = leading(summary.client_metrics)
-    if summary.test_accuracy is None and not summary.test_metrics and on_devices is not None:
-        metric, value = on_devices
-        return f"{metric.name} on devices {figure_text(metric)(value)}"
-    metric, last = leading(summary.test_metrics) or (ACCURACY, summary.test_accuracy)
-    best = summary.best_accuracy if metric is ACCURACY else summary.best_metric
-    text = figure_text(metric)
-    return f"test {metric.name} {text(last)} (best {text(best)})"

@@ -108,12 +108,13 @@ def test_the_page_loads_no_other_file(tmp_path: Path) -> None:
 
 def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
     page = page_of(tmp_path, end=summary(devices=(MEASURED,)), history=(scored(1), scored(2)))
-    # Tiers, devices, rounds, costs, settings, digests.
-    assert page.tags.count("table") == page.tags.count("caption") == 6
+    # Figures, tiers, devices, rounds, costs, settings, digests.
+    assert page.tags.count("table") == page.tags.count("caption") == 7
     scopes = [value for name, value in page.attributes if name == "scope"]
     assert len(scopes) == page.tags.count("th")
-    # One tier, one device, two rounds, eleven costs, one setting, the seed and one digest.
-    assert scopes.count("row") == 18
+    # Three rows of figures, one tier, one device, two rounds, eleven costs, one setting, the seed and one
+    # digest.
+    assert scopes.count("row") == 21
 
 
 def test_a_device_that_kept_its_earlier_model_is_shown_with_both_accuracies(tmp_path: Path) -> None:

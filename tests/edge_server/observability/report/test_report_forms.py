@@ -103,13 +103,13 @@ def test_a_thousand_devices_are_summed_by_tier_and_most_rows_are_folded() -> Non
         ("1", "500", "500"),
         ("2", "500", "500"),
     ]
-    page = Page(html_block(run_document(run).sections[2].blocks[0]))
+    page = Page(html_block(run_document(run).sections[3].blocks[0]))
     assert page.tags.count("details") == 1
     assert "960 more" in page.text
     # The page contains all devices; the refused device is first.
     assert page.tags.count("tr") == 1000 + 2
     assert rows(run, "Devices")[0]["device"] == "d999"
-    text = markdown_block(run_document(run).sections[2].blocks[0])
+    text = markdown_block(run_document(run).sections[3].blocks[0])
     assert text.count("\n| ") == 40 + 2
     assert text.endswith("960 more rows are in summary.json.")
 
