@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 
 from edge_client.data.classes import misfit
 from edge_client.data.shapes import fit, shape_misfit
-from edge_client.data.tasks.conversion import in_task
-from edge_client.data.tasks.registry import learning_task
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
@@ -47,6 +45,9 @@ class LocalData:
 
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:
+    # Imported here, as below: what a device imports at its start has no use for arrays.
+    from edge_client.data.tasks.registry import learning_task
+
     names, outputs = task.preprocessing.class_names, task.model.num_classes
     if not learning_task(task.model.task).named:
         return ""
@@ -61,6 +62,8 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
 
 def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
     """Inputs of the model's shape, labels as indices into the task's list of classes, if it has one."""
+    from edge_client.data.tasks.conversion import in_task
+
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
     taken = fit(data, task.model.input_shape)

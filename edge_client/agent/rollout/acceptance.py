@@ -7,7 +7,6 @@ one-sided sign test), so that a single example among few does not decide.
 import math
 
 from edge_client.agent.rollout.events import Comparison, Objection
-from edge_client.data.tasks.words import figure_text
 from edge_client.inference.service.health import Health
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 
@@ -65,6 +64,9 @@ def _accuracy(
         return None
     if not old.figures or not new.figures:
         return None
+    # Imported here: a device's start has no use for arrays.
+    from edge_client.data.tasks.words import figure_text
+
     detail = f"{figure_text(new.figures)} of {new.examples} examples, {figure_text(old.figures)} before"
     return Cause.ACCURACY, detail
 

@@ -8,7 +8,6 @@ from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.events import Comparison, Objection
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
-from edge_client.data.tasks.words import figure_text
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel
 from schemas.messages.rollout_terms import TrialTerms
@@ -96,6 +95,9 @@ def _comparison_text(found: Comparison) -> str:
     new, old = found.candidate, found.running
     if new is None or old is None or not new.figures or not old.figures:
         return UNUSABLE
+    # Imported here: a device's start has no use for arrays.
+    from edge_client.data.tasks.words import figure_text
+
     return f"{figure_text(new.figures)} of {new.examples} examples, {figure_text(old.figures)} before"
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from edge_client.data.tasks.learning_task import LearningTask, Metric
-from edge_client.data.tasks.registry import CLASSIFICATION
 from schemas.values import Variant
+
+if TYPE_CHECKING:
+    from edge_client.data.tasks.learning_task import LearningTask, Metric
 
 MAX_LOSS = 1.0
 """Default limit in points of accuracy."""
@@ -57,14 +59,17 @@ def choose(
     others: Sequence[Measured],
     *,
     max_loss: float = MAX_LOSS,
-    task: LearningTask = CLASSIFICATION,
+    task: "LearningTask | None" = None,
 ) -> VariantChoice:
     """The fastest variant (of equals, the smallest) that loses less than `max_loss` points.
 
     Points are hundredths of the task's leading metric: of a share, or relative to another figure. The export
-    is kept if it was not measured.
+    is kept if it was not measured. By default the task is a classification.
     """
-    metric = task.leading(export.metrics)
+    # Imported here: a device's start has no use for arrays.
+    from edge_client.data.tasks.registry import CLASSIFICATION
+
+    metric = (task or CLASSIFICATION).leading(export.metrics)
     if not others:
         return VariantChoice(export, "no other variant is configured")
     if not export.metrics:
@@ -77,7 +82,7 @@ def choose(
     return VariantChoice(kept, "; ".join([f"fastest at {kept.latency_ms:.3f} ms", *reasons]))
 
 
-def points_lost(export: Measured, other: Measured, metric: Metric = CLASSIFICATION.metrics[0]) -> float:
+def points_lost(export: Measured, other: Measured, metric: "Metric") -> float:
     """Points of the metric that another variant is worse than the export; negative if better."""
     before, after = export.metrics.get(metric.name), other.metrics.get(metric.name)
     if before is None or after is None:
@@ -86,13 +91,13 @@ def points_lost(export: Measured, other: Measured, metric: Metric = CLASSIFICATI
     return round(metric.lost(before, after) * 100, 6)
 
 
-def _compared(export: Measured, other: Measured, metric: Metric) -> str:
+def _compared(export: Measured, other: Measured, metric: "Metric") -> str:
     speed = export.latency_ms / other.latency_ms if other.latency_ms else float("inf")
     lost = _loss_text(points_lost(export, other, metric), metric)
     return f"{other.variant} {speed:.2f} x as fast as {export.variant}, {lost}"
 
 
-def _loss_text(lost: float, metric: Metric) -> str:
+def _loss_text(lost: float, metric: "Metric") -> str:
     if lost == float("inf"):
         return f"{metric.name} unknown"
     return f"{lost:.2f} points lost" if lost > 0 else f"no {metric.name} lost"
