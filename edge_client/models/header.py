@@ -30,7 +30,7 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
     names = [name for name, output in made.items() if output is outputs]
     if not names or outputs.ndim != 2:
         raise ConfigError(
-            f"network {type(module).__name__} has no header to train on prototypes: "
+            f"network {type(module).__name__} has no header: "
             "its last layer must be a torch.nn.Linear that gives one score per class"
         )
     return names[-1]

@@ -1,35 +1,46 @@
 """The layers that a device keeps for itself, between rounds and in its model file."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
+
+import numpy as np
 
 from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
-OWN = "own"
-"""The group of a device's private state with its own layers."""
+OWN, HELD = "own", "own-held"
+"""The groups of a device's private state with its own layers, and with what of them it has ever held."""
 
 
 def with_own(received: Groups, kept: Groups, layers: Collection[str]) -> Groups:
     """The received groups with the device's own arrays of these layers in `model`, where it has kept any.
 
-    All are in the sub-model's coordinates; arrays are made when read.
+    Channels that the device never held have the received values. All arrays are in the sub-model's
+    coordinates, and made when read.
     """
-    model = received["model"]
-    own = _of(kept.get(OWN, {}), layers)
+    model, own = received["model"], _of(kept.get(OWN, {}), layers)
     if not own:
         return received
-    places = {name: (own, name) if name in own else (model, name) for name in model}
+    mixed = ComputedArrays(
+        {name: kind_of(model, name) for name in own}, partial(_where, kept[HELD], own, model)
+    )
+    places = {name: (mixed, name) if name in own else (model, name) for name in model}
     return {**received, "model": GatheredArrays(places)}
 
 
 def kept_own(received: Arrays, delta: Arrays, layers: Collection[str]) -> Groups:
-    """The group of the trained arrays of these layers: received plus change; nothing without layers."""
+    """The groups of the trained arrays of these layers, received plus change; nothing without layers."""
     names = _of(delta, layers)
     if not names:
         return {}
     kinds = {name: kind_of(received, name) for name in names}
-    return {OWN: ComputedArrays(kinds, partial(_sum, received, delta))}
+    held = {name: np.ones(shape, bool) for name, (_, shape) in kinds.items()}
+    return {OWN: ComputedArrays(kinds, partial(_sum, received, delta)), HELD: held}
+
+
+def _where(held: Arrays, own: Arrays, model: Arrays, name: str, start: int, stop: int) -> AnyArray:
+    rows = [rows_of(arrays, name, start, stop) for arrays in (held, own, model)]
+    return np.where(*rows)
 
 
 def _sum(received: Arrays, delta: Arrays, name: str, start: int, stop: int) -> AnyArray:
@@ -37,6 +48,6 @@ def _sum(received: Arrays, delta: Arrays, name: str, start: int, stop: int) -> A
     return found
 
 
-def _of(arrays: Arrays, layers: Collection[str]) -> dict[str, AnyArray] | Arrays:
+def _of(arrays: Arrays, layers: Collection[str]) -> Mapping[str, AnyArray]:
     names = [name for name in arrays if name.rpartition(".")[0] in layers]
     return GatheredArrays({name: (arrays, name) for name in names}) if names else {}

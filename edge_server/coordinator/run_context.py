@@ -6,6 +6,7 @@ from torch import nn
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
+from edge_client.models.header import header_name
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
@@ -16,6 +17,7 @@ from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
+from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import decode_json, encode_json
@@ -88,9 +90,20 @@ def make_context(
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
     check_outputs(module, testing.model_spec)
-    own = strategy.own.layers(channel_map) if strategy.own is not None else ()
+    own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
     privacy = PrivacyGuard(config, strategy.privacy)
     notice = unpruned_notice(config, network)
     kept = f"devices keep {', '.join(own)} for themselves: they alone measure their models" if own else ""
     notices = tuple(text for text in (notice, kept) if text)
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
+
+
+def _own_layers(
+    own: OwnPart | None, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap
+) -> tuple[str, ...]:
+    """The layers that devices keep; `ConfigError` for a network that has none."""
+    if own is None:
+        return ()
+    if own.needs_header:
+        header_name(module, spec.input_shape)
+    return own.layers(channel_map)

@@ -7,15 +7,19 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from torch import nn
 
 from edge_client.agent.task_runner import do_delivery, do_training
 from edge_client.compression.layered_model import received_groups
+from edge_client.pruning.own_layers import with_own
 from edge_client.pruning.slicing import extract
+from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.choice import make_trainer
 from edge_server.config.load import load_config
 from schemas.errors import ConfigError
 from schemas.messages import TrainTask
+from schemas.submodel import SubModelSpec
 from tests.edge_server.simulation.small import run
 from tests.groups import read_groups
 from tests.integration.bench import Bench
@@ -87,6 +91,39 @@ def test_the_delivered_file_has_the_devices_own_head(tmp_path: Path, trainer: st
     assert not is_stored(np.asarray(sent[weight]))
 
 
+@pytest.mark.parametrize(("recipe", "network"), [("fedper", "mlp"), ("fedbn", "cnn-batch")])
+def test_channels_that_a_device_gains_have_the_received_values(
+    tmp_path: Path, recipe: str, network: str
+) -> None:
+    words = (f"model.name={network}", "clients.fraction=1.0", "tiers.ratios=[0.5, 0.0]")
+    bench = Bench(tmp_path, recipe, *words)
+    bench.round(1)
+    channel_map = bench.coordinator.context.channel_map
+    task, whole = bench.tasks(2, 2)["weak"], SubModelSpec()
+    before = PrivateState(tmp_path / "weak-private").load("run-1", 2)
+    ones = {name: np.ones(layout.shape, np.float32) for name, layout in channel_map.parameters.items()}
+    narrow = extract(ones, task.spec, channel_map)
+    wider = with_own({"model": ones}, in_sub_model(before, whole, channel_map), task.own)["model"]
+    gained = 0
+    for name in own_names(task, ones):
+        found = np.asarray(wider[name])
+        # What it has held is its own, which is hardly ever 1 after training; all else is received.
+        gained += ones[name].size - narrow[name].size
+        assert (found == 1).sum() >= ones[name].size - narrow[name].size
+        assert (found != 1).any()
+    assert gained
+
+
+def test_a_network_without_a_linear_head_has_none_to_keep(tmp_path: Path) -> None:
+    words = ["data.source=digits", f"model.name={__name__}:headless", "num-clients=2", "rounds=1"]
+    with pytest.raises(ConfigError, match=r"has no header: its last layer must be a torch\.nn\.Linear"):
+        run(tmp_path / "run", "fedper", *words)
+
+
+def headless(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, num_classes, 6), nn.Flatten())
+
+
 def test_devices_with_few_classes_have_better_models_with_heads_of_their_own(tmp_path: Path) -> None:
     words = ("num-clients=8", "data.partition=shards", "data.shards=2", "rounds=6", "learning-rate=0.1")
     more = ("simulation.hold-out=0.3", "deliver=trial", "batch-size=16")
@@ -102,6 +139,7 @@ def test_devices_with_few_classes_have_better_models_with_heads_of_their_own(tmp
 @pytest.mark.parametrize(
     ("word", "message"),
     [
+        ('strategy.transforms=["attention-matching"]', "not those of the device's own layers"),
         ("privacy.secure-aggregation=true", "secure-aggregation sums whole models"),
         ("firewall.canary=0.1", "cannot test a model for .* canary"),
         ("simulation.hold-out=0.0", "here they hold out no data: set hold-out = 0.2"),

@@ -160,6 +160,8 @@ def _moved_channels(config: Config, strategy: Strategy) -> Iterator[str]:
     others = [f"the group '{component.name}'" for component in spec.groups]
     if make_chain(spec.uplink or ()).sparsifier is not None:
         others.append("what a device has not sent yet (uplink)")
+    if spec.own is not None:
+        others.append(f"the device's own layers (own '{spec.own.name}')")
     for other in others:
         yield f"{key} moves the model's channels, not those of {other}: {remedy}"
 

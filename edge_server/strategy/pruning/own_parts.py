@@ -4,10 +4,10 @@ The server sends these layers with the first model and never gets them back; a d
 in every round (FedPer, Arivazhagan et al. 2019, Algorithm 1; FedBN, Li et al. 2021, section 3).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from edge_client.system.plugins import Registry
 from edge_server.strategy.pruning.layers import units
@@ -18,7 +18,12 @@ Layers = tuple[str, ...]
 
 
 class OwnPart(Protocol):
-    """Names the layers of a network that stay on each device."""
+    """Names the layers of a network that stay on each device.
+
+    One that `needs_header` is for networks whose outputs are those of a linear layer.
+    """
+
+    needs_header: ClassVar[bool] = False
 
     def layers(self, channel_map: ChannelMap) -> Layers:
         """The layers' names; `ConfigError` if the network has none of the kind, or no other."""
@@ -27,8 +32,9 @@ class OwnPart(Protocol):
 
 @dataclass(frozen=True)
 class Head(OwnPart):
-    """The last `layers` layers, with the normalisations that follow them (FedPer's K_P personal layers)."""
+    """The last `count` layers, with the normalisations that follow them (FedPer's K_P personal layers)."""
 
+    needs_header: ClassVar[bool] = True
     count: int = 1
 
     def __post_init__(self) -> None:
@@ -51,14 +57,23 @@ class Normalisation(OwnPart):
     """The normalisation layers with their running statistics (FedBN)."""
 
     def layers(self, channel_map: ChannelMap) -> Layers:
-        """The layers that have no weight of two or more axes."""
-        found = tuple(layer for unit in units(channel_map) for layer in unit[1:])
+        """The layers with a scale and a shift per channel, and with running statistics if they have any."""
+        shapes: dict[str, dict[str, int]] = {}
+        for name, layout in channel_map.parameters.items():
+            layer, _, own = name.rpartition(".")
+            shapes.setdefault(layer, {})[own] = len(layout.shape)
+        found = tuple(layer for layer, axes in shapes.items() if _is_normalisation(axes))
         if not found:
             raise ConfigError(
                 "[strategy] own: the network has no normalisation that a device could keep: name another, "
                 'such as "cnn-batch", or set own = "head"'
             )
         return found
+
+
+def _is_normalisation(axes: Mapping[str, int]) -> bool:
+    """Whether a layer with these arrays, by number of axes, has a scale and a shift per channel alone."""
+    return {"weight", "bias"} <= axes.keys() and max(axes.values()) < 2
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
@@ -42,6 +43,12 @@ def test_normalisation_layers_are_those_without_a_matrix() -> None:
     assert all(f"{layer}.running_mean" in CNN.parameters for layer in own)
     with pytest.raises(ConfigError, match="no normalisation that a device could keep"):
         Normalisation().layers(MLP)
+
+
+def test_a_normalisation_that_comes_first_counts_and_a_learned_slope_does_not() -> None:
+    first = nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 4, 3), nn.PReLU(4))
+    module = nn.Sequential(first, nn.GroupNorm(2, 4), nn.Flatten())
+    assert Normalisation().layers(trace_channels(module, (1, 8, 8))) == ("0.0", "1")
 
 
 def test_named_layers_match_patterns() -> None:
