@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.source_options import names_in, options_of, whole_number
 from edge_client.data.tables import ROW, Fill, TablePlan, first_row, header_of, is_number, read_columns
+from edge_client.data.validation import checked_labels
 from edge_client.data.windows import window_ends
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
 from schemas.values import Preprocessing
 
 OPTIONS = ("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "change", "missing")
@@ -62,6 +63,7 @@ def read_csv(path: Path, text: str) -> LabelledData:
         numbers=tuple(dict.fromkeys([*choice.inputs, *(n for n in choice.labels if n in numeric)])),
         texts=(*(name for name in choice.labels if name not in numeric), *further),
         fill=choice.fill,
+        group=choice.group,
     )
     columns = read_columns(path, plan)
     if choice.time is not None:
@@ -88,15 +90,16 @@ def _choice(path: Path, text: str) -> Choice:
     others = {*(() if horizon else labels), *ignored, group, time, ROW}
     first = first_row(path)
     inputs = names_in(options, "columns") or tuple(name for name in names if name not in others)
+    stated = (*labels, *inputs, *ignored, *(name for name in (group, time) if name is not None))
+    unknown = next((name for name in stated if name not in names), None)
+    if unknown is not None:
+        raise ConfigError(f"{path} has no column '{unknown}'{nearest(unknown, names)}: {', '.join(names)}")
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
             f"{path} line 2: column '{unfit}' is {first[unfit][:40]!r}, no number: leave it out with "
             f"ignore={unfit}, or state the inputs with columns=..."
         )
-    unknown = next((name for name in (*labels, *inputs, *ignored) if name not in names), None)
-    if unknown is not None:
-        raise ConfigError(f"{path} has no column '{unknown}': it has {', '.join(names)}")
     if not inputs:
         raise ConfigError(f"{path} has no column of numbers to learn from: state columns=...")
     window = whole_number(options, "window", 0, least=1, source=source)
@@ -166,7 +169,7 @@ def _labels(
         known, numbers = np.unique(own, return_inverse=True)
         return numbers, tuple(known.tolist())
     if (own == np.floor(own)).all() and (own >= 0).all():
-        return own.astype(np.int64), ()
+        return checked_labels(own, f"{choice.source}: column '{choice.labels[0]}'", images=len(own)), ()
     return own[:, None], choice.labels
 
 

@@ -40,8 +40,16 @@ class LocalData:
     def check(self, task: Task) -> None:
         """Raise `PeerError` if these examples do not fit the model's shape or classes."""
         for data in (self.train, self.held_out):
-            if why := shape_misfit(data, task.model.input_shape) or _unknown_classes(data, task):
+            misfit = shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
+            if why := misfit or _unknown_classes(data, task):
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)
+
+
+def _other_rate(data: "LabelledData", task: Task) -> str:
+    own, known = data.preprocessing.rate, task.preprocessing.rate
+    if own is None or known in (None, own):
+        return ""
+    return f"the model takes recordings of {known:g} Hz, the data has {own:g}: add rate={known:g} to --data"
 
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:

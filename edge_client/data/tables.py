@@ -7,8 +7,8 @@ while blocks are joined, of one more column: a file of 1 GB with numbers of ten 
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ BLOCK = 65_536
 """Rows that are converted at once."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """What counts as a missing value, in small letters."""
+DROPPED = ""
+"""In place of a missing text in a row that is left out."""
 ROW = "(row)"
 """The name of a first column that the header does not name."""
 
@@ -40,20 +42,22 @@ class Fill:
         if text in ("refuse", "drop", "previous"):
             return cls(text)
         try:
-            return cls("number", float(text))
-        except ValueError as error:
-            raise ConfigError(
-                f"{source}: missing={text} is neither refuse, drop, previous nor a number"
-            ) from error
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ConfigError(f"{source}: missing={text} is neither refuse, drop, previous nor a number")
+        return cls("number", number)
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The columns to read: as numbers, and as text."""
+    """The columns to read: as numbers, and as text; a row of another `group` continues no series."""
 
     numbers: tuple[str, ...]
     texts: tuple[str, ...]
     fill: Fill = Fill()
+    group: str | None = None
 
 
 def header_of(path: Path) -> tuple[str, ...]:
@@ -62,11 +66,11 @@ def header_of(path: Path) -> tuple[str, ...]:
     Raises `ConfigError` for a file that cannot be read, has no rows, or names a column twice.
     """
     with _opened(path) as rows:
-        names, first = next(rows, None), next(rows, None)
-    if names is None or first is None:
+        head, following = next(rows, None), next(rows, None)
+    if head is None or following is None:
         raise ConfigError(f"{path} has no rows: expected a line of names, then one line per example")
-    named = tuple(name.strip() for name in names)
-    if len(first) == len(named) + 1:
+    named = tuple(name.strip() for name in head[1])
+    if len(following[1]) == len(named) + 1:
         named = (ROW, *named)
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
@@ -78,7 +82,7 @@ def first_row(path: Path) -> dict[str, str]:
     """The values of the first row by column."""
     names = header_of(path)
     with _opened(path) as rows:
-        return dict(zip(names, next(islice(rows, 1, None)), strict=False))
+        return dict(zip(names, next(islice(rows, 1, None))[1], strict=False))
 
 
 def is_number(text: str) -> bool:
@@ -104,12 +108,15 @@ def read_columns(path: Path, plan: TablePlan) -> dict[str, Column]:
             raise ConfigError(f"{path} has no column '{name}'{nearest(name, names)}: {', '.join(names)}")
     places = {name: names.index(name) for name in (*plan.numbers, *plan.texts)}
     parts: dict[str, list[Column]] = {name: [] for name in places}
-    last: dict[str, float] = {}
+    last, group = dict[str, float](), None
     with _opened(path) as rows:
         next(rows)
-        line = 2
         while block := list(islice(rows, BLOCK)):
-            read = _Block(path, line, block, len(names), plan.fill)
+            read = _Block(path, block, len(names), plan.fill)
+            if plan.group is not None:
+                groups = read.texts(plan.group, places[plan.group]).tolist()
+                read = replace(read, starts=tuple(a != b for a, b in pairwise([group, *groups])))
+                group = groups[-1]
             columns: dict[str, Column] = {
                 name: read.numbers(name, places[name], last) for name in plan.numbers
             }
@@ -118,33 +125,47 @@ def read_columns(path: Path, plan: TablePlan) -> dict[str, Column]:
                 for column in columns.values():
                     kept &= ~np.isnan(column)
             for name in plan.texts:
-                columns[name] = read.texts(places[name])
+                columns[name] = read.texts(name, places[name])
+                kept &= columns[name] != DROPPED
             for name, column in columns.items():
                 parts[name].append(column[kept])
-            line += len(block)
+    if not any(len(part) for part in parts[next(iter(parts))]):
+        raise ConfigError(f"{path}: every row lacks a value: fill them, missing=previous or missing=NUMBER")
     return {name: np.concatenate(parts.pop(name)) for name in [*parts]}
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows of a file, the first of which is on `line`."""
+    """Rows of a file with their lines; at `starts` another series begins."""
 
     path: Path
-    line: int
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[tuple[int, Sequence[str]]]
     width: int
     fill: Fill
+    starts: Sequence[bool] = ()
 
     def numbers(self, name: str, place: int, last: dict[str, float]) -> NDArray[np.float32]:
         found = np.empty(len(self.rows), np.float32)
-        for index, row in enumerate(self.rows):
-            found[index] = last[name] = self._number(name, self._value(row, index, place), index, last)
+        for index in range(len(self.rows)):
+            if self.starts and self.starts[index]:
+                last.pop(name, None)
+            found[index] = last[name] = self._number(name, self._value(index, place), index, last)
         return found
 
-    def texts(self, place: int) -> NDArray[np.str_]:
-        return np.array([self._value(row, index, place).strip() for index, row in enumerate(self.rows)])
+    def texts(self, name: str, place: int) -> NDArray[np.str_]:
+        return np.array([self._text(name, index, place) for index in range(len(self.rows))])
 
-    def _value(self, row: Sequence[str], index: int, place: int) -> str:
+    def _text(self, name: str, index: int, place: int) -> str:
+        text = self._value(index, place).strip()
+        if text.lower() not in MISSING:
+            return text
+        if self.fill.how != "drop":
+            where = f"{self._where(index)}: column '{name}'"
+            raise ConfigError(f"{where} has no value: leave such rows out with missing=drop")
+        return DROPPED
+
+    def _value(self, index: int, place: int) -> str:
+        row = self.rows[index][1]
         if len(row) != self.width:
             raise ConfigError(
                 f"{self._where(index)}: {len(row)} values for {self.width} columns: repair the line"
@@ -177,16 +198,16 @@ class _Block:
         )
 
     def _where(self, index: int) -> str:
-        return f"{self.path} line {self.line + index}"
+        return f"{self.path} line {self.rows[index][0]}"
 
 
 class _opened:
-    """The rows of a file, without empty lines, until the block ends."""
+    """The rows of a file with the numbers of their lines, without empty lines, until the block ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def __enter__(self) -> Iterator[list[str]]:
+    def __enter__(self) -> Iterator[tuple[int, list[str]]]:
         try:
             self._file = self._path.open(newline="", encoding="utf-8-sig")
         except OSError as error:
@@ -196,8 +217,9 @@ class _opened:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def _rows(self) -> Iterator[list[str]]:
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader(self._file)
         try:
-            yield from (row for row in csv.reader(self._file) if row)
+            yield from ((reader.line_num, row) for row in reader if row)
         except (csv.Error, UnicodeDecodeError) as error:
             raise ConfigError(f"{self._path} is no table of text in UTF-8: {error}") from error

@@ -29,6 +29,7 @@ from schemas.values import Preprocessing
 OPTIONS = ("name", "group", "only", "test", "rate", "seconds")
 LABEL = "label"
 SECONDS = 1.0
+WIDTHS, MOST_CHANNELS = range(1, 5), 64
 RATES = range(1000, 768_001)
 """Sampling rates in Hz that are read; a few bytes of another could become gigabytes."""
 Samples = NDArray[np.float32]
@@ -80,10 +81,15 @@ def read_wav(source: Path | BinaryIO, *, rate: float | None = None, most: int | 
             frames = file.readframes(min(wanted, file.getnframes()))
     except (OSError, EOFError, wave.Error) as error:
         raise ConfigError(f"{what} is no WAV file of whole numbers (PCM): {error}") from error
+    if width not in WIDTHS or not 1 <= channels <= MOST_CHANNELS:
+        raise ConfigError(f"{what} has {channels} channels of {8 * width} bits: expected 8 to 32 bits")
     if own not in RATES:
         raise ConfigError(f"{what} has {own} Hz: expected {RATES.start} to {RATES.stop - 1}")
-    samples = _decoded(frames, width)
-    samples = samples[: len(samples) // channels * channels].reshape(-1, channels).mean(axis=1)
+    whole = len(frames) // (width * channels) * width * channels
+    samples = _decoded(frames[:whole], width)
+    if not len(samples):
+        raise ConfigError(f"{what} has no samples")
+    samples = samples.reshape(-1, channels).mean(axis=1)
     return (samples.astype(np.float32) if step == 1 else resampled(samples, step))[:most]
 
 
@@ -111,7 +117,8 @@ def _decoded(frames: bytes, width: int) -> NDArray[np.float64]:
 def _found(folder: Path, pattern: str | None, source: str) -> list[Recording]:
     if not folder.is_dir():
         raise ConfigError(f"{source}: there is no such folder")
-    paths = sorted(folder.glob("*.wav" if pattern else "*/*.wav"))
+    found = folder.glob("*" if pattern else "*/*")
+    paths = sorted(path for path in found if path.suffix.lower() == ".wav")
     if not paths:
         where = f"named {pattern}.wav in it" if pattern else "in its sub-folders, one for each class"
         raise ConfigError(f"{source} has no recordings: expected WAV files {where}")
@@ -123,13 +130,13 @@ def _found(folder: Path, pattern: str | None, source: str) -> list[Recording]:
     matcher = re.compile(
         _FIELD.sub(r"(?P<\1>.+?)", re.escape(pattern).replace(r"\{", "{").replace(r"\}", "}"))
     )
-    found = []
+    recordings = []
     for path in paths:
         match = matcher.fullmatch(path.stem)
         if match is None:
             raise ConfigError(f"{path} is not named {pattern}.wav: rename it, or move it away")
-        found.append(Recording(path, match.groupdict()))
-    return found
+        recordings.append(Recording(path, match.groupdict()))
+    return recordings
 
 
 def _chosen(found: Sequence[Recording], options: Mapping[str, str], source: str) -> list[Recording]:

@@ -14,7 +14,8 @@ class ModelEntry:
     `targets` are globs of the layers whose channels may be pruned; `stage_ratios` has the ratio of each glob
     for pruning ratios that a paper spreads unevenly. Every pruned group keeps a `multiple` of channels; 1 is
     the papers' exact count. With `pictures` only inputs [channels, height, width] are possible. An input of
-    `example_shape`, with `example_outputs`, is one that the network takes.
+    `example_shape`, with `example_outputs`, is one that the network takes; `rate` is the sampling rate in Hz
+    of the recordings that it is for.
     """
 
     factory: str
@@ -25,6 +26,7 @@ class ModelEntry:
     pictures: bool = False
     example_shape: tuple[int, ...] = (3, 32, 32)
     example_outputs: int = 10
+    rate: float | None = None
 
 
 def _stages(first: float, second: float, third: float) -> Mapping[str, float]:
@@ -58,6 +60,7 @@ MODELS: Registry[ModelEntry] = Registry(
             factory="edge_client.models.speech_cnn:SpeechCNN",
             summary="log-mel spectra of raw recordings, two convolutions and a hidden layer",
             example_shape=(1, 4096),
+            rate=8000.0,
         ),
         "autoencoder": ModelEntry(
             factory="edge_client.models.autoencoder:Autoencoder",

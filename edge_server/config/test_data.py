@@ -55,6 +55,12 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
         raise ConfigError(
             "[model] input-shape and num-classes (or [data] classes) are needed where [data] names no source"
         )
+    known = entry(config.model.name).rate
+    if data is not None and known is not None and data.preprocessing.rate not in (None, known):
+        raise ConfigError(
+            f"[data] source: recordings of {data.preprocessing.rate:g} Hz, and '{config.model.name}' takes "
+            f"{known:g}: add rate={known:g} to the source"
+        )
     if data is not None and shape_misfit(data, shape):
         raise ConfigError(
             f"[model] input-shape: {shape}, but the examples of [data] source are {data.input_shape}: "

@@ -51,8 +51,22 @@ def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes
             # Unsigned activations are faster on x86, and as fast on Arm.
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
+            nodes_to_exclude=before_logarithms(model),
         )
         return _written(onnx.load(str(target)), metadata)
+
+
+def before_logarithms(model: onnx.ModelProto) -> list[str]:
+    """The names of the nodes that lead to a logarithm, that included: small values decide there."""
+    makers = {output: node for node in model.graph.node for output in node.output}
+    found: dict[str, onnx.NodeProto] = {}
+    waiting = [node for node in model.graph.node if node.op_type == "Log"]
+    while waiting:
+        node = waiting.pop()
+        if node.name not in found:
+            found[node.name] = node
+            waiting += [makers[name] for name in node.input if name in makers]
+    return sorted(found)
 
 
 class Batches(CalibrationDataReader):  # type: ignore[misc]

@@ -108,6 +108,21 @@ def test_missing_numbers_are_filled_as_stated(tmp_path: Path, missing: str, rows
     assert read(path, f"label=y&missing={missing}").images.tolist() == rows
 
 
+def test_a_previous_number_is_one_of_the_same_series(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.csv"
+    path.write_text("x,room\n1,a\n,a\n,b\n")
+    with pytest.raises(ConfigError, match="line 4: column 'x' has no value"):
+        read(path, "group=room&missing=previous")
+
+
+def test_rows_without_a_class_are_left_out_if_that_is_stated(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.csv"
+    path.write_text("x,y\n1,yes\n2,\n3,no\n")
+    data = read(path, "label=y&missing=drop")
+    assert data.class_names == ("no", "yes")
+    assert data.images.tolist() == [[1], [3]]
+
+
 def test_blocks_of_rows_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BLOCK", 3)
     path = tmp_path / "long.csv"
@@ -139,6 +154,17 @@ WRONG = [
     ("a,b\n1,2\n", "label", r"options are written \?key=value&key=value"),
     ("a,b\n1,2\n", "label=b&label=a", r"an option is stated twice"),
     ("b\n1\n", "label=b", r"no column of numbers to learn from"),
+    ("a,b\n1,2\n", "label=b&missing=nan", r"missing=nan is neither"),
+    ("a,b\n,2\n,3\n", "label=b&missing=drop", r"every row lacks a value: fill them"),
+    (
+        "a,b\n1,yes\n1,\n",
+        "label=b",
+        r"line 3: column 'b' has no value: leave such rows out with missing=drop",
+    ),
+    ("a,b\n1,2\n1,16777217\n", "label=b", r"column 'b'\[1\] is 16777216.0: at most 100000 classes"),
+    ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' \(did you mean 'busy'\?\)"),
+    ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room'"),
+    ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is 'x'"),
 ]
 
 

@@ -1,6 +1,7 @@
 """Recordings as examples: formats, names, parts, rates; errors name the file and the remedy."""
 
 import io
+import struct
 import wave
 from pathlib import Path
 
@@ -144,3 +145,38 @@ def test_a_rate_that_would_become_gigabytes_is_refused() -> None:
     body.seek(0)
     with pytest.raises(ConfigError, match="the body has 3 Hz: expected 1000 to 768000"):
         read_wav(body, rate=8000)
+
+
+def header(*, width: int = 2, channels: int = 1, data: bytes = b"") -> bytes:
+    """A WAV file with this header, whatever its data."""
+    rate = 8000
+    kind = struct.pack(
+        "<HHIIHH", 1, channels, rate, rate * width * channels & 0xFFFFFFFF, width * channels, 8 * width
+    )
+    body = b"WAVEfmt " + struct.pack("<I", 16) + kind + b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (header(data=b"\x00"), "the body has no samples"),
+        (header(), "the body has no samples"),
+        (header(width=5, data=bytes(50)), "(no WAV file|channels of 40 bits)"),
+        (header(channels=65, data=bytes(260)), "65 channels of 16 bits"),
+        (b"RIFF", "no WAV file"),
+    ],
+)
+def test_a_damaged_body_is_the_senders_error(body: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_wav(io.BytesIO(body), rate=16_000)
+
+
+def test_a_sample_that_is_cut_off_is_left_out() -> None:
+    assert len(read_wav(io.BytesIO(header(data=bytes(5))))) == 2
+
+
+def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "dog").mkdir()
+    write_wav(tmp_path / "dog" / "1.WAV", tone(300, 0.1))
+    assert len(load_source(f"wav:{tmp_path}")) == 1

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from edge_client.cli.main import main
+from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.quantization.quantize import quantised
 from edge_client.inference.service.requests import read_request
 from edge_client.models.speech_cnn import FLOOR, WINDOW, LogMel
 from edge_server.config.load import load_config
@@ -104,6 +106,29 @@ def test_a_file_of_another_rate_is_resampled_and_a_service_takes_its_bytes(
     loaded = load_model(model, threads=1)
     request = read_request(path.read_bytes(), loaded)
     assert loaded.classify(request.images)[0][0].name == "low"
+
+
+def test_eight_bits_leave_the_spectra_as_they_are(run: Path) -> None:
+    source = f"wav:{run / 'tones'}?name={{label}}_{{index}}&test=index<6&seconds=0.5"
+    data, test = load_source(source), load_source(source, split="test")
+    model = run / "run" / "onnx" / "tier-2.onnx"
+    whole = load_model(model, threads=1)
+    made = quantised(model.read_bytes(), data.inputs()[:30], whole.metadata)
+    small = load_model(model, threads=1, data=made)
+    assert len(made) < 0.6 * model.stat().st_size
+    assert (small.accuracy(test.images, test.labels) or 0) > (
+        whole.accuracy(test.images, test.labels) or 1
+    ) - 0.06
+
+
+def test_recordings_of_another_rate_are_refused_by_server_and_device(tmp_path: Path) -> None:
+    (tmp_path / "low").mkdir()
+    write_wav(tmp_path / "low" / "1.wav", tone(300, 0.5, 16_000), rate=16_000)
+    words = [f"data.source=wav:{tmp_path}", "model.name=speech-cnn", "num-clients=1", "rounds=1"]
+    with pytest.raises(
+        ConfigError, match="recordings of 16000 Hz, and 'speech-cnn' takes 8000: add rate=8000"
+    ):
+        simulate(load_config("fedavg", words), out=tmp_path / "run", watcher=Quiet())
 
 
 def test_a_recording_is_refused_by_a_model_for_pictures(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ def test_the_smallest_model_knows_whether_somebody_is_in_the_room(tmp_path: Path
         "data.source": f"csv:{ROOM / 'datatraining.txt'}{OPTIONS}",
         "data.partition": "blocks",
         "num-clients": 5,
-        "rounds": 20,
+        "rounds": 10,
         "learning-rate": 0.05,
+        "weight-decay": 0.03,
     }
     config = load_config("attending", [f"{key}={value}" for key, value in settings.items()])
     simulate(config, out=tmp_path / "run", watcher=Quiet())
@@ -30,4 +31,4 @@ def test_the_smallest_model_knows_whether_somebody_is_in_the_room(tmp_path: Path
         model = load_model(tmp_path / "run" / "onnx" / f"tier-{tier}.onnx", threads=1)
         for name in ("datatest", "datatest2"):
             test = load_source(f"csv:{ROOM / name}.txt{OPTIONS}")
-            assert model.measured(test.images, test.labels)["auroc"] > 0.985, (tier, name)
+            assert model.measured(test.images, test.labels)["auroc"] > 0.99, (tier, name)
