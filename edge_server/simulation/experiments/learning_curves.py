@@ -62,8 +62,9 @@ def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
     rows = list(dict.fromkeys(curve.row for curve in found))
     across = min(MOST_PER_LINE, len(columns))
     down = -(-len(columns) // across)
-    lines = -(-len(rows) // _legend_columns(across))
-    size = (max(6.4, 4.6 * across), 3.6 * down + 0.24 * lines + 0.7)
+    wide = max(6.4, 4.6 * across)
+    legend = _legend_columns(wide, rows)
+    size = (wide, 3.6 * down + 0.24 * -(-len(rows) // legend) + 0.7)
     figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
     for axis, column in zip(axes.flat, columns, strict=False):
         _panel(axis, column, [curve for curve in found if curve.column == column], rows)
@@ -74,7 +75,7 @@ def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
         [handles[row] for row in rows],
         rows,
         loc="outside lower center",
-        ncols=_legend_columns(across),
+        ncols=legend,
         frameon=False,
     )
     figure.suptitle(title, fontsize=11)
@@ -82,8 +83,9 @@ def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
     plt.close(figure)
 
 
-def _legend_columns(across: int) -> int:
-    return 3 * across if across > 1 else 3
+def _legend_columns(wide: float, rows: Sequence[str]) -> int:
+    """How many columns of the longest entry fit `wide` inches: a line sample, and 0.08 inches per letter."""
+    return max(1, int(wide / (0.75 + 0.08 * max(map(len, rows), default=1))))
 
 
 def _legend(axis: Any) -> tuple[list[Any], list[str]]:

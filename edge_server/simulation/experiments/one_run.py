@@ -6,6 +6,7 @@ from typing import Protocol
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
+from edge_server.config.load import load_config
 from edge_server.observability.snapshot import Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.storage.records import RoundRecord, Summary
@@ -68,11 +69,15 @@ def kept_run(run: CellRun, out: Path) -> EndedRun | None:
 
 
 def check_settings(run: CellRun, out: Path) -> None:
-    """Refuse a run folder with other settings; the engine, its device and its workers may differ."""
+    """Refuse a run folder with other settings; the engine, its device and its workers may differ.
+
+    Settings that were not there when the run began have their defaults.
+    """
     path = _settings_path(run, out)
-    if path.exists() and _without_engine(path.read_text()) != _without_engine(
-        run.cell.config(run.seed).to_toml()
-    ):
+    if not path.exists():
+        return
+    before, now = load_config(str(path)), run.cell.config(run.seed)
+    if _without_engine(before.to_toml()) != _without_engine(now.to_toml()):
         raise ConfigError(
             f"{run_path(run, out)} has other settings: choose another folder with --out, or remove this one"
         )
