@@ -23,6 +23,19 @@ TOKENS = 64
 LEAST = 4
 
 
+class Positions(nn.Module):
+    """A learned vector for each of the tokens, which is added to it."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(tokens, WIDTH))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, 64] to [B, T, 64]."""
+        return x + self.weight
+
+
 class Attention(nn.Module):
     """Self-attention [B, T, 64] with a linear layer each for values, queries and keys.
 
@@ -63,7 +76,7 @@ class ViTTiny(nn.Module):
     Input pictures [B, C, H, W] or signals [B, C, L], sides from 4 on; `ConfigError` for another shape.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, depth: int = DEPTH) -> None:
         super().__init__()
         channels, *sides = input_shape
         if len(sides) not in (1, 2) or min(sides) < LEAST:
@@ -78,16 +91,15 @@ class ViTTiny(nn.Module):
         convolution = nn.Conv2d if len(sides) == 2 else nn.Conv1d
         self.embed = convolution(channels, WIDTH, patch, stride=patch, padding=padding)
         tokens = math.prod(-(-side // patch) for side in sides)
-        self.positions = nn.Parameter(torch.empty(tokens, WIDTH))
-        nn.init.normal_(self.positions, std=0.02)
-        self.blocks = nn.Sequential(*(Block() for _ in range(DEPTH)))
+        self.positions = Positions(tokens)
+        self.blocks = nn.Sequential(*(Block() for _ in range(depth)))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores [B, classes]."""
-        tokens = self.embed(x).flatten(2).transpose(1, 2) + self.positions
-        return self.head(self.norm(self.blocks(tokens)).mean(1))  # type: ignore[no-any-return]
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        return self.head(self.norm(self.blocks(self.positions(tokens))).mean(1))  # type: ignore[no-any-return]
 
 
 def _heads(x: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ def size(call: Call) -> Value:
         return None if signal is None else Size(signal, len(call.shape))
     if not isinstance(axis, int):
         return call.give_up()
-    return Extent(signal.segments, signal.block) if axis % len(call.shape) == signal.axis else None
+    return _extent(signal) if axis % len(call.shape) == signal.axis else None
 
 
 def attribute(call: Call) -> Value:
@@ -128,8 +128,13 @@ def item(call: Call) -> Value:
         return _places(call, whole, index if isinstance(index, tuple) else (index,))
     if not isinstance(whole, Size) or not isinstance(index, int):
         return call.give_up()
-    signal = whole.signal
-    return Extent(signal.segments, signal.block) if index % whole.ndim == signal.axis else None
+    return _extent(whole.signal) if index % whole.ndim == whole.signal.axis else None
+
+
+def _extent(signal: Signal) -> Extent | None:
+    """The number of channels; None if none of them can be cut, as in an input."""
+    grouped = any(segment.group for segment in signal.segments)
+    return Extent(signal.segments, signal.block) if grouped else None
 
 
 def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
