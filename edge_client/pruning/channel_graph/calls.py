@@ -7,6 +7,7 @@ from torch import nn
 from torch.fx import Node
 
 from edge_client.pruning.channel_graph.ledger import ChannelLedger, Segments
+from edge_client.pruning.channel_graph.stops import stop_at
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,16 @@ class Call:
         """Pin all channels that enter this call, and do not follow its result."""
         for node in self.node.all_input_nodes:
             value = self.values[node]
-            if isinstance(value, Size):
-                self.ledger.pin(value.signal.segments)
-            elif value is not None:
-                self.ledger.pin(value.segments)
+            signal = value.signal if isinstance(value, Size) else value
+            if signal is not None and any(segment.group for segment in signal.segments):
+                self.ledger.pin(signal.segments)
+                self.stop()
         return None
+
+    def stop(self) -> None:
+        """Note that channels stay whole here; those of the network's outputs do so by right."""
+        if self.node.op != "output":
+            self.ledger.stops[stop_at(self.node, self.layer)] = None
 
 
 def shape_of(node: Node) -> tuple[int, ...]:

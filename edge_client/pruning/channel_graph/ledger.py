@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
+from edge_client.pruning.channel_graph.stops import Stop
 from schemas.submodel import ChannelGroup, ParameterLayout, Segment
 
 Segments = tuple[Segment, ...]
@@ -14,11 +15,12 @@ class ChannelLedger:
     """Groups merge (union-find, the earliest layer's name wins) and are pinned, never split.
 
     `claims` maps the identity of a parameter to the segments on its axes. A parameter that is used twice, or
-    has two names, is claimed twice, and the two claims are unified.
+    has two names, is claimed twice, and the two claims are unified. `stops` are in the order of the calls.
     """
 
     def __init__(self) -> None:
         self.claims: dict[int, dict[int, Segments]] = {}
+        self.stops: dict[Stop, None] = {}
         self._order: dict[str, int] = {}
         self._parent: dict[str, str] = {}
         self._channels: dict[str, int] = {}

@@ -7,6 +7,7 @@ of one branch also cuts the other, it ignores the blocks of group norms, and its
 
 import copy
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from edge_client.pruning.channel_graph.layers import LAYERS
 from edge_client.pruning.channel_graph.ledger import ChannelLedger
 from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
 from edge_client.pruning.channel_graph.reshaping import Rule
+from edge_client.pruning.channel_graph.stops import Stop
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 
@@ -24,7 +26,20 @@ PROBES = 2
 """Batch size of the trial run: with 1, the batch axis could be squeezed."""
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A network's channels that can be cut, and the operations at which others stay whole."""
+
+    channel_map: ChannelMap
+    stops: tuple[Stop, ...]
+
+
 def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMap:
+    """The channel map of `trace`."""
+    return trace(module, input_shape).channel_map
+
+
+def trace(module: nn.Module, input_shape: tuple[int, ...]) -> Traced:
     """Map the channels of `module` that can be cut; those behind unknown operations are pinned.
 
     `input_shape` excludes the batch. Raises `ConfigError` if the network cannot be traced.
@@ -37,7 +52,8 @@ def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMa
         values[node] = _follow(traced, Call(node, values, ledger, _layer(traced, node)))
     groups = ledger.close()
     tensors = {n: t for n, t in plain.state_dict(keep_vars=True).items() if t.is_floating_point()}
-    return ChannelMap(groups=groups, parameters={n: ledger.layout(t, groups) for n, t in tensors.items()})
+    parameters = {name: ledger.layout(tensor, groups) for name, tensor in tensors.items()}
+    return Traced(ChannelMap(groups=groups, parameters=parameters), tuple(ledger.stops))
 
 
 def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
@@ -79,7 +95,12 @@ def _follow(traced: fx.GraphModule, call: Call) -> Value:
         call.ledger.seal(operator.attrgetter(call.name)(traced))
         return None
     rule = _rule(call)
-    return call.give_up() if rule is None else rule(call)
+    if rule is not None:
+        return rule(call)
+    if node.op == "call_module" and any(True for _ in call.layer.parameters()):
+        # A layer of an unknown type has channels of its own.
+        call.stop()
+    return call.give_up()
 
 
 def _rule(call: Call) -> Rule | None:
