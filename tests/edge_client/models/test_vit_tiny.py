@@ -12,12 +12,13 @@ from edge_client.inference.export.graph_export import draw
 from edge_client.inference.export.weights import fill
 from edge_client.inference.quantization.quantize import quantised
 from edge_client.models.build import build_model
+from edge_client.models.graphs import costs
 from edge_client.models.registry import entry
 from edge_client.models.vit_tiny import ViTTiny
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expand, extract
-from edge_client.pruning.surgery import arrays_of, compact, parameter_count
+from edge_client.pruning.surgery import arrays_of, compact, count_macs, parameter_count
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -56,6 +57,10 @@ def test_every_tier_has_the_size_that_is_computed_by_hand(ratio: float) -> None:
         assert widths == {block.attention.out.in_features} == {16 * heads}
         assert block.linear1.out_features == block.linear2.in_features == hidden
     assert parameter_count(smaller) == SIZES[ratio] == 5_002 + 4 * (384 + 4_144 * heads + 129 * hidden)
+    # 49 tokens: their patches 49 * 16 * 64, the head 640; per block and head four linear layers of
+    # 49 * 64 * 16, scores and sums 2 * 49 * 49 * 16, and hidden channels 2 * 49 * 64.
+    per_head, per_channel = 4 * 50_176 + 2 * 38_416, 6_272
+    assert count_macs(smaller, (1, 28, 28)) == 50_816 + 4 * (per_head * heads + per_channel * hidden)
 
 
 @pytest.mark.parametrize("shape", [DIGITS, SIGNALS])
@@ -83,7 +88,9 @@ def test_one_exported_graph_serves_every_tier_and_computes_what_torch_does() -> 
     inputs = np.random.default_rng(0).standard_normal((4, *DIGITS), dtype=np.float32)
     for ratio in SIZES:
         smaller = compact(module, tier(ratio, channel_map), channel_map)
-        data = fill(graph, smaller, DIGITS).SerializeToString()
+        filled = fill(graph, smaller, DIGITS)
+        assert costs.count_macs(filled, DIGITS) == count_macs(smaller, DIGITS)
+        data = filled.SerializeToString()
         (outputs,) = onnxruntime.InferenceSession(data).run(None, {"input": inputs})
         with torch.no_grad():
             np.testing.assert_allclose(outputs, smaller(torch.from_numpy(inputs)), atol=1e-5)
