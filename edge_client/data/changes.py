@@ -4,10 +4,12 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Pixels
 
 Mark = bytes
+Marks = NDArray[np.int64]
 
 
 def mark_of_files(path: Path) -> Mark:
@@ -32,6 +34,7 @@ def mark_of_examples(data: LabelledData) -> Mark:
     return digest.digest()
 
 
-def marks_of_images(images: Pixels) -> list[Mark]:
-    """One mark per example [N, ...], which identifies it in later data."""
-    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in images]
+def marks_of_images(images: Pixels) -> Marks:
+    """One number per example [N, ...], which identifies it in later data."""
+    digests = b"".join(hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images)
+    return np.frombuffer(digests, np.int64)

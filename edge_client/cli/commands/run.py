@@ -110,9 +110,10 @@ def execute(args: argparse.Namespace) -> int:
         eligibility=args.eligibility or Rules(),
         trainer=flower_trainer(args),
         keep_trying=args.keep_trying,
+        watch_data_s=args.watch_data_s,
     )
-    source = _local_source(args)
-    agent = Agent(settings, source.read(), reload_if_changed=source.reload_if_changed)
+    source = _local_source(args, state)
+    agent = Agent(settings, source.read(), feed=source if source.grows else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
     outcome = agent.run()
@@ -144,7 +145,8 @@ def default_state(federation: str, device: str) -> Path:
     return Path(base).expanduser() / "edge-federation" / federation / device
 
 
-def _local_source(args: argparse.Namespace) -> "LocalSource":
+def _local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
+    from edge_client.agent.drift_monitor import DriftMonitor
     from edge_client.agent.local_source import DataChoice, LocalSource
     from edge_client.data.partition import parse_partition
 
@@ -156,7 +158,9 @@ def _local_source(args: argparse.Namespace) -> "LocalSource":
     if args.data is None:
         raise ConfigError(f"run: no data{_where(args)}: {SOURCES_REMEDY}")
     return LocalSource(
-        DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed)
+        DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed),
+        record=state / "examples",
+        drift=DriftMonitor(state / "models", alarm_rate=args.drift_alarms) if args.drift_alarms else None,
     )
 
 
