@@ -14,7 +14,9 @@ Instance = Annotated[str, Field(max_length=64)]
 """Identifies a device's process; a restarted process has another one."""
 Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 """A certificate or a certificate request."""
-RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
+LAST_ROUND = 1_000_000
+"""The highest round number; also the number of rounds of a run without end."""
+RoundNumber = Annotated[int, Field(ge=0, le=LAST_ROUND)]
 Attempt = Annotated[int, Field(ge=1)]
 """Number of a planning within a run; a round may be planned more than once."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
