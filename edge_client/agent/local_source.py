@@ -62,7 +62,7 @@ class LocalSource:
     ) -> None:
         self._choice, self._clock = choice, clock
         self._files = files_of(choice.source, data_root=choice.data_root)
-        self.grows = self._files is not None or is_function(choice.source)
+        self.grows = bool(self._files) or is_function(choice.source)
         self._path, self._drift = record if self.grows else None, drift
         self._record = ExampleRecord()
         self._mark: Mark | None = None
@@ -72,7 +72,7 @@ class LocalSource:
 
     def read(self) -> LocalData:
         """Read the data for the first time, log its size; raises `ConfigError` if it cannot be read."""
-        self._mark = mark_of_files(self._files) if self._files is not None else None
+        self._mark = mark_of_files(self._files) if self._files else None
         mine = self._mine(self._load())
         saved = read_record(self._path, about=str(self._choice)) if self._path is not None else None
         if saved is not None:
@@ -121,7 +121,7 @@ class LocalSource:
             return self._data if before.new or before.drift else None
 
     def _changed(self) -> LabelledData | None:
-        if self._files is not None:
+        if self._files:
             mark = mark_of_files(self._files)
             if mark == self._mark:
                 return None

@@ -1,6 +1,7 @@
 """Detects whether a source has changed since it was read, from its files or its examples."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ Mark = bytes
 Marks = NDArray[np.int64]
 
 
-def mark_of_files(path: Path) -> Mark:
-    """Names, sizes and times of a file, or of all files of a folder; a missing file has a mark, too."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+def mark_of_files(paths: Iterable[Path]) -> Mark:
+    """Names, sizes and times of files, and of all files of folders; a missing file has a mark, too."""
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         try:

@@ -37,6 +37,10 @@ data sources:
   MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
+  csv:PATH?label=COLUMN     rows of a table, or windows of rows: csv:room.csv?label=open&window=60&stride=30
+  sqlite:PATH?label=COLUMN  the same from an SQLite file
+  recorded:PATH?label=label what `edge-client record PATH` records from MQTT topics
+  wav:FOLDER                recordings in a folder per class
   python:module:function    a function that returns images and labels; a parameter `split` gets "train",
                             a parameter `data_root` gets --data-root
   npz:PATH#train            four fifths of every class; the server tests on the rest (npz:PATH#test)
@@ -51,6 +55,8 @@ examples:
       --flower myapp.client_app:app --share 3/5        an unmodified Flower ClientApp trains
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
                                            [eligibility] there says when the device may train
+
+Data may grow while the device runs: it is looked at again every --watch-data-s seconds.
 
 The device reconnects while the broker is unreachable. It ends with exit code 2 if a retry cannot help (a
 wrong authority, a certificate or name that the broker refuses), unless --keep-trying is given. Ctrl-C or
