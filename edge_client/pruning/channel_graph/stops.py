@@ -1,8 +1,11 @@
 """Where the tracer does not follow channels, and what the author of a network can do about it."""
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+import torch
 from torch import nn
 from torch.fx import Node
 
@@ -18,6 +21,8 @@ REMEDIES: Mapping[str, str] = {
     "MultiheadAttention": HEADS,
     "TransformerEncoderLayer": HEADS,
     "add": SUMS,
+    "chunk": HEADS,
+    "split": HEADS,
     "reshape": SIZES,
     "unflatten": SIZES,
     "view": SIZES,
@@ -48,3 +53,13 @@ def stop_at(node: Node, layer: nn.Module) -> Stop:
     if node.op == "call_module":
         return Stop(type(layer).__name__, str(node.target))
     return Stop(str(getattr(node.target, "__name__", node.target)))
+
+
+def line_of(error: BaseException) -> str:
+    """The last line of the network's own code that led to `error`: file, number and text; or nothing."""
+    library = str(Path(torch.__file__).parent)
+    own = (str(Path(__file__).parent), "<eval_with_key>")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((library, *own)):
+            return f"line {frame.lineno} of {Path(frame.filename).name} ({frame.line})"
+    return ""

@@ -18,7 +18,7 @@ from edge_client.pruning.channel_graph.layers import LAYERS
 from edge_client.pruning.channel_graph.ledger import ChannelLedger
 from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
 from edge_client.pruning.channel_graph.reshaping import Rule
-from edge_client.pruning.channel_graph.stops import Stop
+from edge_client.pruning.channel_graph.stops import Stop, line_of, stop_at
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 
@@ -60,29 +60,42 @@ def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
     like = next(module.parameters(), torch.zeros(()))
     try:
         traced = fx.GraphModule(module, fx.Tracer().trace(module))
-        with torch.no_grad():
-            images = torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device)
-            _Shapes(traced).run(images)
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: {reason}; its "
-            "forward method must take one tensor of that shape, and not branch or loop on values of tensors"
-        ) from error
+        raise _refused(module, input_shape, error, line_of(error)) from error
+    shapes = _Shapes(traced)
+    try:
+        with torch.no_grad():
+            shapes.run(torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device))
+    except Exception as error:
+        raise _refused(module, input_shape, error, shapes.operation) from error
     return traced
+
+
+def _refused(module: nn.Module, input_shape: tuple[int, ...], error: Exception, place: str) -> ConfigError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return ConfigError(
+        f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: "
+        f"{f'at {place}, ' if place else ''}{reason}; its forward method must take one tensor of that shape, "
+        "and not branch or loop on values of tensors"
+    )
 
 
 class _Shapes(fx.Interpreter):
     """Notes the shape of each node's tensor; torch's `ShapeProp` imports sympy, which takes half a second."""
 
+    operation = ""
+    """The layer, function or method that ran last."""
+
     def run_node(self, n: fx.Node) -> Any:
+        if n.op.startswith("call"):
+            self.operation = stop_at(n, _layer(self.module, n)).operation
         value = super().run_node(n)
         if isinstance(value, torch.Tensor):
             n.meta["shape"] = tuple(value.shape)
         return value
 
 
-def _layer(traced: fx.GraphModule, node: fx.Node) -> nn.Module:
+def _layer(traced: nn.Module, node: fx.Node) -> nn.Module:
     return traced.get_submodule(str(node.target)) if node.op == "call_module" else traced
 
 
