@@ -216,7 +216,8 @@ class TrainingMetrics(Frozen):
     """Measurements of local training. Losses are means per example.
 
     On `measured_on` local examples that are held out: `received_loss` of the received model, `accuracy` and
-    all other figures of the trained one.
+    all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
+    `seconds` are for all trainings of the task.
     """
 
     examples: Count
@@ -226,6 +227,7 @@ class TrainingMetrics(Frozen):
     received_loss: Loss | None = None
     accuracy: Fraction | None = None
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
+    own_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured_on: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
     seconds: Seconds = 0.0
 
@@ -245,12 +247,28 @@ class DeliveryVerdict(Frozen):
     examples: Count = 0
 
 
+class Personalisation(Frozen):
+    """What the training of a delivered model on the device's own data has changed.
+
+    `before` and `after` are its leading `metric` on held-out examples. Unless the trained model is `kept`,
+    the device exports the model as received, and `why` is the reason.
+    """
+
+    kept: bool
+    epochs: Count = 0
+    metric: Annotated[str, Field(max_length=40)] = ""
+    before: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
+    after: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
+    why: Text = ""
+
+
 class DeliveryMetrics(Frozen):
     """A device's measurements of its exported model. Times in milliseconds per image, sizes in bytes.
 
     `torch_accuracy` and `onnx_accuracy` are of the network as trained. `onnx_bytes`, `onnx_sha256`,
     `latency_ms`, `variant_accuracy` and `metrics` are of the file in use, a `variant` of it. Without torch
-    there is no `torch_accuracy` or `max_difference`. Without a `verdict` the device serves that file.
+    there is no `torch_accuracy` or `max_difference`. Without a `verdict` the device serves that file. All
+    figures are of the model after `personalisation`, if the task asks for that.
     """
 
     parameters: Count
@@ -267,3 +285,4 @@ class DeliveryMetrics(Frozen):
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     why: Text = ""
     verdict: DeliveryVerdict | None = None
+    personalisation: Annotated[Personalisation | None, Field(exclude_if=lambda found: found is None)] = None

@@ -20,6 +20,10 @@ class TrainingStopped(EdgeError):
     """Training was stopped before its end; what was trained is incomplete."""
 
 
+class TrainingGivenUp(EdgeError):
+    """A pause of a training lasted too long; what its task asks for besides goes on without it."""
+
+
 @dataclass(frozen=True)
 class EpochReport:
     """A finished epoch: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""

@@ -138,7 +138,7 @@ class Aggregator:
         Without the layers that devices keep, a model cannot be tested.
         """
         model = self._model
-        if self._context.strategy.own is not None:
+        if self._context.strategy.withholds:
             return {}
         with self._context.durations.timed("testing"):
             return self._context.testing.tested(number, model.network, model.params_of, model.tier_spec)

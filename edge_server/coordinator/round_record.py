@@ -13,7 +13,7 @@ from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
 from schemas.messages import Update
-from schemas.values import Reason, TrainingMetrics
+from schemas.values import Reason
 
 MOST_TIMES = 10
 MOST_OUTPUTS = 100
@@ -78,7 +78,8 @@ def round_record(
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
         test_metrics=tested[0].metrics if tested else {},
         tier_metrics={tier: test.metrics for tier, test in tested.items() if tier},
-        client_metrics=_pooled(task, [u.metrics for u in accepted]),
+        client_metrics=_pooled(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
+        own_metrics=_pooled(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
         measured={} if tiers is None else _measured(look.counted, tiers),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
@@ -113,15 +114,15 @@ def _measured(counted: Mapping[str, Update], tiers: Mapping[str, int]) -> dict[s
     }
 
 
-def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:
+def _pooled(task: LearningTask, measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
     """The figures of all clients' held-out data, weighted by examples; those of none are left out.
 
     A share beyond 0 and 1 is left out. Another figure counts as at most `MOST_TIMES` the median, so that no
     client alone decides what is shown.
     """
-    found = {}
+    pooled = {}
     for metric in task.metrics:
-        known = [(own.metrics[metric.name], own.examples) for own in measured if metric.name in own.metrics]
+        known = [(found[metric.name], examples) for found, examples in measured if metric.name in found]
         if metric.share:
             known = [(value, examples) for value, examples in known if 0 <= value <= 1]
         elif known:
@@ -129,8 +130,8 @@ def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str
             known = [(min(max(value, -most), most), examples) for value, examples in known]
         value = metric.pooled([value for value, _ in known], [examples for _, examples in known])
         if value is not None:
-            found[metric.name] = value
-    return found
+            pooled[metric.name] = value
+    return pooled
 
 
 def _by_output(test: Evaluation, outputs: Sequence[str]) -> dict[str, float]:

@@ -62,7 +62,7 @@ class RunContext:
 
     @property
     def own_layers(self) -> tuple[str, ...]:
-        """The layers that each device keeps for itself."""
+        """The layers of each device's model file that are its own."""
         own = self.strategy.own
         return own.layers(self.channel_map) if own is not None else ()
 
@@ -93,9 +93,16 @@ def make_context(
     own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
     privacy = PrivacyGuard(config, strategy.privacy)
     notice = unpruned_notice(config, network)
-    kept = f"devices keep {', '.join(own)} for themselves: they alone measure their models" if own else ""
+    kept = _kept(strategy, own)
     notices = tuple(text for text in (notice, kept) if text)
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
+
+
+def _kept(strategy: Strategy, own: tuple[str, ...]) -> str:
+    """What devices keep for themselves, for the user; empty if nothing."""
+    if strategy.withholds:
+        return f"devices keep {', '.join(own)} for themselves: they alone measure their models"
+    return "devices train a model of their own beside the shared one, and export it" if own else ""
 
 
 def _own_layers(

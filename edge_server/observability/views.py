@@ -186,6 +186,7 @@ def make_summary(
         test_metrics=next((record.tested for record in reversed(kept) if record.tested), {}),
         best_metric=best_of(metric, tested(kept, metric)),
         client_metrics=kept[-1].on_devices if kept else {},
+        own_metrics=kept[-1].own_metrics if kept else {},
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         epsilon=last.epsilon if last else None,

@@ -46,7 +46,7 @@ class Strategy:
 
     `own_order`: a transform moves each client's channels by the client's own ranking. In round `last` devices
     train nothing: they send what the objectives `measuring` measure of the model, where there are any. The
-    layers of `own` stay on devices. Without `trains` devices measure the model and send nothing of it.
+    parts of `own` stay on devices. Without `trains` devices measure the model and send nothing of it.
     """
 
     fraction: Schedule
@@ -69,6 +69,11 @@ class Strategy:
     last: int = 0
     own: OwnPart | None = None
     trains: bool = True
+
+    @property
+    def withholds(self) -> bool:
+        """Whether devices keep layers that the server never gets."""
+        return self.own is not None and self.own.own_model is None
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""
@@ -179,11 +184,12 @@ def cut(
         tier = strategy.pruner.tier(by_group, network.channel_map, evidence)
         return Cut(tier, train=False, returned=())
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
-    own = strategy.own.layers(network.channel_map) if strategy.own is not None else ()
+    own = strategy.own.layers(network.channel_map) if strategy.own and strategy.withholds else ()
     if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
     returned = _without(own, made.returned, network.channel_map) if own else made.returned
-    return replace(made, objectives=strategy.objectives + made.objectives, returned=returned, own=own)
+    objectives, second = strategy.objectives + made.objectives, strategy.own and strategy.own.own_model
+    return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
 
 
 def _without(

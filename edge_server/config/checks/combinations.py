@@ -42,6 +42,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _weights_left_aside,
         _held_out_data,
         _own_layers,
+        _personalised,
         _class_names,
         _moved_channels,
         _schedules,
@@ -172,16 +173,30 @@ def _own_layers(config: Config, strategy: Strategy) -> Iterator[str]:
     if own is None:
         return
     key, remedy = f"[strategy] own: '{own.name}' stays on devices", "leave own out"
-    if config.privacy.secure_aggregation:
+    if strategy.withholds and config.privacy.secure_aggregation:
         yield f"{key}, and [privacy] secure-aggregation sums whole models: {remedy}, or secure-aggregation"
-    if strategy.privacy is not None:
+    if strategy.withholds and strategy.privacy is not None:
         yield f"{key}, and [privacy] accounts for whole models: {remedy}, or the privacy budget"
-    if config.firewall.canary is not None:
+    if strategy.withholds and config.firewall.canary is not None:
         yield f"{key}, so the server cannot test a model for [firewall] canary: leave one of the two out"
     if config.simulation.hold_out == 0:
         yield (
             f"[simulation] hold-out: '{own.name}' stays on devices, so they alone can measure their models, "
             "and here they hold out no data: set hold-out = 0.2"
+        )
+
+
+def _personalised(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Training of delivered models where nothing is delivered, or nobody can say whether it has helped."""
+    key = "[training] personalise-epochs"
+    if not config.training.personalise_epochs:
+        return
+    if config.federation.deliver == "none":
+        yield f'{key}: nothing is delivered with deliver = "none": leave one of the two out'
+    if config.simulation.hold_out == 0:
+        yield (
+            f"{key}: devices keep the trained model only if it is no worse on data that they hold out, and "
+            "here they hold out none: set [simulation] hold-out = 0.2"
         )
 
 

@@ -95,7 +95,8 @@ def make_task(
     }
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
-        return DeliverTask(**fields, trial=trial, provenance=plan.provenance)
+        tuning = _personalising(template.config, command.round, device)
+        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, personalise=tuning)
     return TrainTask(
         **fields,
         personal=plan.cut.personal,
@@ -103,6 +104,7 @@ def make_task(
         masking=masking,
         uplink=template.uplink,
         training=_training(template.config, command.round, device, plan, participants),
+        own_model=plan.cut.own_model,
     )
 
 
@@ -117,6 +119,16 @@ def _training(
         objectives=plan.cut.objectives,
         participants=participants,
     )
+
+
+def _personalising(config: Config, round_number: int, device: str) -> TrainingPlan | None:
+    """The training of a delivered model on the device's data; None if it is exported as it is."""
+    epochs = config.training.personalise_epochs
+    if not epochs:
+        return None
+    settings = config.training.of_round(max(1, round_number)).model_dump()
+    seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
+    return TrainingPlan(**{**settings, "local_epochs": epochs}, seed=seed)
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:

@@ -18,6 +18,7 @@ def figure_section(history: Sequence[RoundRecord], task: str) -> Section:
         "whole model, test data": last.tested,
         **{f"tier {tier}, test data": found for tier, found in sorted(last.tested_tiers.items())},
         "devices, their own data": last.on_devices,
+        "devices' own models, their own data": last.own_metrics,
     }
     names = list(dict.fromkeys(name for found in measured.values() for name in found if name in METRICS))
     rows = [(words(label), *_cells(found, names)) for label, found in measured.items() if found]

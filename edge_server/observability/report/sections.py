@@ -28,6 +28,7 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.report.figure_tables import figure_section
 from edge_server.observability.report.origin import file_section, origin_section, repeat_section
+from edge_server.observability.report.personal import personal_sections
 from edge_server.observability.report.privacy import privacy_section
 from edge_server.observability.report.refusals import refusal_section
 from edge_server.releases.registry.card import model_card_body
@@ -41,6 +42,7 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
         figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
         tier_section(run),
         device_section(run),
+        *personal_sections(run),
         round_section(run.history, run.summary.undone),
         cost_section(run),
         privacy_section(run),

@@ -27,6 +27,7 @@ from edge_server.observability.figures import (
     leading_metric,
     measured_figures,
     measured_name,
+    own_figure,
     range_text,
 )
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
@@ -186,11 +187,11 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 def outcome_text(summary: Summary) -> str:
     """The run in one sentence."""
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
-    spent, (last, best) = epsilon_text(summary), measured_figures(summary)
+    (last, best), own, spent = measured_figures(summary), own_figure(summary), epsilon_text(summary)
     return (
         f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
         f"in {duration_text(summary.duration_s)}, "
-        f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
+        f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, {f'{own}, ' if own else ''}"
         f"the server sent {bytes_text(summary.downlink_bytes)} "
         f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )

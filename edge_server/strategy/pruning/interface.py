@@ -27,7 +27,8 @@ class Cut:
     """A device's sub-model for one round.
 
     `personal`: the device prunes it further after training; without `train` it only evaluates its data.
-    `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps.
+    `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps;
+    `own_model`: the objective of a second model, which it keeps.
     """
 
     spec: SubModelSpec
@@ -36,6 +37,7 @@ class Cut:
     train: bool = True
     returned: tuple[str, ...] | None = None
     own: tuple[str, ...] = ()
+    own_model: Component | None = None
 
 
 Ratios = Mapping[str, float]
