@@ -188,7 +188,8 @@ def cut(
     if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
     returned = _without(own, made.returned, network.channel_map) if own else made.returned
-    objectives, second = strategy.objectives + made.objectives, strategy.own and strategy.own.own_model
+    objectives = strategy.objectives + made.objectives
+    second = strategy.own.own_model if strategy.own is not None else None
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
 
 

@@ -10,7 +10,10 @@ from onnx import numpy_helper
 
 from edge_client.agent.task_runner import do_delivery, do_training
 from edge_client.storage.private_state import PrivateState
+from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.choice import make_trainer
+from edge_client.training.results import TrainingStopped
+from schemas.messages import TrainTask
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
 from tests.groups import read_groups
@@ -140,6 +143,40 @@ def test_channels_that_the_own_model_gains_have_the_received_values(tmp_path: Pa
         gained += int((~held[name].astype(bool)).sum())
     assert gained
     assert task.spec != SubModelSpec()
+
+
+def test_a_killed_training_goes_on_in_the_model_that_it_was_at(tmp_path: Path) -> None:
+    """Epochs 1 and 2 are those of the shared model, and then again those of the own one."""
+    bench = bench_of(tmp_path, "ditto", "local-epochs=2")
+    place, done, again = bench.places["strong"], list[int](), list[int]()
+    task = bench.tasks(1, 1)["strong"]
+    assert isinstance(task, TrainTask)
+    whole = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+    place.private.commit("run-1", 1, 1)
+    expected = own_of(tmp_path, "strong", 2)
+    other = PrivateState(tmp_path / "other-private")
+    place = replace(place, checkpoints=EpochCheckpoints(tmp_path / "epochs", interval_s=0.0), private=other)
+    with pytest.raises(TrainingStopped):
+        do_training(task, place, on_epoch=lambda r: done.append(r.epoch), should_stop=lambda: len(done) == 3)
+    place.checkpoints.keep_only(task)
+    resumed = do_training(
+        task, place, on_epoch=lambda report: again.append(report.epoch), should_stop=lambda: False
+    )
+    assert (done, again) == ([1, 2, 1], [2])
+    assert resumed.blob == whole.blob
+    other.commit("run-1", 1, 1)
+    own = own_of(tmp_path, "other", 2)
+    assert all((own[name] == expected[name]).all() for name in expected)
+
+
+def test_what_an_objective_keeps_stays_beside_the_own_model(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path / "with", "scaffold", "simulation.hold-out=0.2", pulled_by(0.1))
+    alone = bench_of(tmp_path / "without", "scaffold")
+    for each in (bench, alone):
+        each.round(1)
+    both, control = kept(tmp_path / "with", "weak", 2), kept(tmp_path / "without", "weak", 2)
+    assert set(both) == {"own-control", "own", "own-held"}
+    assert all((both["own-control"][name] == array).all() for name, array in control["own-control"].items())
 
 
 @pytest.mark.parametrize("trainer", ["torch", "onnx"])

@@ -39,7 +39,9 @@ def _print_personal(console: Console, devices: Sequence[DeviceRecord], *, dense:
     line = personal_line(devices)
     if line:
         console.print()
-        console.print(Text(line) if is_large_fleet(devices) else personal_table(devices, dense=dense))
+        if not is_large_fleet(devices):
+            console.print(personal_table(devices, dense=dense))
+        console.print(Text(line))
 
 
 def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:

@@ -9,7 +9,6 @@ from edge_server.config.units import clean
 from edge_server.observability.personal_models import (
     before_and_after,
     keeps_text,
-    personal_line,
     personalised,
     why_text,
 )
@@ -20,7 +19,6 @@ from edge_server.storage.records import DeviceRecord
 def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
     """One row per device: its figures as received and as trained, which it keeps, and why."""
     table = plain_table("Models trained on the devices' own data", dense=dense)
-    table.caption = Text(personal_line(devices))
     table.add_column("device", overflow="fold")
     add_numbers(table, "received", "trained")
     table.add_column("exported", no_wrap=True)

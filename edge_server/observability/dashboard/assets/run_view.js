@@ -161,7 +161,7 @@ function makeCharts() {
       columns: (history, had, metric) => [
         { ...line("test", "whole model", 0), of: (record) => testedOf(metric, record) }, ...tiers(history, had, metric),
         { ...line("devices", "devices' own data", 7), of: (record) => record.on_devices?.[metric.name] ?? null },
-        { ...line("own", "devices' own models", 8), of: (record) => record.own_metrics?.[metric.name] ?? null },
+        { ...line("own", "devices' own models", 6), of: (record) => record.own_metrics?.[metric.name] ?? null },
       ],
     },
     {
