@@ -225,12 +225,19 @@ Metrics = Annotated[
 """Figures of a learning task by name, of one model on one set of examples."""
 
 
+MAX_COUNTED_CLASSES = 100
+"""With more classes a device counts none of them."""
+ClassCounts = tuple[Count, Count]
+"""Examples of a class, and those of them that a model recognises."""
+
+
 class TrainingMetrics(Frozen):
     """Measurements of local training. Losses are means per example.
 
     On `measured_on` local examples that are held out: `received_loss` of the received model, `accuracy` and
     all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
-    `seconds` are for all trainings of the task.
+    `by_class` are the trained model's counts, class by class, if the task asks for them. `seconds` are for
+    all trainings of the task.
     """
 
     examples: Count
@@ -242,6 +249,10 @@ class TrainingMetrics(Frozen):
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     own_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured_on: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
+    by_class: Annotated[
+        tuple[ClassCounts, ...],
+        Field(max_length=MAX_COUNTED_CLASSES, exclude_if=lambda counts: not counts),
+    ] = ()
     seconds: Seconds = 0.0
 
 

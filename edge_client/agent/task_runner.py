@@ -17,10 +17,11 @@ from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
 from edge_client.training.results import EpochReport
+from edge_client.training.trainer import Trained
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
-from schemas.values import DeliveryMetrics
+from schemas.values import MAX_COUNTED_CLASSES, DeliveryMetrics, TrainingMetrics
 
 
 def do_training(
@@ -64,7 +65,15 @@ def _train_shared(task: TrainTask, training: DeviceTraining, sent: Groups) -> Up
         own = kept_own(received["model"], trained.delta, task.own)
         keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=trained.metrics)
+    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=_metrics(task, trained))
+
+
+def _metrics(task: TrainTask, trained: Trained) -> TrainingMetrics:
+    """What the task asks for of a training's measurements."""
+    counts = trained.after.by_class
+    if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
+        return trained.metrics
+    return trained.metrics.model_copy(update={"by_class": counts})
 
 
 def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Update:

@@ -86,6 +86,10 @@ class FederationSettings(Settings):
     """Whether devices train. If not, they measure the model that the run starts from on data that they hold
     out, and send nothing back (`edge-server evaluate`).
     """
+    by_class: bool = True
+    """Whether devices that only measure also count, for each class, the examples that they hold out and those
+    that the model recognises. With secure aggregation, or privacy without `release-metrics`, they do not.
+    """
     roll_back: bool = True
     """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from edge_client.data.classes import numbers
 from edge_client.data.tasks.learning_task import LearningTask
@@ -13,8 +13,9 @@ from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
 from schemas.messages import Update
-from schemas.values import Reason
+from schemas.values import Reason, TrainingMetrics
 
+T = TypeVar("T")
 MOST_TIMES = 10
 MOST_OUTPUTS = 100
 """With more outputs the record has no figure for each."""
@@ -81,7 +82,8 @@ def round_record(
         client_metrics=_pooled(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
         own_metrics=_pooled(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
-        measured={} if tiers is None else _measured(look.counted, tiers),
+        test_by_class=_by_name(tested[0].by_class, outputs) if tested else {},
+        measured={} if tiers is None else _measured(look.counted, tiers, outputs),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -100,18 +102,30 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
     return tuple(rejected for _, rejected in sorted((early | late).items()))
 
 
-def _measured(counted: Mapping[str, Update], tiers: Mapping[str, int]) -> dict[str, MeasuredDevice]:
+def _measured(
+    counted: Mapping[str, Update], tiers: Mapping[str, int], outputs: Sequence[str]
+) -> dict[str, MeasuredDevice]:
     return {
-        name: MeasuredDevice(
-            tier=tiers.get(name, 0),
-            # Nobody can have held out more than the examples that are believed.
-            examples=min(update.metrics.measured_on, update.metrics.examples),
-            metrics=update.metrics.metrics,
-            loss=update.metrics.received_loss,
-        )
+        name: measured_device(update.metrics, tiers.get(name, 0), outputs)
         for name, update in sorted(counted.items())
         if update.metrics.measured_on
     }
+
+
+def measured_device(metrics: TrainingMetrics, tier: int, outputs: Sequence[str]) -> MeasuredDevice:
+    """What a device measured; nobody can have held out more than the examples that are believed."""
+    examples = min(metrics.measured_on, metrics.examples)
+    counts = [
+        (held_out * examples // metrics.measured_on, right * examples // metrics.measured_on)
+        for held_out, right in metrics.by_class
+    ]
+    return MeasuredDevice(
+        tier=tier,
+        examples=examples,
+        metrics=metrics.metrics,
+        loss=metrics.received_loss,
+        by_class=_by_name(counts, outputs),
+    )
 
 
 def _pooled(task: LearningTask, measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
@@ -135,10 +149,15 @@ def _pooled(task: LearningTask, measured: Sequence[tuple[Mapping[str, float], in
 
 
 def _by_output(test: Evaluation, outputs: Sequence[str]) -> dict[str, float]:
-    if len(test.by_output) > MOST_OUTPUTS:
+    found = _by_name(test.by_output, outputs)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _by_name(values: Sequence[T], outputs: Sequence[str]) -> dict[str, T]:
+    """One value for each output by its name; none where there are too many."""
+    if len(values) > MOST_OUTPUTS:
         return {}
-    names = outputs or numbers(len(test.by_output))
-    return {name: value for name, value in zip(names, test.by_output, strict=False) if value is not None}
+    return dict(zip(outputs or numbers(len(values)), values, strict=False))
 
 
 def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from schemas.base import Frozen
 from schemas.names import Digest
-from schemas.values import DeliveryVerdict, Personalisation
+from schemas.values import ClassCounts, DeliveryVerdict, Personalisation
 
 
 class Rejected(Frozen):
@@ -19,12 +19,16 @@ class Rejected(Frozen):
 
 
 class MeasuredDevice(Frozen):
-    """What a device measured in a round without training, on this many examples that it holds out."""
+    """What a device measured in a round without training, on this many examples that it holds out.
+
+    `by_class` are each class's examples, and those of them that the model recognises.
+    """
 
     tier: int
     examples: int
     metrics: Mapping[str, float] = Field(default_factory=dict)
     loss: float | None = None
+    by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
 
 
 class RoundRecord(Frozen):
@@ -33,7 +37,8 @@ class RoundRecord(Frozen):
 
     `test_*` are the server's, on its own test data; `client_*` are the devices' means on theirs. `*_metrics`
     are all figures of the learning task by name, `test_by_output` one figure for each output by its name
-    (`edge_client.data.tasks`). `own_metrics` are the means of models that devices keep for themselves, on the
+    (`edge_client.data.tasks`), `test_by_class` each class's examples, and those of them that the model
+    recognises. `own_metrics` are the means of models that devices keep for themselves, on the
     data of `client_metrics`. `measured` has each device's figures in a round without training. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
@@ -65,6 +70,7 @@ class RoundRecord(Frozen):
     client_metrics: Mapping[str, float] = Field(default_factory=dict)
     own_metrics: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     test_by_output: Mapping[str, float] = Field(default_factory=dict)
+    test_by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured: Mapping[str, MeasuredDevice] = Field(default_factory=dict)
     staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)

@@ -123,11 +123,13 @@ class TrainTask(TaskBase):
     `personal` lets the device choose its own channels. With `returned` the update holds the parameters of
     those network layers only. With `masking` the update is masked, and its only group is `masked`. With
     `own_model` the device trains a second model, which it keeps, by the same plan with that objective alone.
+    With `by_class` the device counts its held-out examples, and those that are recognised, class by class.
     """
 
     action: Literal["train"] = "train"
     training: TrainingPlan
     own_model: Annotated[Component | None, Field(exclude_if=lambda objective: objective is None)] = None
+    by_class: Annotated[bool, Field(exclude_if=lambda asked: not asked)] = False
     trial: Ignored = None
     provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
 

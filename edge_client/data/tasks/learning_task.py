@@ -80,6 +80,7 @@ class LearningTask:
     - `metrics` are figures of merit, the leading one first;
     - `errors` [N] order two models' answers for one example: the smaller is better;
     - `by_output` names one figure for each output [L], which is NaN where it is not defined;
+    - `by_class` counts each class's examples and those of them that are recognised, [L, 2];
     - `answers` turn outputs [N, L] into what a user gets for raw inputs [N, ...].
     """
 
@@ -94,11 +95,17 @@ class LearningTask:
     answers: Callable[[Array, Array], Array]
     targets: Callable[[Array, Array], Array] = lambda inputs, labels: labels
     outputs: Callable[[int, tuple[int, ...]], int] = lambda labels, shape: labels
+    by_class: Callable[[Answers], Array] | None = None
 
     @property
     def ranked(self) -> bool:
         """Whether answers are probabilities, of which users want the largest."""
         return self.labels in ("classes", "flags")
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether each example has exactly one class."""
+        return self.labels == "classes"
 
     @property
     def named(self) -> bool:

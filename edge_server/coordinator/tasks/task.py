@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
@@ -15,7 +16,7 @@ from schemas.messages.object_store import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan
-from schemas.values import ModelSpec, Preprocessing
+from schemas.values import MAX_COUNTED_CLASSES, ModelSpec, Preprocessing
 
 DELIVERY_TERMS = TrialTerms(watch_s=0.0, latency_ratio=1000.0)
 """A rollout's terms without watching the model after the switch, and without a limit on its latency.
@@ -105,7 +106,17 @@ def make_task(
         uplink=template.uplink,
         training=_training(template.config, command.round, device, plan, participants),
         own_model=plan.cut.own_model,
+        by_class=counts_classes(template),
     )
+
+
+def counts_classes(template: TaskTemplate) -> bool:
+    """Whether devices count by class: where they only measure, and nothing keeps their figures secret."""
+    config = template.config
+    privacy, counted = config.privacy, learning_task(template.model.task).by_class is not None
+    secret = privacy.secure_aggregation or (privacy.mechanism != "none" and not privacy.release_metrics)
+    measures = not config.federation.trains and config.federation.by_class
+    return counted and measures and not secret and template.model.num_classes <= MAX_COUNTED_CLASSES
 
 
 def _training(

@@ -1,6 +1,7 @@
 /** The run: its progress, results and costs. */
 
 import { fromZero, RoundChart, shareBounds } from "./charts.js";
+import { ClassTable } from "./class_table.js";
 import { el, emptyState, mark, write } from "./dom.js";
 import { bestOf, figureText, measureOf, metricOf, testedOf } from "./figures.js";
 import { serverNow } from "./store.js";
@@ -20,6 +21,7 @@ export class RunView {
     this._charts = makeCharts();
     this._rounds = new RoundsTable();
     this._tiers = new TiersTable();
+    this._classes = new ClassTable();
     this._rollouts = new RolloutsTable();
     this._parts = makeHead();
     this._tiles = el("dl", { class: "tiles" });
@@ -27,7 +29,7 @@ export class RunView {
     this._noted = el("section", { hidden: true }, el("h3", { text: "Notes" }), this._notes);
     this._curves = el("section", { "aria-label": "Curves" }, el("div", { class: "grid" }, this._charts.map(({ chart }) => chart.element)));
     this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._tiles,
-      this._waiting, this._curves, this._rollouts.element, this._tiers.element, this._rounds.element, this._noted);
+      this._waiting, this._curves, this._rollouts.element, this._tiers.element, this._classes.element, this._rounds.element, this._noted);
   }
 
   /** Draw the run. */
@@ -51,6 +53,7 @@ export class RunView {
       chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
     }
     this._tiers.show(run);
+    this._classes.show(run);
     this._rounds.show(history, metricOf(run));
     this._note(run.notes ?? []);
   }

@@ -11,6 +11,7 @@ from edge_server.observability.dashboard.model_view import channel_value, evenly
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.storage.records import MeasuredDevice
 from schemas.errors import ConfigError
 from schemas.values import BoardState
 from tests.edge_server.observability.dashboard.folders import (
@@ -260,3 +261,23 @@ def test_an_incomplete_line_of_history_is_ignored(tmp_path):
     with (folder.path / "history.jsonl").open("a") as file:
         file.write('{"round": 3, "fra')
     assert len(read_facts(folder.path).history) == 2
+
+
+def test_the_newest_counts_by_class_are_sent_with_their_intervals(tmp_path):
+    facts = read_facts(ended(tmp_path / "run").path)
+    devices = {
+        "a": MeasuredDevice(tier=1, examples=4, by_class={"cat": (3, 2), "dog": (1, 0)}),
+        "b": MeasuredDevice(tier=2, examples=1, by_class={"cat": (1, 1)}),
+        "c": MeasuredDevice(tier=2, examples=1),
+    }
+    counted = record(1).model_copy(update={"measured": devices, "test_by_class": {"cat": (0, 0)}})
+    moment = replace(MOMENT, history=(counted, record(2)))
+    found = run_value(facts, moment, now=NOW, live=True)["by_class"]
+    assert (found["round"], found["columns"]) == (1, ["test data", "all devices", "a", "b"])
+    assert [row["name"] for row in found["rows"]] == ["cat", "dog"]
+    cat, dog = (row["cells"] for row in found["rows"])
+    assert cat[0] == {"examples": 0, "right": 0, "recall": None, "interval": None}
+    assert (cat[1]["examples"], cat[1]["right"], cat[1]["recall"]) == (4, 3, 0.75)
+    assert cat[1]["interval"] == pytest.approx((0.3006, 0.9544), abs=1e-4)
+    assert [cell and cell["examples"] for cell in dog] == [None, 1, 1, None]
+    assert run_value(facts, MOMENT, now=NOW, live=True)["by_class"] is None
