@@ -10,7 +10,7 @@ from rich.text import Text
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
-from edge_server.config.units import UNKNOWN, clean, count_text, percent_text
+from edge_server.config.units import UNKNOWN, clean, count_text
 from edge_server.observability.by_class import ClassFigure, class_figures, pooled
 from edge_server.observability.figures import figure_text
 from edge_server.observability.intervals import FEWEST, over_devices, wilson
@@ -18,7 +18,8 @@ from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import MeasuredDevice, RoundRecord
 
 FAILED = 1
-TIER = "tier "
+TIER, MOST_TIERS = "tier ", 5
+"""A tier's row, and the tiers that have a column of the table by class, so that it fits a terminal."""
 PROPORTIONS = frozenset({"accuracy"})
 """Figures that are shares of examples, so that one device's has an interval."""
 
@@ -105,12 +106,14 @@ def _print_classes(rows: Sequence[Row]) -> None:
     whole, tiers = rows[-1].by_class, [row for row in rows if row.name.startswith(TIER)]
     if not whole:
         return
+    if len(tiers) > MOST_TIERS:
+        tiers = []
     table = plain_table("By class: the share of its examples that is recognised")
-    table.add_column("", overflow="fold", min_width=12)
+    table.add_column("", overflow="fold")
     add_numbers(table, "examples", "recall", "95 % interval", *(row.name for row in tiers))
     for name, figure in whole.items():
         shares = (_recall(row, name) for row in tiers)
-        counted = (count_text(figure.examples), percent_text(figure.recall), _share_range(figure.interval))
+        counted = (count_text(figure.examples), _share(figure.recall), _share_range(figure.interval))
         table.add_row(Text(clean(name)), *counted, *shares)
     console = Console()
     console.print()
@@ -118,11 +121,15 @@ def _print_classes(rows: Sequence[Row]) -> None:
 
 
 def _recall(row: Row, name: str) -> str:
-    return percent_text(row.by_class[name].recall) if name in row.by_class else UNKNOWN
+    return _share(row.by_class[name].recall) if name in row.by_class else UNKNOWN
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}"
 
 
 def _share_range(interval: tuple[float, float] | None) -> str:
-    return UNKNOWN if interval is None else " - ".join(percent_text(end) for end in interval)
+    return UNKNOWN if interval is None else f"{100 * interval[0]:.1f}-{interval[1]:.1%}"
 
 
 def _text(metric: Metric, value: float | None) -> str:
