@@ -114,6 +114,7 @@ def _device_view(
         attention=_attention(tally, device.name),
         seen_at=tally.seen.get(device.name),
         profile=device.profile,
+        data=device.data,
         board=(reported.board if reported else None) or _board_at_birth(device.profile),
         ineligible_because=device.ineligible_because,
     )

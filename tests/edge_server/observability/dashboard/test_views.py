@@ -13,7 +13,7 @@ from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.storage.records import MeasuredDevice
 from schemas.errors import ConfigError
-from schemas.values import BoardState
+from schemas.values import BoardState, DataCard, DriftFinding
 from tests.edge_server.observability.dashboard.folders import (
     PROFILE,
     begun,
@@ -129,6 +129,15 @@ def test_a_row_shows_the_state_of_a_device_and_its_board():
     assert (row.board, row.processor, row.cores, row.memory_total_bytes) == ("Pi 4", "Cortex-A72", 4, 4096)
     assert (row.celsius, row.battery, row.memory_bytes, row.memory_free_bytes) == (61.5, 0.8, 10, 20)
     assert row.ineligible_because == "on battery"
+
+
+def test_a_row_shows_what_is_new_and_drifts():
+    (device,) = MOMENT.devices
+    drift = DriftFinding(statistic="loss", p_value=0.00014, examples=57)
+    card = DataCard(source="npz", examples=460, input_shape=(1,), num_classes=2, new=57, drift=drift)
+    (row,) = fleet_rows(read_facts(NOWHERE), replace(MOMENT, devices=(replace(device, data=card),)))
+    assert (row.examples, row.new_examples) == (460, 57)
+    assert row.drift == "loss of 57 examples, p = 0.00014"
 
 
 def test_the_fleet_of_a_finished_run_is_offline(tmp_path):
