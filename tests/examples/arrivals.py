@@ -31,7 +31,7 @@ FIRST, PER_STEP = 400, 12
 TIERS = (1, 3, 4, 5)
 OPENINGS: Mapping[str, Mapping[str, object]] = {
     "the clock": {"when": "every-s", "every-s": 10.0, "rounds-per-opening": 3},
-    "drift": {"when": "drift", "drifting": 2, "rounds-per-opening": 5},
+    "drift": {"when": "drift", "drifting": 2, "rounds-per-opening": 3},
 }
 SETTINGS = {
     "federation.name": "arrivals",
