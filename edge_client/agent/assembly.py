@@ -63,6 +63,7 @@ def assemble(
         variants=settings.variants,
         board=root,
         reload_if_changed=reload_if_changed,
+        min_examples=settings.min_examples,
     )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
     worker, renewer = Worker(inbox, settings.trainers()), open_renewer(settings)

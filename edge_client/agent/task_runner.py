@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from edge_client.agent.statistics_task import do_statistics
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
@@ -34,6 +35,8 @@ def do_training(
     The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
     asks. Objectives and codecs may propose private state for the next round.
     """
+    if task.statistics is not None:
+        return do_statistics(task, task.statistics, context, _identity(task, context))
     trainer = context.trainer or make_trainer()
     trainer.check(task)
     with _received(task, context) as (channel_map, sent):

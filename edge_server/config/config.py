@@ -25,6 +25,7 @@ from edge_server.config.sections import (
 )
 from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.selection.schedules import constant
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
 from schemas.strategy import Component, StrategySpec
@@ -79,7 +80,11 @@ class Config(Settings):
         # What devices measure cannot be masked: statistics are then averaged like weights.
         measuring = () if self.privacy.secure_aggregation else made.measuring
         made = replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
-        return made if run.trains else replace(made, trains=False)
+        if not run.trains:
+            made = replace(made, trains=False)
+        # Statistics are those of the whole fleet.
+        everyone = {"fraction": constant(), "measuring": (), "own": None}
+        return replace(made, trains=False, statistics=True, **everyone) if run.statistics else made
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

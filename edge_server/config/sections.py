@@ -69,6 +69,10 @@ class FederationSettings(Settings):
     """Whether devices train. If not, they measure the model that the run starts from on data that they hold
     out, and send nothing back (`edge-server evaluate`).
     """
+    statistics: bool = False
+    """Devices neither train nor measure the model: they send counts, sums and histograms of their data
+    (`edge-server statistics`).
+    """
     roll_back: bool = True
     """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
 

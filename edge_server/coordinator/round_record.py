@@ -11,8 +11,11 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
+from edge_server.storage.data_statistics import DataStatistics
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
+from edge_server.strategy.data_statistics import STATISTICS
 from schemas.messages import Update
+from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.values import Reason, TrainingMetrics
 
 MOST_TIMES = 10
@@ -81,6 +84,7 @@ def round_record(
         client_metrics=_pooled(task, [u.metrics for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
         measured={} if tiers is None else _measured(look.counted, tiers),
+        statistics=_statistics(observed.get(STATISTICS), outputs),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -111,6 +115,19 @@ def _measured(counted: Mapping[str, Update], tiers: Mapping[str, int]) -> dict[s
         for name, update in sorted(counted.items())
         if update.metrics.measured_on
     }
+
+
+def _statistics(found: Mapping[str, Any] | None, outputs: Sequence[str]) -> DataStatistics | None:
+    """The statistics of the devices' data, with the names of the classes."""
+    if found is None:
+        return None
+    counts = found.get(LABELS, ())
+    named = dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False))
+    parts = {part: found[part] for part in (FEATURES, TARGETS) if part in found}
+    as_lists = {
+        part: {name: array.tolist() for name, array in figures.items()} for part, figures in parts.items()
+    }
+    return DataStatistics(devices=found["devices"], examples=found["examples"], labels=named, **as_lists)
 
 
 def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:

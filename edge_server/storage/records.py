@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from edge_server.storage.data_statistics import DataStatistics
 from schemas.base import Frozen
 from schemas.names import Digest
 from schemas.values import DeliveryVerdict
@@ -33,7 +34,8 @@ class RoundRecord(Frozen):
 
     `test_*` are the server's, on its own test data; `client_*` are the devices' means on theirs. `*_metrics`
     are all figures of the learning task by name, `test_by_output` one figure for each output by its name
-    (`edge_client.data.tasks`). `measured` has each device's figures in a round without training. In a
+    (`edge_client.data.tasks`). `measured` has each device's figures in a round without training, `statistics`
+    those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
     rounds by which updates of buffered rounds came late. With differential privacy `epsilon` is the total
@@ -64,6 +66,7 @@ class RoundRecord(Frozen):
     client_metrics: Mapping[str, float] = Field(default_factory=dict)
     test_by_output: Mapping[str, float] = Field(default_factory=dict)
     measured: Mapping[str, MeasuredDevice] = Field(default_factory=dict)
+    statistics: DataStatistics | None = Field(default=None, exclude_if=lambda found: found is None)
     staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)

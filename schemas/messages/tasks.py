@@ -14,6 +14,7 @@ from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
+from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
@@ -114,11 +115,13 @@ class TrainTask(TaskBase):
     """Train a sub-model as `training` says, and answer with an `Update` compressed by the codecs `uplink`.
 
     `personal` lets the device choose its own channels. With `returned` the update holds the parameters of
-    those network layers only. With `masking` the update is masked, and its only group is `masked`.
+    those network layers only. With `masking` the update is masked, and its only group is `masked`. With
+    `statistics` nothing is trained: the update holds sums of the device's examples, and the task no model.
     """
 
     action: Literal["train"] = "train"
     training: TrainingPlan
+    statistics: Annotated[StatisticsRequest | None, Field(exclude_if=lambda asked: asked is None)] = None
     trial: Ignored = None
     provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
 

@@ -101,7 +101,8 @@ def make_task(
         personal=plan.cut.personal,
         returned=plan.cut.returned,
         masking=masking,
-        uplink=template.uplink,
+        uplink=() if plan.cut.statistics is not None else template.uplink,
+        statistics=plan.cut.statistics,
         training=_training(template.config, command.round, device, plan, participants),
     )
 
