@@ -167,7 +167,7 @@ class SessionRunner(Service):
                 self._settled(command)
             case RunEnded(end):
                 log.info("run %s has %s", end.run, end.outcome)
-                self.outcome = end.outcome
+                self.outcome = self.outcome if end.goes_on else end.outcome
 
     def send_chunks(self, command: SendChunks) -> None:
         last = min(command.first + command.count, command.ref.chunks)

@@ -53,15 +53,37 @@ def serve(
     `out` is resumed under its own name; a new one is called `run`. Raises `Suspended` where the run is not
     over.
     """
+    from edge_server.coordinator.scaling import with_scaling
+    from edge_server.releases.registry.register import default_registry
+
+    registry_path = registry or default_registry(out)
+
+    def measure(asking: Config, folder: Path) -> Summary:
+        name = run_name(f"{config.federation.name[:29]}-statistics")
+        return _serve(asking, address, watcher, out=folder, registry_path=registry_path, run=name)
+
+    scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
+    return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run)
+
+
+def _serve(
+    config: Config,
+    address: BrokerAddress,
+    watcher: Watcher,
+    *,
+    out: Path,
+    registry_path: Path,
+    run: str | None,
+) -> Summary:
+    """`serve` of a configuration in which nothing is left to be asked."""
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_initial_model
     from edge_server.coordinator.object_store import open_object_store
     from edge_server.integrations.open import open_bridges
     from edge_server.observability.report.provenance_file import write_provenance
-    from edge_server.releases.registry.register import default_registry, try_enter_run
+    from edge_server.releases.registry.register import try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
 
-    registry_path = registry or default_registry(out)
     with (
         locked(out),
         open_object_store(config.object_store, out / "object-store") as object_store,

@@ -31,4 +31,5 @@ def make_rules(config: Config) -> RoundRules:
             config.firewall.quarantine_rounds,
         ),
         masking_step_s=privacy.masking_step_s,
+        goes_on=config.federation.statistics and config.data.scaling == "federated",
     )

@@ -49,7 +49,7 @@ class RoundRules:
     of devices asked beyond those needed. Without `buffering` rounds are synchronous. `masking_step_s` limits
     each step of secure aggregation. `replaces`: a synchronous round replaces devices that give their tasks
     back. `deliver_every`: rounds between deliveries (0: only at the end). `roll_back`: a closed round whose
-    model cannot be trained is undone.
+    model cannot be trained is undone. `goes_on`: the run for which this one asks for statistics follows it.
     """
 
     rounds: int
@@ -68,6 +68,7 @@ class RoundRules:
     reputation: ReputationRules = field(default_factory=ReputationRules)
     masking_step_s: float = 30.0
     roll_back: bool = True
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,11 @@ def end(
 ) -> Step:
     """End the run."""
     message = FederationEnd(
-        federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
+        federation=federation.name,
+        run=federation.run,
+        outcome=outcome,
+        rounds=federation.rules.rounds,
+        goes_on=federation.rules.goes_on and outcome == "finished",
     )
     return replace(federation, phase=Phase.ENDED), [
         Announce(message),

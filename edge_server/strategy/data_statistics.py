@@ -28,6 +28,7 @@ from schemas.tensors.blobs import Arrays
 
 STATISTICS = "statistics"
 """What a round has observed of the data, in the strategy's state."""
+ROUNDS = 2
 BINS = 256
 WIDTH = 8.0
 """A histogram reaches this many standard deviations from the mean, or to the least and most value. By
