@@ -17,6 +17,7 @@ from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
 from edge_server.coordinator.server import Server, Suspended
 from edge_server.observability.snapshot import Watcher, WatcherGroup
+from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
 from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
@@ -59,8 +60,9 @@ def serve(
     registry_path = registry or default_registry(out)
 
     def measure(asking: Config, folder: Path) -> Summary:
-        name = run_name(f"{config.federation.name[:29]}-statistics")
-        return _serve(asking, address, watcher, out=folder, registry_path=registry_path, run=name)
+        print_notices([f"asks the devices for statistics of their data first: {folder}"])
+        shown, name = PlainDisplay(sys.stderr), run_name(f"{config.federation.name[:29]}-statistics")
+        return _serve(asking, address, shown, out=folder, registry_path=registry_path, run=name)
 
     scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
     return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run)

@@ -1,5 +1,6 @@
 """Scaling by a federated pass: before the first round devices are asked for the statistics of their data."""
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from edge_server.config.data_statistics import for_statistics
 from edge_server.config.load import load_config
 from edge_server.config.scaling import Scaling, scaling_in
 from edge_server.coordinator.initial_model import find_initial_model
-from edge_server.observability.data_statistics import last_statistics
+from edge_server.observability.data_statistics import as_json, last_statistics
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
@@ -53,8 +54,9 @@ def scaling_of(found: DataStatistics) -> Scaling:
     )
 
 
-def write_snippet(folder: Path, found: DataStatistics) -> Path:
-    """Write the section `[data.statistics]` for other federation files; returns its path."""
+def write_results(folder: Path, found: DataStatistics) -> Path:
+    """Write all figures as JSON, and the section `[data.statistics]` as TOML, whose path is returned."""
+    write_synced(folder / "statistics.json", (json.dumps(as_json(found), indent=2) + "\n").encode())
     figures = scaling_of(found).model_dump(by_alias=True)
     lines = [f"{key} = {list(values)}" for key, values in figures.items() if values]
     path = folder / SNIPPET

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from edge_server.config.units import UNKNOWN, si_text
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SHOWN = (0.05, 0.5, 0.95)
+"""Quantiles in tables; JSON has all."""
+FEATURE_COLUMNS = ("values", "mean", "std", "least", *(f"{share:.0%}" for share in SHOWN), "most", "+-")
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,11 @@ def last_statistics(folder: Path) -> DataStatistics | None:
 
 
 def feature_rows(found: Distribution, names: str) -> Iterator[FeatureRow]:
-    """A row per feature, called `names` and its number from 1."""
+    """A row per feature, called by its number from 1 after `names`."""
     for place, count in enumerate(found.count):
         known = _quantiles(found, place)
         yield FeatureRow(
-            f"{names} {place + 1}",
+            f"{names}{place + 1}",
             count,
             found.mean[place],
             math.sqrt(found.variance[place]),
@@ -58,17 +62,25 @@ def feature_rows(found: Distribution, names: str) -> Iterator[FeatureRow]:
 
 def statistics_rows(found: DataStatistics) -> list[FeatureRow]:
     """The rows of all features, then those of the numbers to learn."""
-    targets = [] if found.targets is None else feature_rows(found.targets, "target")
-    return [*feature_rows(found.features, "feature"), *targets]
+    targets = [] if found.targets is None else feature_rows(found.targets, "target ")
+    return [*feature_rows(found.features, ""), *targets]
+
+
+def feature_cells(row: FeatureRow) -> list[str]:
+    """The figures of a feature, in the order of `FEATURE_COLUMNS`."""
+    shown = [row.quantiles.get(share, math.nan) for share in SHOWN]
+    numbers = (row.mean, row.std, row.least, *shown, row.most)
+    texts = (UNKNOWN if math.isnan(value) else f"{value:.4g}" for value in numbers)
+    return [si_text(row.count), *texts, f"{row.quantile_error:.2g}"]
 
 
 def as_json(found: DataStatistics) -> dict[str, Any]:
     """Everything for programs, without the histograms."""
-    targets = [] if found.targets is None else [*map(asdict, feature_rows(found.targets, "target"))]
+    targets = [] if found.targets is None else [*map(asdict, feature_rows(found.targets, "target "))]
     return {
         "devices": found.devices,
         "examples": found.examples,
-        "features": [*map(asdict, feature_rows(found.features, "feature"))],
+        "features": [*map(asdict, feature_rows(found.features, ""))],
         "targets": targets,
         "labels": dict(found.labels),
     }

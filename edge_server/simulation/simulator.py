@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from edge_server.config.config import Config
@@ -12,7 +11,7 @@ from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.scaling import with_scaling
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.report.report import write_report
-from edge_server.observability.snapshot import Watcher
+from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.rounds.fleet import MAX_DEVICES
 from edge_server.simulation.assembly import assemble_simulated, checked_initial_model, registries_near
 from edge_server.simulation.client_work import WorkSetup
@@ -35,17 +34,14 @@ def simulate(
 
     `resume` continues after the last closed round, `export` writes ONNX files. Raises `ConfigError`.
     """
-    config = as_simulated(config)
-    measure = partial(_measured, watcher=watcher)
-    return _simulate(
-        with_scaling(config, out, registries_near(out), measure), out, watcher, resume=resume, export=export
-    )
+    config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
+    return _simulate(config, out, watcher, resume=resume, export=export)
 
 
-def _measured(config: Config, folder: Path, watcher: Watcher) -> Summary:
+def _measured(config: Config, folder: Path) -> Summary:
     """Simulate a pass of statistics, from its beginning if it was cut off."""
     shutil.rmtree(folder, ignore_errors=True)
-    return _simulate(config, folder, watcher, resume=False, export=False)
+    return _simulate(config, folder, WatcherGroup(), resume=False, export=False)
 
 
 def _simulate(config: Config, out: Path, watcher: Watcher, *, resume: bool, export: bool) -> Summary:

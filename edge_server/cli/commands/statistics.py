@@ -1,8 +1,8 @@
 """`edge-server statistics`: counts, means, quantiles and labels of the devices' data."""
 
 import argparse
-from pathlib import Path
 
+from edge_client.cli.app import FAILED
 from edge_client.cli.output import Subparsers, add_verb
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
 from edge_server.storage.run_names import run_folder
@@ -15,8 +15,9 @@ examples:
 Two rounds that train nothing: devices send counts, sums, least and most of each feature of the data that they
 train on, then sums around the mean, and histograms, from which the server reads quantiles. A feature is a
 channel of an example, or a column of a table. The answers are journalled, checked and closed by quorum as
-any other. The run folder gets statistics.toml with the section [data.statistics], which a federation file may
-state to scale all devices' data alike; [data] scaling = "federated" does both at the start of a run.
+any other. The run folder gets statistics.json, and statistics.toml with the section [data.statistics], which
+a federation file may state to scale all devices' data alike; [data] scaling = "federated" does that at the
+start of a run.
 
 No device shows a single example, but least and most are values of one. A device with fewer than
 --min-examples (5) declines.
@@ -47,6 +48,8 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.data_statistics import for_statistics
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import exit_code, run_and_report, serve
+    from edge_server.coordinator.scaling import write_results
+    from edge_server.observability.data_statistics import last_statistics
     from edge_server.observability.terminal.data_statistics import print_statistics
     from edge_server.observability.watchers import watchers
     from edge_server.simulation.simulator import simulate
@@ -61,4 +64,11 @@ def execute(args: argparse.Namespace) -> int:
             code = exit_code(simulate(config, out=out, watcher=watcher, export=False))
     else:
         code = run_and_report(args, out, lambda *to: serve(config, *to, out=out))
-    return code or print_statistics(Path(out), args.format)
+    found = last_statistics(out)
+    if code or found is None:
+        return code or FAILED
+    print_statistics(found, args.format)
+    written = write_results(out, found)
+    if args.format == "table":
+        print(f"\nfor a federation file: {written}")
+    return code
