@@ -3,7 +3,7 @@
 from typing import Any
 
 from edge_client.agent.task_context import TaskContext
-from edge_client.data.statistics import statistics_of
+from edge_client.data.statistics import not_finite, statistics_of
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
 from schemas.statistics import StatisticsRequest
@@ -15,7 +15,8 @@ def do_statistics(
 ) -> Update:
     """Measure the training examples; the update's blob is in the store when this returns.
 
-    Raises `PeerError` for fewer examples than the owner lets the server see the statistics of.
+    Raises `PeerError` for fewer examples than the owner lets the server see the statistics of, and for values
+    that have no statistics.
     """
     data = context.data.as_the_server_says(task).train
     if len(data) < context.min_examples:
@@ -24,6 +25,9 @@ def do_statistics(
             "(--min-examples)",
             reason=Reason.INELIGIBLE,
         )
+    odd = not_finite(data)
+    if odd is not None:
+        raise PeerError(f"feature {odd + 1} has values that are no finite numbers", reason=Reason.NOT_FINITE)
     groups = statistics_of(data, request, outputs=task.model.num_classes)
     blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
     metrics = TrainingMetrics(examples=len(data), epochs=0, steps=0)

@@ -44,6 +44,15 @@ def statistics_of(data: LabelledData, request: StatisticsRequest, *, outputs: in
     return groups
 
 
+def not_finite(data: LabelledData) -> int | None:
+    """The first feature with a value that is not finite; None if there is none."""
+    for block in _blocks(data.images):
+        odd = ~np.isfinite(block).all(1)
+        if odd.any():
+            return int(np.argmax(odd))
+    return None
+
+
 def sums_of(values: AnyArray, ranges: Ranges | None = None, bins: int = 0) -> Sums:
     """Count, sum, sum of squares, least and most of each feature of values [N, F, ...], N at least 1.
 

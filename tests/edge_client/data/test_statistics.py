@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_client.data.dataset import LabelledData, labelled
-from edge_client.data.statistics import statistics_of, sums_of
+from edge_client.data.statistics import not_finite, statistics_of, sums_of
 from edge_client.data.tasks.registry import TASKS
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.data_statistics import next_request, pooled
@@ -72,6 +72,13 @@ def test_the_order_of_devices_changes_nothing() -> None:
     for group in (FEATURES, TARGETS):
         one, other = (asked(parts, order=order)[group] for order in (1, -1))
         assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_a_value_that_is_no_number_is_found() -> None:
+    data = examples("anomaly")
+    assert not_finite(data) is None
+    data.images[7, 2] = np.inf
+    assert not_finite(data) == 2
 
 
 def test_labels_are_counted_by_the_classes_of_the_federation() -> None:
