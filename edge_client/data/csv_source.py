@@ -14,7 +14,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ def read_csv(path: Path, text: str) -> LabelledData:
     if labels.ndim > 1:
         mean, std = _statistics(labels)
         about = about.model_copy(update={"target_mean": mean, "target_std": std})
-    return labelled(images, labels, class_names=names, preprocessing=about)
+    data = labelled(images, labels, class_names=names, preprocessing=about)
+    return replace(data, columns=choice.inputs)
 
 
 def _choice(path: Path, text: str) -> Choice:

@@ -77,6 +77,11 @@ class Testing:
         return own.model_copy(update={"class_names": self.classes})
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the features, where the server's data has some."""
+        return self._data.columns if self._data else ()
+
+    @property
     def tested_on(self) -> str:
         """The number of examples and their source, in words; empty without test data."""
         if self._data is None:

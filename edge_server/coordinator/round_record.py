@@ -50,13 +50,14 @@ def round_record(
     look: RoundReview,
     task: LearningTask = CLASSIFICATION,
     outputs: Sequence[str] = (),
+    columns: Sequence[str] = (),
     tiers: Mapping[str, int] | None = None,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
     `observed` has the strategy's weights and attention, `look` the review of all updates; `outputs` are the
-    names of the model's outputs, as far as they are known. `tiers` are those of the devices in a round
-    without training.
+    names of the model's outputs, `columns` those of features, as far as they are known. `tiers` are those of
+    the devices in a round without training.
     """
     accepted = list(look.counted.values())
     return RoundRecord(
@@ -84,7 +85,7 @@ def round_record(
         client_metrics=_pooled(task, [u.metrics for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
         measured={} if tiers is None else _measured(look.counted, tiers),
-        statistics=_statistics(observed.get(STATISTICS), outputs),
+        statistics=_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -117,17 +118,23 @@ def _measured(counted: Mapping[str, Update], tiers: Mapping[str, int]) -> dict[s
     }
 
 
-def _statistics(found: Mapping[str, Any] | None, outputs: Sequence[str]) -> DataStatistics | None:
-    """The statistics of the devices' data, with the names of the classes."""
+def _statistics(
+    found: Mapping[str, Any] | None, outputs: Sequence[str], columns: Sequence[str]
+) -> DataStatistics | None:
+    """The statistics of the devices' data, with names of features and classes."""
     if found is None:
         return None
     counts = found.get(LABELS, ())
-    named = dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False))
     parts = {part: found[part] for part in (FEATURES, TARGETS) if part in found}
-    as_lists = {
-        part: {name: array.tolist() for name, array in figures.items()} for part, figures in parts.items()
-    }
-    return DataStatistics(devices=found["devices"], examples=found["examples"], labels=named, **as_lists)
+    figures = {part: {name: a.tolist() for name, a in arrays.items()} for part, arrays in parts.items()}
+    return DataStatistics(
+        devices=found["devices"],
+        examples=found["examples"],
+        columns=tuple(columns),
+        outputs=tuple(outputs) if TARGETS in parts else (),
+        labels=dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False)),
+        **figures,
+    )
 
 
 def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:

@@ -17,14 +17,12 @@ from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.observability.data_statistics import as_json, last_statistics
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import Summary
-from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_folder import PASS, RunFolder
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing
 
 Measure = Callable[[Config, Path], Summary]
 """Runs a configuration in a folder."""
-PASS = "statistics"
-"""The run folder of the pass, inside that of the run."""
 SNIPPET = "statistics.toml"
 CONSTANT = 1e-12
 """A smaller standard deviation is that of a constant, which stays near 0."""

@@ -1,14 +1,14 @@
 """Statistics of the devices' data as rows: mean, deviation, quantiles of each feature, examples per class."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edge_server.config.units import UNKNOWN, si_text
+from edge_server.config.units import UNKNOWN
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
@@ -16,7 +16,9 @@ from edge_server.storage.run_folder import RunFolder
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SHOWN = (0.05, 0.5, 0.95)
 """Quantiles in tables; JSON has all."""
-FEATURE_COLUMNS = ("values", "mean", "std", "least", *(f"{share:.0%}" for share in SHOWN), "most", "+-")
+FEATURE_COLUMNS = ("mean", "std", "least", *(f"{share:.0%}" for share in SHOWN), "most")
+ERROR = "quantiles are off by at most 1/32 of a standard deviation"
+"""Half a bin of a histogram that reaches `WIDTH` deviations to both sides."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,21 @@ class FeatureRow:
 
 
 def last_statistics(folder: Path) -> DataStatistics | None:
-    """The statistics of the newest round that has some; None without any."""
-    lines = RunFolder(folder).history.read_text().splitlines()
+    """The statistics of the newest round that has some; None without any, or without a run."""
+    history = RunFolder(folder).history
+    lines = history.read_text().splitlines() if history.is_file() else ()
     found = (RoundRecord.model_validate_json(line).statistics for line in reversed(lines))
     return next((statistics for statistics in found if statistics is not None), None)
 
 
-def feature_rows(found: Distribution, names: str) -> Iterator[FeatureRow]:
-    """A row per feature, called by its number from 1 after `names`."""
-    for place, count in enumerate(found.count):
+def feature_rows(found: Distribution, names: Sequence[str], else_called: str = "") -> Iterator[FeatureRow]:
+    """A row per feature; one without a name is `else_called` and its number from 1."""
+    numbered = (f"{else_called}{place + 1}" for place in range(len(found.count)))
+    called = names if len(names) == len(found.count) else [*numbered]
+    for place, (name, count) in enumerate(zip(called, found.count, strict=True)):
         known = _quantiles(found, place)
         yield FeatureRow(
-            f"{names}{place + 1}",
+            name,
             count,
             found.mean[place],
             math.sqrt(found.variance[place]),
@@ -62,26 +67,27 @@ def feature_rows(found: Distribution, names: str) -> Iterator[FeatureRow]:
 
 def statistics_rows(found: DataStatistics) -> list[FeatureRow]:
     """The rows of all features, then those of the numbers to learn."""
-    targets = [] if found.targets is None else feature_rows(found.targets, "target ")
-    return [*feature_rows(found.features, ""), *targets]
+    return [*feature_rows(found.features, found.columns), *_target_rows(found)]
+
+
+def _target_rows(found: DataStatistics) -> list[FeatureRow]:
+    return [] if found.targets is None else [*feature_rows(found.targets, found.outputs, "target ")]
 
 
 def feature_cells(row: FeatureRow) -> list[str]:
     """The figures of a feature, in the order of `FEATURE_COLUMNS`."""
     shown = [row.quantiles.get(share, math.nan) for share in SHOWN]
     numbers = (row.mean, row.std, row.least, *shown, row.most)
-    texts = (UNKNOWN if math.isnan(value) else f"{value:.4g}" for value in numbers)
-    return [si_text(row.count), *texts, f"{row.quantile_error:.2g}"]
+    return [UNKNOWN if math.isnan(value) else f"{value:.3g}" for value in numbers]
 
 
 def as_json(found: DataStatistics) -> dict[str, Any]:
     """Everything for programs, without the histograms."""
-    targets = [] if found.targets is None else [*map(asdict, feature_rows(found.targets, "target "))]
     return {
         "devices": found.devices,
         "examples": found.examples,
-        "features": [*map(asdict, feature_rows(found.features, ""))],
-        "targets": targets,
+        "features": [*map(asdict, feature_rows(found.features, found.columns))],
+        "targets": [*map(asdict, _target_rows(found))],
         "labels": dict(found.labels),
     }
 

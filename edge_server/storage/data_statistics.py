@@ -27,10 +27,15 @@ class Distribution(Frozen):
 
 
 class DataStatistics(Frozen):
-    """What `devices` have answered about their `examples`: features, numbers to learn, examples per class."""
+    """What `devices` have answered about their `examples`: features, numbers to learn, examples per class.
+
+    `columns` and `outputs` are the names of features and of numbers to learn, where they have some.
+    """
 
     devices: int
     examples: float
     features: Distribution
     targets: Distribution | None = None
+    columns: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     labels: Mapping[str, float] = Field(default_factory=dict)

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from edge_server.config.units import clean, count_text, percent_text
 from edge_server.observability.data_statistics import (
+    ERROR,
     FEATURE_COLUMNS,
     as_json,
     feature_cells,
@@ -28,11 +29,11 @@ def _print_tables(found: DataStatistics) -> None:
     console = Console()
     examples, devices = count_text(round(found.examples)), count_text(found.devices)
     table = plain_table(f"{examples} examples of {devices} devices")
-    table.caption = Text("quantiles are off by at most +-, half a bin of a histogram")
-    table.add_column("feature", overflow="fold")
+    table.caption = Text(ERROR)
+    table.add_column("feature", overflow="fold", min_width=13)
     add_numbers(table, *FEATURE_COLUMNS)
     for row in statistics_rows(found):
-        table.add_row(Text(row.name), *feature_cells(row))
+        table.add_row(Text(clean(row.name)), *feature_cells(row))
     console.print(table)
     if found.labels:
         console.print(_label_table(found))

@@ -40,5 +40,5 @@ def test_a_first_round_has_no_quantiles() -> None:
     found = Distribution(count=one, mean=one, variance=one, least=one, most=one)
     (row,) = statistics_rows(DataStatistics(devices=1, examples=1, features=found))
     assert row.quantiles == {}
-    assert feature_cells(row)[4] == "-"
+    assert feature_cells(row)[3] == "-"
     assert as_json(DataStatistics(devices=1, examples=1, features=found))["targets"] == []
