@@ -14,7 +14,9 @@ Instance = Annotated[str, Field(max_length=64)]
 """Identifies a device's process; a restarted process has another one."""
 Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 """A certificate or a certificate request."""
-RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
+LAST_ROUND = 1_000_000
+"""The highest round number; also the number of rounds of a run without end."""
+RoundNumber = Annotated[int, Field(ge=0, le=LAST_ROUND)]
 Attempt = Annotated[int, Field(ge=1)]
 """Number of a planning within a run; a round may be planned more than once."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -148,11 +150,20 @@ MAX_CLASS_NAMES = 200
 """Class names in one birth; a federation with more names them in its file or its test data."""
 
 
+class DriftFinding(Frozen):
+    """A drift test's alarm: the `statistic` of `examples` new examples that differs most, and its p-value."""
+
+    statistic: Text
+    p_value: float = Field(ge=0, le=1)
+    examples: Count
+
+
 class DataCard(Frozen):
     """A device's description of its data, without the data or the distribution of its classes.
 
     `named` data has its own `class_names`, sent unless they do not fit. All other labels are indices into the
-    federation's list.
+    federation's list. Of data that grows, `new` of the examples came since the device last trained, and
+    `drift` is an alarm about them.
     """
 
     source: Text
@@ -161,6 +172,8 @@ class DataCard(Frozen):
     num_classes: int = Field(ge=1, le=10**6)
     named: bool = False
     class_names: Annotated[tuple[ClassName, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
+    new: Annotated[Count | None, Field(exclude_if=lambda count: count is None)] = None
+    drift: Annotated[DriftFinding | None, Field(exclude_if=lambda found: found is None)] = None
 
 
 CLASSIFICATION = "classification"

@@ -7,14 +7,13 @@ import logging
 import os
 import queue
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edge_client.agent.assembly import assemble
 from edge_client.agent.settings import AgentSettings
-from edge_client.data.local import LocalData
+from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.connection_attempts import ConnectionAttempts
@@ -37,8 +36,8 @@ class Stop:
 class Agent:
     """Runs one device until it is stopped.
 
-    `root` is the directory above `/proc` and `/sys`. `reload_if_changed` is called before each task; it
-    returns the data if it has changed.
+    `root` is the directory above `/proc` and `/sys`. `feed` is asked before each task, and now and then
+    between tasks, whether the data has changed.
     """
 
     def __init__(
@@ -47,13 +46,11 @@ class Agent:
         data: LocalData,
         *,
         root: Path = ROOT,
-        reload_if_changed: Callable[[], LocalData | None] | None = None,
+        feed: DataFeed | None = None,
     ) -> None:
         self.inbox: Inbox = queue.SimpleQueue()
         self._settings = settings
-        self._link, self._runner, self._services = assemble(
-            settings, data, self.inbox, root=root, reload_if_changed=reload_if_changed
-        )
+        self._link, self._runner, self._services = assemble(settings, data, self.inbox, root=root, feed=feed)
         self._attempts = ConnectionAttempts(settings.address, settings.keep_trying)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0

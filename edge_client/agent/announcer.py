@@ -74,7 +74,7 @@ class Announcer(Service):
 
     def handle(self, event: Any) -> None:
         if isinstance(event, DataChanged):
-            self._presence.describe(event.data.train)
+            self._presence.describe(event.data)
             self.announce()
 
     def announce(self) -> None:

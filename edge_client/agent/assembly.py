@@ -1,11 +1,11 @@
 """Builds an agent's link and services from its settings."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.certificates import CertificateService, open_renewer
+from edge_client.agent.data_watch import DataWatch
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.message_intake import MessageIntake
@@ -20,7 +20,7 @@ from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Housekeeping, Worker
-from edge_client.data.local import LocalData
+from edge_client.data.local import DataFeed, LocalData
 from edge_client.transport.link_events import Inbox
 from edge_client.transport.mqtt_client import Link
 from schemas.topics import device_filters
@@ -43,7 +43,7 @@ def assemble(
     inbox: Inbox,
     *,
     root: Path,
-    reload_if_changed: Callable[[], LocalData | None] | None,
+    feed: DataFeed | None,
 ) -> Parts:
     """Build the parts of one device's agent, without connecting.
 
@@ -62,12 +62,12 @@ def assemble(
         checkpoints=state_store.checkpoints,
         variants=settings.variants,
         board=root,
-        reload_if_changed=reload_if_changed,
         min_examples=settings.min_examples,
+        feed=feed,
     )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
     worker, renewer = Worker(inbox, settings.trainers()), open_renewer(settings)
-    presence = Presence(settings, data.train, lambda: renewer.valid_until if renewer else None)
+    presence = Presence(settings, data, lambda: renewer.valid_until if renewer else None)
     link = _make_link(settings, inbox, presence, renewer)
     messenger = Messenger(link, settings.federation, settings.device)
     telemetry = WorkTelemetry(settings, presence, messenger, root=root)
@@ -85,6 +85,7 @@ def assemble(
             runner,
             LazyRollout(settings, data, inbox, messenger),
             MessageIntake(messenger, runner, policy, monitor, announcer),
+            *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
             Housekeeping(worker),
         ),
     )

@@ -1,17 +1,20 @@
-"""The device's data: read at the start, and again before a task if it has changed."""
+"""The device's data: read at the start, and again when it has changed."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from edge_client.data.changes import Mark, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.dataset import LabelledData
+from edge_client.data.drift import DriftTest
+from edge_client.data.example_record import ExampleRecord, read_record, write_record
 from edge_client.data.local import LocalData
-from edge_client.data.partition import HELD, NEW, TRAINED, Partition, holdout, share, split_indices
+from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
 from schemas.errors import ConfigError
 
@@ -43,20 +46,41 @@ class DataChoice:
 
 
 class LocalSource:
-    """Reads the chosen data; used by one thread at a time."""
+    """Reads the chosen data; may be used from several threads.
 
-    def __init__(self, choice: DataChoice, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `record` is a file that keeps examples on their side, training or held out, when the device is started
+    again. `drift` compares new examples with those that the device has trained with.
+    """
+
+    def __init__(
+        self,
+        choice: DataChoice,
+        *,
+        record: Path | None = None,
+        drift: DriftTest | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._choice, self._clock = choice, clock
         self._files = files_of(choice.source, data_root=choice.data_root)
+        self.grows = bool(self._files) or is_function(choice.source)
+        self._path, self._drift = record if self.grows else None, drift
+        self._record = ExampleRecord()
         self._mark: Mark | None = None
         self._next_call = 0.0
         self._data: LocalData | None = None
+        self._lock = threading.Lock()
 
     def read(self) -> LocalData:
         """Read the data for the first time, log its size; raises `ConfigError` if it cannot be read."""
-        self._mark = mark_of_files(self._files) if self._files is not None else None
+        self._mark = mark_of_files(self._files) if self._files else None
         mine = self._mine(self._load())
-        self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
+        saved = read_record(self._path, about=str(self._choice)) if self._path is not None else None
+        if saved is not None:
+            self._record = saved
+            self._data = self._split_again(mine)
+        else:
+            self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
+            self._remember()
         self._log("")
         if (name := mine.only_class) is not None:
             log.warning(
@@ -65,24 +89,39 @@ class LocalSource:
         return self._data
 
     def reload_if_changed(self) -> LocalData | None:
-        """Return the data if it has changed, else None.
+        """Return the data if it has changed, or if there is an alarm about it, else None.
 
         Examples that were held out stay so. If the data cannot be read, such as a half-written file, the
         earlier data stays in use and a warning is logged.
         """
-        try:
-            found = self._changed()
-        except ConfigError as error:
-            log.warning("the data has changed and cannot be used, the earlier data is kept: %s", error)
-            return None
-        if found is None or self._data is None:
-            return None
-        self._data = self._grown(self._data, self._mine(found))
-        self._log("changed: ")
-        return self._data
+        with self._lock:
+            try:
+                found = self._changed()
+            except ConfigError as error:
+                log.warning("the data has changed and cannot be used, the earlier data is kept: %s", error)
+                return None
+            before = self._data
+            if before is None:
+                return None
+            if found is not None:
+                self._data = replace(self._split_again(self._mine(found)), drift=before.drift)
+                self._log("changed: ")
+            self._look_for_drift()
+            return None if self._data is before else self._data
+
+    def note_training(self) -> LocalData | None:
+        """Note that the device has trained on the current data; returns it if any of it was new."""
+        with self._lock:
+            if not self.grows or self._data is None:
+                return None
+            before = self._data
+            self._record = self._record.after_training()
+            self._save()
+            self._data = replace(before, new=0, drift=None)
+            return self._data if before.new or before.drift else None
 
     def _changed(self) -> LabelledData | None:
-        if self._files is not None:
+        if self._files:
             mark = mark_of_files(self._files)
             if mark == self._mark:
                 return None
@@ -107,21 +146,50 @@ class LocalSource:
         chosen = self._choice
         return share(data, chosen.partition, index=chosen.index, count=chosen.count, seed=chosen.seed)
 
-    def _grown(self, before: LocalData, mine: LabelledData) -> LocalData:
+    def _split_again(self, mine: LabelledData) -> LocalData:
         """The current examples, each on the side (training, held out) it was on before."""
-        held, trained = (frozenset(marks_of_images(part.images)) for part in (before.held_out, before.train))
-        sides = [
-            HELD if mark in held else TRAINED if mark in trained else NEW
-            for mark in marks_of_images(mine.images)
-        ]
         train, held_out = split_indices(
             np.arange(len(mine)),
             mine.strata,
             fraction=self._choice.hold_out,
             seed=self._choice.seed,
-            before=np.asarray(sides, np.int64),
+            before=self._record.sides(marks_of_images(mine.images)),
         )
-        return LocalData(mine.subset(train), mine.subset(held_out))
+        self._data = LocalData(mine.subset(train), mine.subset(held_out))
+        self._remember()
+        return self._data
+
+    def _remember(self) -> None:
+        """Record the side of each example, and count those that are new."""
+        if not self.grows or self._data is None:
+            return
+        train = marks_of_images(self._data.train.images)
+        self._record = self._record.split(train, marks_of_images(self._data.held_out.images))
+        self._save()
+        self._data = replace(self._data, new=int(self._record.is_new(train).sum()))
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        try:
+            write_record(self._path, self._record, about=str(self._choice))
+        except OSError as error:
+            log.warning("%s cannot be written, a restart may mix held-out examples: %s", self._path, error)
+
+    def _look_for_drift(self) -> None:
+        if self._drift is None or self._data is None or not self.grows:
+            return
+        tested = self._drift(self._data, self._record)
+        if tested is None:
+            return
+        self._record = self._record.after_test(tested.marks)
+        self._save()
+        if tested.alarm is not None:
+            log.warning(
+                "the data has drifted: %s of %d new examples differs (p = %.2g)",
+                *(tested.alarm.statistic, tested.alarm.examples, tested.alarm.p_value),
+            )
+            self._data = replace(self._data, drift=tested.alarm)
 
     def _log(self, prefix: str) -> None:
         assert self._data is not None

@@ -8,20 +8,17 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict
 from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
+from edge_client.data.local import LocalData
 from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import DataCard
-
-if TYPE_CHECKING:
-    from edge_client.data.dataset import LabelledData
 
 
 class Presence:
@@ -33,7 +30,7 @@ class Presence:
     def __init__(
         self,
         settings: AgentSettings,
-        train: "LabelledData",
+        data: LocalData,
         certificate_until: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._settings, self._certificate_until = settings, certificate_until
@@ -41,11 +38,11 @@ class Presence:
         self.session = 0
         self.instance = secrets.token_hex(8)
         self._origin = ""
-        self.describe(train)
+        self.describe(data)
 
-    def describe(self, train: "LabelledData") -> None:
+    def describe(self, data: LocalData) -> None:
         """Describe this data in later births."""
-        self._card = card_of(train, source=self._settings.source)
+        self._card = card_of(data, source=self._settings.source)
 
     def next_session(self) -> int:
         """A number above those of all earlier connections, even if the clock was set back."""

@@ -46,7 +46,7 @@ from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
 from edge_client.transport.object_store.http import http_client
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.transport.object_store.transfer_threads import TransferThreads
-from schemas.messages import Task
+from schemas.messages import Task, Update
 from schemas.topics import Channel
 
 log = logging.getLogger(__name__)
@@ -206,6 +206,8 @@ class SessionRunner(Service):
             log.warning("round %d: refused (%s) %s", *about_it.values(), refusal.detail, extra=about_it)
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
+            if isinstance(result, Update) and result.metrics.epochs:
+                self._worker.note_training(self.context)
         self._state_store.settle(settled)
         if self.session.phase is not SessionPhase.WORKING:
             # An answer may come late: files that the worker uses must stay.

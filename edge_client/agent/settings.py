@@ -29,7 +29,8 @@ class AgentSettings:
     update that the server could read by itself. `min_examples`: with fewer, the server gets no statistics of
     the data. `variants`: which forms of a finished model to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
-    profile's trainers. `keep_trying`: never give up on the broker.
+    profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
+    at data that may grow; 0 looks before tasks alone.
     """
 
     federation: str
@@ -50,6 +51,7 @@ class AgentSettings:
     eligibility: Rules = field(default_factory=Rules)
     trainer: "Trainer | None" = None
     keep_trying: bool = False
+    watch_data_s: float = 30.0
 
     def trainers(self) -> TaskTrainers:
         """The trainer that the owner gave, else those that the device announces."""

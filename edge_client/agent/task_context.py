@@ -1,11 +1,10 @@
 """What a task is run with on this device."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.data.local import LocalData
+from edge_client.data.local import DataFeed, LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.models.registry import MODELS
 from edge_client.storage.blob_store import BlobStore
@@ -29,7 +28,7 @@ class TaskContext:
     only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
     `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
     `trainer`: by default torch's where it is installed.
-    `reload_if_changed`: returns the data if it has changed. `min_examples`: with fewer, the server gets no
+    `feed`: the source of the data, which may change. `min_examples`: with fewer, the server gets no
     statistics of the data.
     """
 
@@ -45,7 +44,7 @@ class TaskContext:
     variants: VariantSettings = EXPORT_ALONE
     board: Path = ROOT
     trainer: "Trainer | None" = None
-    reload_if_changed: Callable[[], LocalData | None] | None = None
+    feed: DataFeed | None = None
     min_examples: int = MIN_EXAMPLES
 
     def check_model(self, name: str) -> None:

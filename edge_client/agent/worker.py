@@ -76,6 +76,18 @@ class Worker:
         """Begin a task, which ends in the event `WorkDone` or `WorkFailed`."""
         self._begin(task, partial(self._do, task, context))
 
+    def look(self, context: TaskContext) -> None:
+        """Begin to look whether the data has changed, which ends in the event `DataChanged` if it has."""
+        threading.Thread(target=self._look, args=(context,), name="look", daemon=True).start()
+
+    def _look(self, context: TaskContext) -> None:
+        with self._one_at_a_time:
+            self._with_current_data(context)
+
+    def note_training(self, context: TaskContext) -> None:
+        """Note that the device has trained on its current data."""
+        self._take(context.feed.note_training() if context.feed is not None else None)
+
     def mask(self, update: Update, membership: Membership, context: TaskContext) -> None:
         """Begin to mask an update, which ends in the event `UpdateMasked` or `WorkFailed`."""
         from edge_client.security.secure_aggregation.mask_update import mask_update
@@ -127,11 +139,13 @@ class Worker:
 
     def _with_current_data(self, context: TaskContext) -> TaskContext:
         """Reload changed data here, where reading blocks nothing else."""
-        data = context.reload_if_changed() if context.reload_if_changed is not None else None
+        self._take(context.feed.reload_if_changed() if context.feed is not None else None)
+        return context if self._newest is None else replace(context, data=self._newest)
+
+    def _take(self, data: LocalData | None) -> None:
         if data is not None:
             self._newest = data
             self._inbox.put(DataChanged(data))
-        return context if self._newest is None else replace(context, data=self._newest)
 
     def _outcome(
         self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event

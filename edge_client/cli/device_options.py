@@ -130,6 +130,23 @@ DATA = (
         "F",
         {"ge": 0, "lt": 1},
     ),
+    _Option(
+        "watch_data_s",
+        float,
+        "seconds between looks at data that may grow; 0 looks before each task alone (default: 30)",
+        30.0,
+        "S",
+        {"ge": 0},
+    ),
+    _Option(
+        "drift_alarms",
+        float,
+        "share of tests of new data that may raise a false alarm of drift; 0 does not test"
+        " (default: %(default)s)",
+        0.01,
+        "F",
+        {"ge": 0, "lt": 1},
+    ),
 )
 TRAINING = (
     _Option("tier", int, "capability tier, 1 is the weakest (default: by the server)", None, "N", {"ge": 1}),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from schemas.values import MAX_CLASS_NAMES, DataCard
 
 if TYPE_CHECKING:
-    from edge_client.data.dataset import LabelledData
+    from edge_client.data.local import LocalData
 
 log = logging.getLogger(__name__)
 
@@ -16,8 +16,9 @@ MOST_BYTES = 2000
 LONGEST_NAME = 100
 
 
-def card_of(data: "LabelledData", *, source: str) -> DataCard:
-    """The data card of a device's examples; names that do not fit are omitted with a log line."""
+def card_of(local: "LocalData", *, source: str) -> DataCard:
+    """The data card of a device's training part; names that do not fit are omitted with a log line."""
+    data = local.train
     names = data.class_names if data.named else ()
     if not fits(names):
         log.warning(
@@ -33,6 +34,8 @@ def card_of(data: "LabelledData", *, source: str) -> DataCard:
         num_classes=data.num_classes,
         named=data.named,
         class_names=names,
+        new=local.new,
+        drift=local.drift,
     )
 
 

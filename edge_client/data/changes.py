@@ -1,18 +1,21 @@
 """Detects whether a source has changed since it was read, from its files or its examples."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Pixels
 
 Mark = bytes
+Marks = NDArray[np.int64]
 
 
-def mark_of_files(path: Path) -> Mark:
-    """Names, sizes and times of a file, or of all files of a folder; a missing file has a mark, too."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+def mark_of_files(paths: Iterable[Path]) -> Mark:
+    """Names, sizes and times of files, and of all files of folders; a missing file has a mark, too."""
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         try:
@@ -32,6 +35,7 @@ def mark_of_examples(data: LabelledData) -> Mark:
     return digest.digest()
 
 
-def marks_of_images(images: Pixels) -> list[Mark]:
-    """One mark per example [N, ...], which identifies it in later data."""
-    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in images]
+def marks_of_images(images: Pixels) -> Marks:
+    """One number per example [N, ...], which identifies it in later data."""
+    digests = b"".join(hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images)
+    return np.frombuffer(digests, np.int64)

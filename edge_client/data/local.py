@@ -1,13 +1,13 @@
 """A device's own examples, and their conversion for a task's model."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edge_client.data.classes import misfit
 from edge_client.data.shapes import fit, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task
-from schemas.values import Reason
+from schemas.values import DriftFinding, Reason
 
 if TYPE_CHECKING:
     from edge_client.data.dataset import LabelledData
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalData:
-    """A device's own examples: a training part and a held-out part."""
+    """A device's own examples: a training part and a held-out part.
+
+    Of data that grows, `new` examples came since the device last trained, and `drift` is an alarm about them.
+    """
 
     train: "LabelledData"
     held_out: "LabelledData"
+    new: int | None = None
+    drift: DriftFinding | None = None
 
     def fewer_than_a_batch(self, task: Task) -> str:
         """A message that a task's batches exceed the number of examples; empty if they do not."""
@@ -35,7 +40,7 @@ class LocalData:
         Raises `PeerError` if they do not fit.
         """
         self.check(task)
-        return LocalData(_for_task(self.train, task), _for_task(self.held_out, task))
+        return replace(self, train=_for_task(self.train, task), held_out=_for_task(self.held_out, task))
 
     def check(self, task: Task) -> None:
         """Raise `PeerError` if these examples do not fit the model's shape or classes."""
@@ -43,6 +48,16 @@ class LocalData:
             misfit = shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
             if why := misfit or _unknown_classes(data, task):
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)
+
+
+class DataFeed(Protocol):
+    """Data that may change while the device runs."""
+
+    def reload_if_changed(self) -> LocalData | None:
+        """The data if it has changed, else None."""
+
+    def note_training(self) -> LocalData | None:
+        """Note that the device has trained on the current data; returns it if any of it was new."""
 
 
 def _other_rate(data: "LabelledData", task: Task) -> str:

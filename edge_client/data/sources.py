@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
-from edge_client.data.csv_source import read_csv
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
+from edge_client.data.recorded import read_recorded
+from edge_client.data.source_options import options_of
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
+from edge_client.data.table_options import SQLITE_OPTIONS
+from edge_client.data.table_source import read_csv, read_sqlite
 from edge_client.data.validation import checked_images, checked_labels
 from edge_client.data.wav_source import read_recordings
 from edge_client.system.plugins import Registry
@@ -20,7 +23,7 @@ from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"csv", "wav"})
+WITH_OPTIONS = frozenset({"csv", "sqlite", "recorded", "wav"})
 """Kinds of sources with options behind the path."""
 
 
@@ -121,6 +124,16 @@ def _csv(request: SourceRequest) -> LabelledData:
     return last_fifth(data, request.split) if request.apart else data
 
 
+def _sqlite(request: SourceRequest) -> LabelledData:
+    data = read_sqlite(request.path, request.options)
+    return last_fifth(data, request.split) if request.apart else data
+
+
+def _recorded(request: SourceRequest) -> LabelledData:
+    data = read_recorded(request.path, request.options)
+    return last_fifth(data, request.split) if request.apart else data
+
+
 def _wav(request: SourceRequest) -> LabelledData:
     data, official = read_recordings(request.path, request.options, split=request.split)
     return data if official else request.of(data)
@@ -133,8 +146,11 @@ def _named(request: SourceRequest) -> LabelledData:
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
-FILES = frozenset({"folder", "npz", "csv", "wav"})
+FILES = frozenset({"folder", "npz", "csv", "sqlite", "recorded", "wav"})
 """Kinds of sources whose files may change."""
+
+TABLES = frozenset({"csv", "sqlite"})
+DATABASES = frozenset({"sqlite", "recorded"})
 
 SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
     "data-source",
@@ -148,6 +164,8 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "folder": (_folder, "PATH"),
         "npz": (_npz, "PATH"),
         "csv": (_csv, "PATH?label=COLUMN"),
+        "sqlite": (_sqlite, "PATH?label=COLUMN"),
+        "recorded": (_recorded, "PATH"),
         "wav": (_wav, "FOLDER"),
         "python": (_python, "module:function"),
     },
@@ -166,10 +184,17 @@ def load_source(source: str, *, data_root: Path | None = None, split: Split = "t
     return read(request)
 
 
-def files_of(source: str, *, data_root: Path | None = None) -> Path | None:
-    """The folder or file of a source; None if it has none that can change."""
+def files_of(source: str, *, data_root: Path | None = None) -> tuple[Path, ...]:
+    """The folder or files of a source; none if it has none that can change."""
     request = _request(source, data_root, "train")
-    return request.path if request.kind in FILES else None
+    if request.kind not in FILES:
+        return ()
+    # SQLite appends to the second file before it changes the first.
+    further = [request.path.with_name(f"{request.path.name}-wal")] if request.kind in DATABASES else []
+    if request.kind in TABLES:
+        labels = options_of(request.options, SQLITE_OPTIONS, source=source).get("labels")
+        further += [Path(labels).expanduser()] if labels else []
+    return (request.path, *further)
 
 
 def is_function(source: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reads columns of numbers from a CSV file, in blocks of rows.
+"""Reads columns of numbers from a table, such as a CSV file, in blocks of rows.
 
 Beside the arrays it returns, float32 for numbers, a read needs the memory of one block of `BLOCK` rows and,
 while blocks are joined, of one more column: a file of 1 GB with numbers of ten characters takes 0.4 GB.
@@ -7,10 +7,11 @@ while blocks are joined, of one more column: a file of 1 GB with numbers of ten 
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,47 @@ ROW = "(row)"
 """The name of a first column that the header does not name."""
 
 Column = NDArray[Any]
+Row = tuple[int, Sequence[str]]
+"""The values of a row with its number, by which a message names it."""
+
+
+class Table(Protocol):
+    """Rows of texts under a header."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    def opened(self) -> AbstractContextManager[Iterator[Row]]:
+        """The header as the first row, then all others, until the block ends."""
+
+    def place(self, number: int) -> str:
+        """Where a row is, for messages."""
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file in UTF-8; its first line names the columns."""
+
+    path: Path
+
+    @contextmanager
+    def opened(self) -> Iterator[Iterator[Row]]:
+        """The rows with the numbers of their lines, without empty lines."""
+        try:
+            file = self.path.open(newline="", encoding="utf-8-sig")
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
+        with file:
+            reader = csv.reader(file)
+            try:
+                yield ((reader.line_num, row) for row in reader if row)
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise ConfigError(f"{self.path} is no table of text in UTF-8: {error}") from error
+
+    def place(self, number: int) -> str:
+        """The line, for messages."""
+        return f"{self.path} line {number}"
 
 
 @dataclass(frozen=True)
@@ -52,36 +94,40 @@ class Fill:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The columns to read: as numbers, and as text; a row of another `group` continues no series."""
+    """The columns to read: as numbers, as text, and as text that may be missing, which is "".
+
+    A row of another `group` continues no series.
+    """
 
     numbers: tuple[str, ...]
     texts: tuple[str, ...]
+    optional: tuple[str, ...] = ()
     fill: Fill = Fill()
     group: str | None = None
 
 
-def header_of(path: Path) -> tuple[str, ...]:
-    """The names of a file's columns; a first column without a name is called `ROW`.
+def header_of(table: Table) -> tuple[str, ...]:
+    """The names of a table's columns; a first column without a name is called `ROW`.
 
     Raises `ConfigError` for a file that cannot be read, has no rows, or names a column twice.
     """
-    with _opened(path) as rows:
+    with table.opened() as rows:
         head, following = next(rows, None), next(rows, None)
     if head is None or following is None:
-        raise ConfigError(f"{path} has no rows: expected a line of names, then one line per example")
+        raise ConfigError(f"{table.path} has no rows: expected a line of names, then one line per example")
     named = tuple(name.strip() for name in head[1])
     if len(following[1]) == len(named) + 1:
         named = (ROW, *named)
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{path} line 1: two columns are called '{twice}': rename one")
+        raise ConfigError(f"{table.place(head[0])}: two columns are called '{twice}': rename one")
     return named
 
 
-def first_row(path: Path) -> dict[str, str]:
+def first_row(table: Table) -> dict[str, str]:
     """The values of the first row by column."""
-    names = header_of(path)
-    with _opened(path) as rows:
+    names = header_of(table)
+    with table.opened() as rows:
         return dict(zip(names, next(islice(rows, 1, None))[1], strict=False))
 
 
@@ -96,23 +142,25 @@ def is_number(text: str) -> bool:
     return True
 
 
-def read_columns(path: Path, plan: TablePlan) -> dict[str, Column]:
+def read_columns(table: Table, plan: TablePlan) -> dict[str, Column]:
     """The planned columns: numbers as float32 [N], texts as str [N].
 
     Raises `ConfigError` that names file, line, column and remedy for a missing column, a short line, a value
     that is no finite number, or a missing one unless the plan fills it.
     """
-    names = header_of(path)
-    for name in (*plan.numbers, *plan.texts):
+    names, wanted = header_of(table), (*plan.numbers, *plan.texts, *plan.optional)
+    for name in wanted:
         if name not in names:
-            raise ConfigError(f"{path} has no column '{name}'{nearest(name, names)}: {', '.join(names)}")
-    places = {name: names.index(name) for name in (*plan.numbers, *plan.texts)}
+            raise ConfigError(
+                f"{table.path} has no column '{name}'{nearest(name, names)}: {', '.join(names)}"
+            )
+    places = {name: names.index(name) for name in wanted}
     parts: dict[str, list[Column]] = {name: [] for name in places}
     last, group = dict[str, float](), None
-    with _opened(path) as rows:
+    with table.opened() as rows:
         next(rows)
         while block := list(islice(rows, BLOCK)):
-            read = _Block(path, block, len(names), plan.fill)
+            read = _Block(table, block, len(names), plan.fill)
             if plan.group is not None:
                 groups = read.texts(plan.group, places[plan.group]).tolist()
                 read = replace(read, starts=tuple(a != b for a, b in pairwise([group, *groups])))
@@ -127,19 +175,23 @@ def read_columns(path: Path, plan: TablePlan) -> dict[str, Column]:
             for name in plan.texts:
                 columns[name] = read.texts(name, places[name])
                 kept &= columns[name] != DROPPED
+            for name in plan.optional:
+                columns[name] = read.optional_texts(places[name])
             for name, column in columns.items():
                 parts[name].append(column[kept])
     if not any(len(part) for part in parts[next(iter(parts))]):
-        raise ConfigError(f"{path}: every row lacks a value: fill them, missing=previous or missing=NUMBER")
+        raise ConfigError(
+            f"{table.path}: every row lacks a value: fill them, missing=previous or missing=NUMBER"
+        )
     return {name: np.concatenate(parts.pop(name)) for name in [*parts]}
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows of a file with their lines; at `starts` another series begins."""
+    """Some rows of a table; at `starts` another series begins."""
 
-    path: Path
-    rows: Sequence[tuple[int, Sequence[str]]]
+    table: Table
+    rows: Sequence[Row]
     width: int
     fill: Fill
     starts: Sequence[bool] = ()
@@ -154,6 +206,10 @@ class _Block:
 
     def texts(self, name: str, place: int) -> NDArray[np.str_]:
         return np.array([self._text(name, index, place) for index in range(len(self.rows))])
+
+    def optional_texts(self, place: int) -> NDArray[np.str_]:
+        texts = (self._value(index, place).strip() for index in range(len(self.rows)))
+        return np.array(["" if text.lower() in MISSING else text for text in texts])
 
     def _text(self, name: str, index: int, place: int) -> str:
         text = self._value(index, place).strip()
@@ -198,28 +254,4 @@ class _Block:
         )
 
     def _where(self, index: int) -> str:
-        return f"{self.path} line {self.rows[index][0]}"
-
-
-class _opened:
-    """The rows of a file with the numbers of their lines, without empty lines, until the block ends."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Iterator[tuple[int, list[str]]]:
-        try:
-            self._file = self._path.open(newline="", encoding="utf-8-sig")
-        except OSError as error:
-            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
-        return self._rows()
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(self._file)
-        try:
-            yield from ((reader.line_num, row) for row in reader if row)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self._path} is no table of text in UTF-8: {error}") from error
+        return self.table.place(self.rows[index][0])

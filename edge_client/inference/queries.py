@@ -10,11 +10,11 @@ import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
 from edge_client.data.classes import in_classes
-from edge_client.data.csv_source import read_csv
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
+from edge_client.data.table_source import read_csv
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.wav_source import read_recordings
 from edge_client.inference.image_files import read_image

@@ -76,10 +76,12 @@ class Config(Settings):
     def make_strategy(self) -> Strategy:
         """The strategy of this run; `ConfigError` for the first component that cannot be made."""
         run = self.federation
-        made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
+        made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.last_round, seed=run.seed)
         # What devices measure cannot be masked: statistics are then averaged like weights.
         measuring = () if self.privacy.secure_aggregation else made.measuring
         made = replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
+        if run.when != "at-once":
+            made = replace(made, measure_every=run.rounds_per_opening)
         if not run.trains:
             made = replace(made, trains=False)
         # Statistics are those of the whole fleet.

@@ -10,7 +10,13 @@ def for_statistics(config: Config) -> Config:
     """The same federation, asked about its data."""
     return _with(
         config,
-        federation={"statistics": True, "rounds": ROUNDS, "deliver": "none", "deliver_every": 0},
+        federation={
+            "statistics": True,
+            "rounds": ROUNDS,
+            "when": "at-once",
+            "deliver": "none",
+            "deliver_every": 0,
+        },
         clients={"mode": "rounds", "over_select": 1.0},
         firewall={"canary": None},
         model={"from_": None},

@@ -19,10 +19,14 @@ from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import ClassName, TrainerName
+from schemas.values import LAST_ROUND, ClassName, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
+
+
+When = Literal["at-once", "every-s", "new-data", "drift"]
+"""What opens rounds; `rounds.openings` has an entry for each."""
 
 
 class RecipeInfo(Settings):
@@ -45,8 +49,21 @@ class FederationSettings(Settings):
     """Name of the federation: part of every MQTT topic."""
     seed: int = Field(default=0, ge=0)
     """Seed of everything random; the same seed repeats a simulation to the bit."""
-    rounds: int = Field(default=10, ge=1, le=1_000_000)
-    """Number of rounds of the run."""
+    rounds: int = Field(default=10, ge=0, lt=LAST_ROUND)
+    """Number of rounds of the run; 0 goes on until the run is stopped."""
+    when: When = "at-once"
+    """When rounds begin, after the first `rounds-per-opening`: "at-once", "every-s" (so many seconds after
+    the last), "new-data" (as soon as devices have enough new examples) or "drift" (as soon as enough devices
+    report that their new examples differ).
+    """
+    rounds_per_opening: int = Field(default=3, ge=1)
+    """Rounds that follow each other each time; the model is delivered after them."""
+    every_s: float = Field(default=3600.0, gt=0)
+    """Seconds from a round to the next, for when = "every-s"."""
+    new_examples: int = Field(default=100, ge=1)
+    """New examples of all devices together that open rounds, for when = "new-data"."""
+    drifting: int = Field(default=1, ge=1)
+    """Devices that report a drift that open rounds, for when = "drift"."""
     evaluate_every: int = Field(default=1, ge=1)
     """The server tests the full model after every `evaluate-every` rounds, and after the last."""
     evaluate_tiers_every: int = Field(default=1, ge=1)
@@ -76,6 +93,11 @@ class FederationSettings(Settings):
     """
     roll_back: bool = True
     """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
+
+    @property
+    def last_round(self) -> int:
+        """The number of the last round; `LAST_ROUND` if the run has no end."""
+        return self.rounds or LAST_ROUND
 
 
 class ClientSettings(Settings):

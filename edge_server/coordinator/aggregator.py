@@ -211,7 +211,7 @@ class Aggregator:
     def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
         """The observation of the round; None for rounds that are not observed."""
         context, state = self._context, self._model.state
-        if not ranked and not is_observed(state.round, context.config.federation.rounds):
+        if not ranked and not is_observed(state.round, context.config.federation.last_round):
             return None
         groups = group_ratios(context.network.entry, context.config.tiers.ratios[0], context.channel_map)
         specs = self._model.tier_specs()

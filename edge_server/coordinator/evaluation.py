@@ -100,9 +100,9 @@ class Testing:
         `params_of` gives the full arrays that a sub-model is cut from.
         """
         settings, data = self._config.federation, self._data
-        if data is None or not is_due(number, every=settings.evaluate_every, last=settings.rounds):
+        if data is None or not is_due(number, every=settings.evaluate_every, last=settings.last_round):
             return {}
-        tiers_due = is_due(number, every=settings.evaluate_tiers_every, last=settings.rounds)
+        tiers_due = is_due(number, every=settings.evaluate_tiers_every, last=settings.last_round)
         ratios = self._config.tiers.ratios if tiers_due else ()
         return evaluate_tiers(
             {tier: tier_spec(ratio) for tier, ratio in enumerate(ratios, start=1)},

@@ -1,17 +1,19 @@
 """The rules of the rounds, from a federation file."""
 
 from edge_server.config.config import Config
+from edge_server.config.sections import FederationSettings
+from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.state import Buffering, RoundRules
 
 
 def make_rules(config: Config) -> RoundRules:
     """The rules that the configuration states."""
-    clients, privacy = config.clients, config.privacy
+    run, clients, privacy = config.federation, config.clients, config.privacy
     at_once = clients.concurrency or clients.num_clients
     buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
     return RoundRules(
-        rounds=config.federation.rounds,
+        rounds=run.last_round,
         start_clients=clients.start_clients or clients.num_clients,
         min_clients=max(clients.min_clients, privacy.min_holders if privacy.secure_aggregation else 1),
         quorum=clients.quorum,
@@ -19,9 +21,9 @@ def make_rules(config: Config) -> RoundRules:
         deadline_s=clients.deadline_s,
         rejoin_s=clients.rejoin_s,
         uploads_at_once=clients.uploads_at_once,
-        deliver=config.federation.deliver != "none",
-        deliver_every=config.federation.deliver_every,
-        roll_back=config.federation.roll_back,
+        deliver=run.deliver != "none",
+        deliver_every=_deliver_every(run),
+        roll_back=run.roll_back,
         # The privacy that a run spends depends on the devices chosen once per round.
         replaces=privacy.mechanism == "none",
         buffering=buffering if clients.mode == "buffered" else None,
@@ -32,4 +34,12 @@ def make_rules(config: Config) -> RoundRules:
         ),
         masking_step_s=privacy.masking_step_s,
         goes_on=config.federation.statistics and config.data.scaling == "federated",
+        opening=OpeningRules(run.when, run.rounds_per_opening, run.every_s, run.new_examples, run.drifting),
     )
+
+
+def _deliver_every(run: FederationSettings) -> int:
+    """Rounds between deliveries: by default a run that waits for occasions delivers after each."""
+    if run.deliver == "none" or run.deliver_every or run.when == "at-once":
+        return run.deliver_every
+    return run.rounds_per_opening

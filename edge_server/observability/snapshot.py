@@ -52,12 +52,18 @@ class DeviceView:
         return next((value for value in sources if value is not None), None)
 
 
+def round_text(number: int, rounds: int) -> str:
+    """`round 3 of 10`; of a run without end, which has 0 rounds, `round 3`."""
+    return f"round {number} of {rounds}" if rounds else f"round {number}"
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The whole run now; `phase` is one of `edge_server.rounds.state.Phase`, times are in seconds.
 
     In a simulation `virtual_s` is the virtual time and `left_s` the estimated remaining real time. `no_link`
-    is the reason for a missing connection to the broker, else empty. `tested_on` describes the test data.
+    is the reason for a missing connection to the broker, else empty. `tested_on` describes the test data,
+    `waits_for` what a waiting run waits for. A run without end has 0 `rounds`.
     """
 
     federation: str
@@ -74,9 +80,20 @@ class Snapshot:
     notes: tuple[str, ...] = ()
     no_link: str = ""
     tested_on: str = ""
+    waits_for: str = ""
     virtual_s: float | None = None
     left_s: float | None = None
     load: Workload = field(default_factory=Workload)
+
+    @property
+    def progress(self) -> str:
+        """The current round, and the number of rounds if the run has an end."""
+        return round_text(self.round, self.rounds)
+
+    @property
+    def state(self) -> str:
+        """The phase, and what a waiting run waits for."""
+        return f"{self.phase} for {self.waits_for}" if self.waits_for else self.phase
 
 
 class Watcher(Protocol):

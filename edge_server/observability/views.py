@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from edge_server.config.config import Config
+from edge_server.config.units import duration_text
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested
@@ -15,6 +16,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.machine import Federation
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.quarantine import quarantine_end
+from edge_server.rounds.state import Phase
 from edge_server.storage.records import DeviceRecord, StartedFrom, Summary, UndoneRecord
 from schemas.values import BoardState, CapabilityProfile
 
@@ -48,7 +50,7 @@ def make_snapshot(
         run=federation.run,
         phase=federation.phase,
         round=federation.round,
-        rounds=federation.rules.rounds,
+        rounds=0 if federation.rules.endless else federation.rules.rounds,
         elapsed_s=now - began,
         deadline_in_s=None if deadline is None else max(0.0, deadline - now),
         devices=tuple(devices),
@@ -62,8 +64,20 @@ def make_snapshot(
         notes=tuple(tally.notes),
         no_link=no_link,
         tested_on=tested_on,
+        waits_for=_waits_for(federation, now),
         load=load or Workload(),
     )
+
+
+def _waits_for(federation: Federation, now: float) -> str:
+    """What a waiting run waits for beside devices."""
+    if federation.phase is not Phase.WAITING:
+        return ""
+    opening, left = federation.rules.opening, federation.not_before - now
+    if opening.begins(federation.round) and left >= 1:
+        return f"the next opening in {duration_text(left)}"
+    demand = opening.demand(federation.round, federation.fleet)
+    return "" if demand.met else str(demand)
 
 
 def _by_tier(federation: Federation, tier: TierOf) -> list[tuple[int, Device]]:

@@ -37,7 +37,8 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
         },
         staleness={name: federation.round - update.round for name, update in updates.items()},
     )
-    return replace(federation, phase=Phase.CLOSING), [command]
+    fleet = federation.fleet.trained(updates)
+    return replace(federation, phase=Phase.CLOSING, fleet=fleet), [command]
 
 
 def report_findings(federation: Federation, event: RoundClosed) -> Step:
@@ -53,7 +54,7 @@ def report_findings(federation: Federation, event: RoundClosed) -> Step:
 
 
 def abandon(federation: Federation, why: str, now: float, *, untrained: bool = False) -> Step:
-    """Plan the round again after a pause, or end the run after too many attempts.
+    """Plan the round again after a pause, or end a run that has an end after too many attempts.
 
     If training itself failed (`untrained`) repeatedly, the round before is undone.
     """
@@ -62,10 +63,10 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
     last = federation.abandoned >= federation.rules.attempts
     if untrained and (last or tried.untrained >= TRIES) and can_undo(tried, tried.round - 1):
         return request_rollback(tried, tried.round - 1, detail)
-    if last:
+    if last and not federation.rules.endless:
         given_up = f"given up after {federation.abandoned + 1} attempts"
         return end(federation, "failed", f"{detail}; {given_up}{vain_rollback_text(federation)}")
-    again = replace(tried, abandoned=federation.abandoned + 1)
+    again = replace(tried, abandoned=min(federation.abandoned + 1, federation.rules.attempts))
     waits, commands = wait_for_devices(again, now + RETRY_S * 2**federation.abandoned)
     return waits, [Note("round abandoned", detail=detail, kind=EventKind.ROUND), *commands]
 

@@ -1,6 +1,6 @@
 """The devices that the server knows: their births, their last wills, and which are connected."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_server.rounds import newcomers as fresh
@@ -121,6 +121,16 @@ class Fleet:
         if known is None or not known.alive or death.session < known.session:
             return self
         return self._with(replace(known, lost_at=now))
+
+    def trained(self, names: Iterable[str]) -> "Fleet":
+        """Devices of these names have trained: none of their data is new until they say so."""
+        fleet = self
+        for name in names:
+            device = self.devices.get(name)
+            if device is not None and (device.data.new or device.data.drift):
+                known = device.data.model_copy(update={"new": 0, "drift": None})
+                fleet = fleet._with(replace(device, data=known))
+        return fleet
 
     def with_misfit(self, name: str, why: str) -> "Fleet":
         """Record why a known device's data does not fit; an empty `why` clears it."""

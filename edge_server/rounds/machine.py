@@ -125,7 +125,7 @@ def _start(federation: Federation, now: float) -> Step:
         case _ if federation.attempt:
             return federation, [announce(federation, "waiting")]
         case _:
-            return wait_for_devices(federation, now)
+            return wait_for_devices(federation, federation.rules.opening.not_before(federation.round, now))
 
 
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:

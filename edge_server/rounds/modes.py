@@ -78,7 +78,8 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
 
 
 def _advance(federation: Federation, now: float) -> Step:
-    return wait_for_devices(replace(federation, participants=Participants()), now)
+    not_before = federation.rules.opening.not_before(federation.round, now)
+    return wait_for_devices(replace(federation, participants=Participants()), not_before)
 
 
 def _settle(federation: Federation, now: float) -> Step:

@@ -19,13 +19,15 @@ def wait_for_devices(federation: Federation, not_before: float) -> Step:
 
 
 def is_ready(federation: Federation, now: float) -> bool:
-    """Whether a waiting run may continue: the time has come, and enough devices are connected."""
+    """Whether a waiting run may continue: it is time, enough devices are connected, and rounds open."""
     rules = federation.rules
     begun = federation.attempt > 0
     enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
     if now < federation.not_before or len(federation.fleet.devices) < enough:
         return False
-    return len(federation.fleet.able()) >= enough
+    if len(federation.fleet.able()) < enough:
+        return False
+    return rules.opening.demand(federation.round, federation.fleet).met
 
 
 def request_plan(

@@ -10,11 +10,13 @@ from edge_server.rounds.class_list import ClassList
 from edge_server.rounds.events import Announce, Command, EndRun
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.name_sightings import Sightings
+from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.reputation import ReputationRules, Reputations
 from edge_server.security.secure_aggregation.protocol import MaskAgreement
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
+from schemas.values import LAST_ROUND
 
 
 class Phase(StrEnum):
@@ -49,7 +51,9 @@ class RoundRules:
     of devices asked beyond those needed. Without `buffering` rounds are synchronous. `masking_step_s` limits
     each step of secure aggregation. `replaces`: a synchronous round replaces devices that give their tasks
     back. `deliver_every`: rounds between deliveries (0: only at the end). `roll_back`: a closed round whose
-    model cannot be trained is undone. `goes_on`: the run for which this one asks for statistics follows it.
+    model cannot be trained is undone. `opening` says when rounds begin. A run of `LAST_ROUND` rounds has no
+    end, and goes on after any number of abandoned attempts. `goes_on`: the run for which this one asks for
+    statistics follows it.
     """
 
     rounds: int
@@ -69,6 +73,12 @@ class RoundRules:
     masking_step_s: float = 30.0
     roll_back: bool = True
     goes_on: bool = False
+    opening: OpeningRules = field(default_factory=OpeningRules)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the run goes on until it is stopped."""
+        return self.rounds == LAST_ROUND
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from edge_client.data.dataset import LabelledData
+from edge_server.config.checks.openings import check_can_be_simulated
 from edge_server.config.config import Config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
@@ -19,6 +20,7 @@ def checked_initial_model(
     config: Config, data: LabelledData, out: Path, *, resume: bool
 ) -> InitialModel | None:
     """The model that a new run starts from, if any; `ConfigError` if the network does not fit the data."""
+    check_can_be_simulated(config)
     first = None if resume else find_initial_model(config, registries_near(out))
     check_network(config, data, first)
     return first

@@ -48,7 +48,7 @@ def make_strategy(
         uplink=spec.uplink or (),
         downlink=make_downlink(spec.downlink or ()),
         measuring=measuring,
-        last=rounds,
+        measure_every=rounds,
         own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )
 

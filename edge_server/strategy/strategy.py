@@ -45,10 +45,10 @@ from schemas.tensors.blobs import Arrays, Groups
 class Strategy:
     """One component per concept (DESIGN.md section 4).
 
-    `own_order`: a transform moves each client's channels by the client's own ranking. In round `last` devices
-    train nothing: they send what the objectives `measuring` measure of the model, where there are any. The
-    layers of `own` stay on devices. Without `trains` devices measure the model and send nothing of it, or
-    with `statistics` their data.
+    `own_order`: a transform moves each client's channels by the client's own ranking. In rounds that are
+    multiples of `measure_every` devices train nothing: they send what the objectives `measuring` measure of
+    the model, where there are any. The layers of `own` stay on devices. Without `trains` devices measure the
+    model and send nothing of it, or with `statistics` their data.
     """
 
     fraction: Schedule
@@ -68,7 +68,7 @@ class Strategy:
     uplink: tuple[Component, ...] = ()
     downlink: DownlinkCodecs = field(default_factory=DownlinkCodecs)
     measuring: tuple[Component, ...] = ()
-    last: int = 0
+    measure_every: int = 1
     own: OwnPart | None = None
     trains: bool = True
     statistics: bool = False
@@ -204,7 +204,7 @@ def _only_measures(strategy: Strategy, number: int, channel_map: ChannelMap) -> 
     """Whether devices train nothing in round `number`; without statistics there is nothing to measure."""
     return (
         bool(strategy.measuring)
-        and number == strategy.last
+        and number % strategy.measure_every == 0
         and any(map(is_statistic, channel_map.parameters))
     )
 

@@ -37,6 +37,10 @@ data sources:
   MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
+  csv:PATH?label=COLUMN     rows of a table, or windows of rows: csv:room.csv?label=open&window=60&stride=30
+  sqlite:PATH?label=COLUMN  the same from an SQLite file
+  recorded:PATH?label=label what `edge-client record PATH` records from MQTT topics
+  wav:FOLDER                recordings in a folder per class
   python:module:function    a function that returns images and labels; a parameter `split` gets "train",
                             a parameter `data_root` gets --data-root
   npz:PATH#train            four fifths of every class; the server tests on the rest (npz:PATH#test)
@@ -51,6 +55,8 @@ examples:
       --flower myapp.client_app:app --share 3/5        an unmodified Flower ClientApp trains
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
                                            [eligibility] there says when the device may train
+
+Data may grow while the device runs: it is looked at again every --watch-data-s seconds.
 
 The device reconnects while the broker is unreachable. It ends with exit code 2 if a retry cannot help (a
 wrong authority, a certificate or name that the broker refuses), unless --keep-trying is given. Ctrl-C or
@@ -111,9 +117,10 @@ def execute(args: argparse.Namespace) -> int:
         eligibility=args.eligibility or Rules(),
         trainer=flower_trainer(args),
         keep_trying=args.keep_trying,
+        watch_data_s=args.watch_data_s,
     )
-    source = _local_source(args)
-    agent = Agent(settings, source.read(), reload_if_changed=source.reload_if_changed)
+    source = _local_source(args, state)
+    agent = Agent(settings, source.read(), feed=source if source.grows else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
     outcome = agent.run()
@@ -145,7 +152,8 @@ def default_state(federation: str, device: str) -> Path:
     return Path(base).expanduser() / "edge-federation" / federation / device
 
 
-def _local_source(args: argparse.Namespace) -> "LocalSource":
+def _local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
+    from edge_client.agent.drift_monitor import DriftMonitor
     from edge_client.agent.local_source import DataChoice, LocalSource
     from edge_client.data.partition import parse_partition
 
@@ -157,7 +165,9 @@ def _local_source(args: argparse.Namespace) -> "LocalSource":
     if args.data is None:
         raise ConfigError(f"run: no data{_where(args)}: {SOURCES_REMEDY}")
     return LocalSource(
-        DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed)
+        DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed),
+        record=state / "examples",
+        drift=DriftMonitor(state / "models", alarm_rate=args.drift_alarms) if args.drift_alarms else None,
     )
 
 

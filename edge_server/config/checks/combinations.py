@@ -12,6 +12,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_server.config.checks.data_statistics import statistics_problems
 from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
+from edge_server.config.checks.openings import opening_problems
 from edge_server.config.checks.privacy import privacy_problems
 from edge_server.config.checks.secure_aggregation import masking_problems
 from edge_server.config.checks.trainers import trainer_problems
@@ -48,6 +49,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _schedules,
         _buffers,
         _deliveries,
+        opening_problems,
         _changing_sub_models,
         privacy_problems,
         masking_problems,
@@ -199,7 +201,7 @@ def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:
 
 def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
     """Schedules for another kind of value, such as epochs for a share of devices."""
-    rounds = range(1, min(config.federation.rounds, LOOKED_AT) + 1)
+    rounds = range(1, min(config.federation.last_round, LOOKED_AT) + 1)
     share, epochs = config.strategy.fraction, config.strategy.local_epochs
     wrong = next((number for number in rounds if not 0 < strategy.fraction(number) <= 1), None)
     if share is not None and wrong is not None:

@@ -40,6 +40,7 @@ def run_value(
         "seed": config.federation.seed if config else None,
         "rounds": config.federation.rounds if config else shown.rounds,
         "round": shown.round,
+        "waits_for": shown.waits_for if live else "",
         "phase": ENDED if summary else shown.phase if live else SUSPENDED,
         "outcome": summary.outcome if summary else None,
         "detail": summary.detail if summary else "" if live else CUT_OFF,

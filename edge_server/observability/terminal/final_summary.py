@@ -42,4 +42,4 @@ def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: b
 def _outcome(snapshot: Snapshot) -> str:
     if snapshot.summary is not None:
         return outcome_text(snapshot.summary)
-    return f"stopped in round {snapshot.round} of {snapshot.rounds}, without a summary"
+    return f"stopped in {snapshot.progress}, without a summary"

@@ -14,7 +14,7 @@ from edge_server.config.units import (
     percent_text,
     ratio_text,
 )
-from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.snapshot import DeviceView, Snapshot, round_text
 from edge_server.observability.terminal.device_groups import fleet_line, is_large_fleet
 from edge_server.observability.terminal.final_summary import print_closing
 from edge_server.observability.terminal.tables import epsilon_text, late_text, trouble_text
@@ -61,7 +61,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     closed = before.history[-1].round if before is not None and before.history else 0
     if before is None and now.history:
         last = now.history[-1]
-        yield f"resumed after round {last.round} of {now.rounds}, test {percent_text(last.test_accuracy)}"
+        yield f"resumed after {round_text(last.round, now.rounds)}, test {percent_text(last.test_accuracy)}"
         closed = last.round
     for record in now.history:
         if record.round > closed:
@@ -72,7 +72,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
         yield "connected"
     moved = before is None or (before.phase, before.round) != (now.phase, now.round)
     if moved and now.phase not in BRIEF:
-        yield f"round {now.round} of {now.rounds}: {now.phase}"
+        yield f"{now.progress}: {now.state}"
 
 
 def _large_fleet_changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
@@ -107,4 +107,4 @@ def round_line(record: RoundRecord, *, rounds: int) -> str:
         f"{bytes_text(record.uplink_bytes)} up",
         duration_text(record.duration_s) + (" virtual" if record.virtual_time_s is not None else ""),
     ]
-    return f"round {record.round} of {rounds} closed: " + ", ".join(part for part in parts if part)
+    return f"{round_text(record.round, rounds)} closed: " + ", ".join(part for part in parts if part)

@@ -71,7 +71,7 @@ def _header(snapshot: Snapshot) -> Table:
         "  ",
         (clean(snapshot.run), "dim"),
         "  ",
-        (clean(snapshot.no_link), "red") if snapshot.no_link else (snapshot.phase, "cyan"),
+        (clean(snapshot.no_link), "red") if snapshot.no_link else (snapshot.state, "cyan"),
         "  ",
         (clean(snapshot.tested_on), "dim"),
     )
@@ -92,9 +92,9 @@ def _progress(snapshot: Snapshot) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, justify="right")
-    bar = ProgressBar(total=max(1, snapshot.rounds), completed=min(closed, snapshot.rounds))
+    bar = ProgressBar(total=snapshot.rounds or None, completed=min(closed, snapshot.rounds))
     delivered = f"{len(snapshot.delivered)} delivered" if snapshot.delivered else f"{closed} closed"
-    grid.add_row(Text(f"round {snapshot.round} of {snapshot.rounds}"), bar, Text(delivered))
+    grid.add_row(Text(snapshot.progress), bar, Text(delivered))
     return grid
 
 

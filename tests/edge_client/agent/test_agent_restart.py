@@ -92,6 +92,9 @@ class StillWorker:
     def start(self, task: Task, place: Any) -> None:
         self.started.append(task)
 
+    def note_training(self, place: Any) -> None:
+        """Its data does not change."""
+
     def stop(self, **more: Any) -> None:
         self.stopped += 1
 

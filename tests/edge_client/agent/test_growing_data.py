@@ -14,12 +14,16 @@ from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.agent.session.events import WorkDone
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
+from edge_client.data.changes import marks_of_images
+from edge_client.data.drift import DriftResult
+from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.link_events import Inbox
 from schemas.messages import Task
+from schemas.values import DriftFinding
 from tests.edge_client.agent.session.by_hand import task, update
 
 DIGITS = load_source("digits")
@@ -149,6 +153,19 @@ def test_no_example_changes_sides_in_a_small_case() -> None:
     assert (train.tolist(), held.tolist()) == (list(range(8)), [8, 9])
 
 
+class Given:
+    """A feed that returns these answers in turn, and nothing after a training."""
+
+    def __init__(self, answers: list[LocalData | None]) -> None:
+        self._answers = answers
+
+    def reload_if_changed(self) -> LocalData | None:
+        return self._answers.pop(0)
+
+    def note_training(self) -> LocalData | None:
+        return None
+
+
 def test_a_task_uses_the_current_data_and_the_agent_is_notified_of_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,9 +178,9 @@ def test_a_task_uses_the_current_data_and_the_agent_is_notified_of_changes(
 
     monkeypatch.setattr(worker, "_work", look)
     first, more = (LocalData(DIGITS.subset(range(count)), DIGITS.subset([])) for count in (5, 8))
-    answers = [None, more, None]
+    answers: list[LocalData | None] = [None, more, None]
     store = BlobStore(tmp_path)
-    place = TaskContext("pi", store, first, tmp_path, reload_if_changed=lambda: answers.pop(0))
+    place = TaskContext("pi", store, first, tmp_path, feed=Given(answers))
     events = []
     for _ in range(3):
         worker.start(task(), place)
@@ -172,3 +189,70 @@ def test_a_task_uses_the_current_data_and_the_agent_is_notified_of_changes(
         events.append(None)
     assert [data is more for data in seen] == [False, True, True]
     assert [event for event in events if isinstance(event, DataChanged)] == [DataChanged(more)]
+
+
+def test_a_restarted_device_keeps_the_sides_of_its_examples(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 20)
+    choice = DataChoice(f"npz:{tmp_path / 'a.npz'}")
+    train, held = pixels(LocalSource(choice, record=tmp_path / "examples").read())
+    save(tmp_path / "a.npz", 60)
+    again = pixels(LocalSource(choice, record=tmp_path / "examples").read())
+    assert (train <= again[0], held <= again[1], len(again[1])) == (True, True, 12)
+    # Without the record, another draw of 12 examples would be held out.
+    assert not held <= pixels(LocalSource(choice).read())[1]
+
+
+def test_a_record_of_other_data_is_ignored(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 20)
+    save(tmp_path / "b.npz", 20)
+    for name in ("a", "b"):
+        source = LocalSource(DataChoice(f"npz:{tmp_path / name}.npz"), record=tmp_path / "examples")
+        assert source.read().new == 16
+        source.note_training()
+
+
+def test_examples_are_new_until_the_device_has_trained_on_them(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 20)
+    choice, record = DataChoice(f"npz:{tmp_path / 'a.npz'}"), tmp_path / "examples"
+    source = LocalSource(choice, record=record)
+    assert source.read().new == 16
+    trained = source.note_training()
+    assert trained is not None
+    assert trained.new == 0
+    assert source.note_training() is None
+    save(tmp_path / "a.npz", 30)
+    found = source.reload_if_changed()
+    assert found is not None
+    assert (len(found.train), found.new) == (24, 8)
+    # A restart forgets neither.
+    assert LocalSource(choice, record=record).read().new == 8
+
+
+def test_data_that_cannot_grow_has_nothing_new(tmp_path: Path) -> None:
+    source = LocalSource(DataChoice("digits", count=10), record=tmp_path / "examples")
+    assert (source.grows, source.read().new, source.note_training()) == (False, None, None)
+    assert not (tmp_path / "examples").exists()
+
+
+def test_an_alarm_stays_until_the_next_training(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 20)
+    looks = []
+    alarm = DriftFinding(statistic="loss", p_value=0.001, examples=4)
+
+    def drift(data: LocalData, record: ExampleRecord) -> DriftResult | None:
+        fresh = record.is_untested(marks_of_images(data.train.images))
+        looks.append(int(fresh.sum()))
+        return DriftResult(marks_of_images(data.train.images)[fresh], alarm) if len(looks) == 2 else None
+
+    source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"), record=tmp_path / "examples", drift=drift)
+    source.read()
+    source.note_training()
+    save(tmp_path / "a.npz", 30)
+    first, second, third = (source.reload_if_changed() for _ in range(3))
+    # The data has changed; an alarm about it; nothing has happened since, all eight are tested.
+    assert first is not None
+    assert second is not None
+    assert (first.drift, second.drift, third, looks) == (None, alarm, None, [8, 8, 0])
+    trained = source.note_training()
+    assert trained is not None
+    assert trained.drift is None

@@ -13,6 +13,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Progress
 from edge_client.cli.config_file import read_client_file
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import LinkUp
@@ -35,7 +36,10 @@ class Reports:
     def __init__(self, settings: AgentSettings, root: Path) -> None:
         self._published: list[Any] = []
         self._telemetry = WorkTelemetry(
-            settings, Presence(settings, load_source("digits")), cast(Messenger, self), root=root
+            settings,
+            Presence(settings, LocalData(load_source("digits"), load_source("digits"))),
+            cast(Messenger, self),
+            root=root,
         )
         self._telemetry.connected(LinkUp(1, None), 100.0)
 

@@ -1,6 +1,7 @@
 """How `edge-client run` splits its data into training and held-out examples, and what it logs."""
 
 import logging
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ def save_clips(path: Path, *, count: int = 150, classes: int = 5) -> Path:
 
 
 def local_data(*words: str) -> LocalData:
-    return _local_source(EDGE_CLIENT._parsed(["run", *words])).read()
+    with tempfile.TemporaryDirectory() as state:
+        return _local_source(EDGE_CLIENT._parsed(["run", *words]), Path(state)).read()
 
 
 def test_a_device_trains_on_all_of_its_own_data_except_the_held_out_part(

@@ -186,4 +186,4 @@ def test_a_file_that_is_no_text_or_is_not_there_is_refused(tmp_path: Path) -> No
 
 
 def test_a_device_looks_at_the_file_for_changes(room: Path) -> None:
-    assert files_of(f"csv:{room}?label=busy") == room
+    assert files_of(f"csv:{room}?label=busy") == (room,)

@@ -29,6 +29,10 @@ def given(labels: list[int], names: tuple[str, ...] = ()) -> LabelledData:
     return labelled(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels), class_names=names)
 
 
+def local(labels: list[int], names: tuple[str, ...] = ()) -> LocalData:
+    return LocalData(given(labels, names), given([], names))
+
+
 def of_classes(*names: str, outputs: int = 10) -> dict[str, object]:
     """The task fields for a model with these classes."""
     model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=outputs)
@@ -79,12 +83,12 @@ def test_a_device_declines_before_it_fetches_anything(
 
 
 def test_a_birth_contains_class_names_but_no_counts_per_class() -> None:
-    card = card_of(given([0, 0, 0, 1], ("wasp", "ant")), source="folder:photos")
+    card = card_of(local([0, 0, 0, 1], ("wasp", "ant")), source="folder:photos")
     assert (card.named, card.class_names, card.num_classes, card.examples) == (True, ("wasp", "ant"), 2, 4)
     assert set(card.model_dump()) == {
         *("source", "examples", "input_shape", "num_classes", "named", "class_names")
     }
-    unnamed = card_of(given([0, 4]), source="digits")
+    unnamed = card_of(local([0, 4]), source="digits")
     assert (unnamed.named, unnamed.class_names, unnamed.num_classes) == (False, (), 5)
 
 
@@ -94,7 +98,7 @@ def test_names_that_do_not_fit_are_omitted_with_a_warning(
 ) -> None:
     own = tuple(name if len(names) == 1 else f"{number}{name}" for number, name in enumerate(names))
     with caplog.at_level(logging.WARNING):
-        card = card_of(given([0], own), source="folder:photos")
+        card = card_of(local([0], own), source="folder:photos")
     assert (card.named, card.class_names) == (True, ())
     assert "[data] classes" in caplog.text
 
@@ -106,7 +110,7 @@ def test_a_birth_that_would_be_too_large_omits_the_names(tmp_path: Path) -> None
         CapabilityProfile(software=software),
     )
     names = tuple(f"a class of some length, number {number}" for number in range(45))
-    birth = Presence(settings, given([0], names)).connected(1)
+    birth = Presence(settings, local([0], names)).connected(1)
     assert (birth.data.named, birth.data.class_names) == (True, ())
     assert len(encode_message(birth)) <= Birth.max_bytes
 

@@ -210,9 +210,9 @@ def test_a_value_of_the_wrong_type_is_reported_with_its_file_and_key(write, what
 
 
 IMPOSSIBLE = {
-    "no rounds": (
-        "[federation]\nrounds = 0\n",
-        "[federation] rounds: input should be greater than or equal to 1, got 0",
+    "fewer rounds than none": (
+        "[federation]\nrounds = -1\n",
+        "[federation] rounds: input should be greater than or equal to 0, got -1",
     ),
     "a negative seed": ("[federation]\nseed = -1\n", "[federation] seed: "),
     "a name that breaks topics": (
@@ -271,7 +271,7 @@ def test_an_impossible_value_is_reported_with_its_file_and_key(write, what):
 
 def test_every_problem_has_its_own_line(write):
     message = complaint(
-        write('[federation]\nrounds = 0\n[clients]\nfractoin = 0.5\n[tiers]\nratios = ["a", 2]\n')
+        write('[federation]\nrounds = -1\n[clients]\nfractoin = 0.5\n[tiers]\nratios = ["a", 2]\n')
     )
     assert [line.partition(":")[2].split()[0] for line in message.splitlines()] == [
         "[federation]",

@@ -1,6 +1,7 @@
 /** Announces closed rounds and the end of the run to screen readers, at most every 5 seconds. */
 
 import { figureText, metricOf, testedOf } from "./figures.js";
+import { ofRounds } from "./units.js";
 
 const APART_MS = 5000;
 
@@ -14,7 +15,7 @@ export function announcement(state, before) {
   const metric = metricOf(run);
   const value = testedOf(metric, last);
   const figure = value === null ? "" : `, test ${metric.name} ${figureText(metric, value)}`;
-  return `Round ${last.round} of ${run.rounds} closed${figure}.`;
+  return `Round ${last.round}${ofRounds(run)} closed${figure}.`;
 }
 
 /** Writes into a live region; of announcements in quick succession, only the last. */

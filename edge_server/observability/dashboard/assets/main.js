@@ -71,7 +71,7 @@ function head({ run, link, history }) {
   write(byId("federation"), run.federation);
   write(byId("run-id"), run.run);
   const closed = history.at(-1)?.round ?? 0;
-  document.title = `${run.outcome ?? `${closed}/${run.rounds}`} · ${run.federation}`;
+  document.title = `${run.outcome ?? (run.rounds ? `${closed}/${run.rounds}` : `${closed}`)} · ${run.federation}`;
 }
 
 function go() {

@@ -7,7 +7,7 @@ import { serverNow } from "./store.js";
 import { RoundsTable } from "./rounds_table.js";
 import { RolloutsTable } from "./rollouts_table.js";
 import { TiersTable } from "./tiers_table.js";
-import { bytesText, clockText, countText, durationText, lossText, momentText, percentText, ratioText, scoreText, some } from "./units.js";
+import { bytesText, clockText, countText, durationText, lossText, momentText, ofRounds, percentText, ratioText, scoreText, some } from "./units.js";
 
 const LAST_NOTES = 12;
 const AT_REST = new Set(["offline", "quarantined", "incompatible"]);
@@ -69,12 +69,13 @@ export class RunView {
   _head(run, history) {
     const closed = history.at(-1)?.round ?? 0;
     const { title, phase, progress, facts, detail } = this._parts;
-    write(title, run.outcome ? `${some(closed, "round")} of ${run.rounds}` : `Round ${run.round} of ${run.rounds}`);
-    write(phase, run.outcome ?? run.phase ?? "");
+    write(title, run.outcome ? `${some(closed, "round")}${ofRounds(run)}` : `Round ${run.round}${ofRounds(run)}`);
+    write(phase, run.outcome ?? (run.waits_for ? `${run.phase} for ${run.waits_for}` : run.phase ?? ""));
     mark(phase, "data-state", run.outcome ?? "going");
+    mark(progress, "hidden", !run.rounds);
     progress.max = Math.max(1, run.rounds);
     progress.value = closed;
-    progress.textContent = `${closed} of ${run.rounds} rounds closed`;
+    progress.textContent = `${closed}${ofRounds(run)} rounds closed`;
     write(facts, describe(run));
     write(detail, run.no_link ? `No connection to the broker: ${run.no_link}` : (run.detail ?? ""));
   }

@@ -87,5 +87,8 @@ export function scoreText(score) {
 /** Degrees: `48.5 °C`. */
 export const celsiusText = (celsius) => (known(celsius) ? `${celsius.toFixed(1)} °C` : UNKNOWN);
 
+/** ` of 10`; nothing for a run without end, which has 0 rounds. */
+export const ofRounds = ({ rounds }) => (rounds ? ` of ${rounds}` : "");
+
 /** A number and its noun: `1 device`, `3 devices`. */
 export const some = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" : "s"}`;

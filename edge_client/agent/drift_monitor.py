@@ -1,0 +1,97 @@
+"""Tests a device's new examples for drift, with the model that the device serves if there is one."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edge_client.data.changes import marks_of_images
+from edge_client.data.dataset import LabelledData, sample
+from edge_client.data.drift import DriftResult, Values, feature_statistics, most_different
+from edge_client.data.example_record import Chosen, ExampleRecord
+from edge_client.data.local import LocalData
+from edge_client.data.shapes import fit
+from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.losses import LOSSES
+from edge_client.inference.installed_model import served
+from schemas.errors import ConfigError
+from schemas.values import DriftFinding
+
+if TYPE_CHECKING:
+    from edge_client.inference.onnx_model import LoadedModel
+
+log = logging.getLogger(__name__)
+
+MOST = 500
+"""Examples of each side of a comparison."""
+
+
+@dataclass(frozen=True)
+class DriftMonitor:
+    """Compares new examples, `least` or more at a time, with those that were there at the last training.
+
+    The outputs of the model in `models` for new examples are compared with those for held-out ones, on which
+    it was not trained either. `alarm_rate` is the share of tests that may raise a false alarm.
+    """
+
+    models: Path
+    least: int = 50
+    alarm_rate: float = 0.01
+
+    def __call__(self, data: LocalData, record: ExampleRecord) -> DriftResult | None:
+        """The outcome for the examples that no test has compared; None while there are too few."""
+        marks = [marks_of_images(part.images) for part in (data.train, data.held_out)]
+        is_fresh, is_new = [record.is_untested(m) for m in marks], [record.is_new(m) for m in marks]
+        fresh = _joined(data, is_fresh)
+        known = _joined(data, [~new for new in is_new])
+        if min(len(fresh), len(known)) < self.least:
+            return None
+        pairs = _paired(feature_statistics(known.images), feature_statistics(fresh.images))
+        unseen = data.held_out.subset(np.flatnonzero(~is_new[1]))
+        if len(unseen) >= self.least:
+            pairs |= self._of_model(unseen, fresh)
+        name, p = most_different(pairs)
+        alarm = DriftFinding(statistic=name, p_value=p, examples=len(fresh))
+        tested = np.concatenate([m[new] for m, new in zip(marks, is_fresh, strict=True)])
+        return DriftResult(tested, alarm if p <= self.alarm_rate else None)
+
+    def _of_model(self, known: LabelledData, fresh: LabelledData) -> dict[str, tuple[Values, Values]]:
+        """Losses and confidences of the served model; none without a model that takes these examples."""
+        path = served(self.models)
+        if not path.exists():
+            return {}
+        from edge_client.inference.onnx_model import load_model
+
+        try:
+            model = load_model(path, threads=1)
+            return _paired(_model_statistics(model, known), _model_statistics(model, fresh))
+        except ConfigError as error:
+            log.info("drift is looked for without the served model: %s", error)
+            return {}
+
+
+def _joined(data: LocalData, chosen: Sequence[Chosen]) -> LabelledData:
+    """The chosen examples of both parts, at most `MOST`, drawn by a fixed seed."""
+    parts = [
+        part.subset(np.flatnonzero(own))
+        for part, own in zip((data.train, data.held_out), chosen, strict=True)
+    ]
+    images, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("images", "labels"))
+    return sample(replace(parts[0], images=images, labels=labels), MOST)
+
+
+def _paired(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tuple[Values, Values]]:
+    return {name: (known[name], fresh[name]) for name in known}
+
+
+def _model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Values]:
+    """The loss [N] of each example, and of a classifier its confidence [N]."""
+    taken = in_task(fit(data, model.input_shape), model.task.name, model.preprocessing.class_names)
+    answers = model.answers(taken.images, taken.labels)
+    found = {"loss": LOSSES[model.task.loss](answers.outputs, answers.targets)}
+    if model.task.ranked:
+        found["confidence"] = model.task.answers(answers.outputs, answers.outputs).max(1)
+    return found

@@ -1,0 +1,53 @@
+"""Checks of when rounds begin, and of runs without end."""
+
+import inspect
+from collections.abc import Iterator
+
+from edge_server.config.config import Config
+from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.strategy import Strategy
+from schemas.errors import ConfigError
+
+
+def opening_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Occasions without rounds to wait between, and schedules over rounds of which there is no last."""
+    run, spec = config.federation, config.strategy
+    if run.when != "at-once" and config.clients.mode == "buffered":
+        yield (
+            f"[federation] when: {run.when} means nothing in [clients] mode 'buffered', where rounds never "
+            'wait: leave it out, or set mode = "rounds"'
+        )
+    measures = next((objective.name for objective in strategy.measuring), "")
+    if measures and run.when != "at-once" and run.rounds_per_opening == 1:
+        yield (
+            f"[federation] rounds-per-opening: '{measures}' measures the model in the last round of each "
+            "opening, and of 1 round none is left to train: set 2 or more"
+        )
+    if run.rounds:
+        return
+    if measures and run.when == "at-once":
+        yield (
+            f"[strategy] objectives: '{measures}' measures the model in the last round, and with "
+            "[federation] rounds = 0 there is none: set rounds or when, or leave the objective out"
+        )
+    for key, schedule in (("fraction", spec.fraction), ("local-epochs", spec.local_epochs)):
+        if schedule is not None and "rounds" in inspect.signature(SCHEDULES[schedule.name]).parameters:
+            yield (
+                f"[strategy] {key}: '{schedule.name}' spreads over all rounds, and with [federation] "
+                "rounds = 0 there is no last one: set rounds, or use 'constant'"
+            )
+
+
+def check_can_be_simulated(config: Config) -> None:
+    """Raise `ConfigError` for a run that ends or goes on only by what real devices report."""
+    run = config.federation
+    if not run.rounds:
+        raise ConfigError(
+            "[federation] rounds: 0 never ends, and nobody stops a simulation: set the number of rounds, for "
+            "instance with rounds=20"
+        )
+    if run.when in ("new-data", "drift"):
+        raise ConfigError(
+            f'[federation] when: "{run.when}" needs data that grows, and simulated devices have all of '
+            'theirs from the start: simulate with when=at-once, or with "every-s", whose time is virtual'
+        )

@@ -1,0 +1,78 @@
+"""A run without end opens rounds when a device's data grows or drifts, and delivers after each."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.drift_monitor import DriftMonitor
+from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.data.sources import load_source
+from edge_server.observability.snapshot import Snapshot
+from edge_server.rounds.state import Phase
+from schemas.values import CapabilityProfile
+from tests.integration.conftest import ONE_BROKER, demo_config
+
+DIGITS = load_source("digits")
+FIRST, SECOND = (np.flatnonzero(np.isin(DIGITS.labels, classes)) for classes in ((1, 7, 4, 9), (0, 8, 6, 3)))
+
+
+def save(path: Path, chosen: np.ndarray) -> None:
+    """Save these digits, so that a reader sees all or none of them."""
+    np.savez(path.with_name("next.npz"), images=DIGITS.images[chosen], labels=DIGITS.labels[chosen])
+    path.with_name("next.npz").replace(path)
+
+
+def growing(address, state: Path, path: Path) -> Agent:
+    """A device that looks at its data several times a second."""
+    state.mkdir()
+    profile = CapabilityProfile(tier=5, trainers=("torch",))
+    settings = AgentSettings(
+        "test", "pi", address, state, f"npz:{path}", profile, threads=1, watch_data_s=0.3
+    )
+    source = LocalSource(
+        DataChoice(settings.source), record=state / "examples", drift=DriftMonitor(state / "models")
+    )
+    return Agent(settings, source.read(), feed=source)
+
+
+def has_closed(number: int, waits_for: str):
+    def condition(now: Snapshot) -> bool:
+        return len(now.history) == number and now.phase == Phase.WAITING and now.waits_for == waits_for
+
+    return condition
+
+
+@ONE_BROKER
+@pytest.mark.parametrize(
+    ("when", "nothing"),
+    [("new-data", "0 of 100 new examples"), ("drift", "0 of 1 devices that report a drift")],
+)
+def test_rounds_begin_when_the_data_asks_for_them(
+    address, serve, tmp_path: Path, when: str, nothing: str
+) -> None:
+    path = tmp_path / "data.npz"
+    save(path, FIRST[:300])
+    settings = {"federation.when": when, "federation.rounds-per-opening": 2, "num-clients": 1, "rounds": 0}
+    run = serve(demo_config(**settings))
+    agent = growing(address, tmp_path / "pi", path)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(agent.run)
+        try:
+            run.watched.until(has_closed(2, nothing))
+            save(path, np.concatenate([FIRST[:300], SECOND[:200]]))
+            seen = run.watched.until(has_closed(4, nothing))
+            # Another opening needs another occasion; a few more examples are none.
+            save(path, np.concatenate([FIRST[:310], SECOND[:200]]))
+            few = "8 of 100 new examples" if when == "new-data" else nothing
+            run.watched.until(has_closed(4, few))
+        finally:
+            agent.stop()
+            run.stop()
+    assert run.finished().outcome == "interrupted"
+    assert [device.device for device in seen.delivered.values()] == ["pi"]
+    assert (tmp_path / "pi" / "models" / "model.onnx").exists()
+    trained = [record.client_metrics for record in seen.history]
+    assert len(trained) == 4
