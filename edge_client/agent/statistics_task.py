@@ -28,7 +28,7 @@ def do_statistics(
     odd = not_finite(data)
     if odd is not None:
         raise PeerError(f"feature {odd + 1} has values that are no finite numbers", reason=Reason.NOT_FINITE)
-    groups = statistics_of(data, request, outputs=task.model.num_classes)
+    groups: dict[str, Any] = statistics_of(data, request, outputs=task.model.num_classes)
     blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
     metrics = TrainingMetrics(examples=len(data), epochs=0, steps=0)
     return Update(**identity, blob=blob, spec=task.spec, metrics=metrics)

@@ -85,8 +85,8 @@ class Config(Settings):
         if not run.trains:
             made = replace(made, trains=False)
         # Statistics are those of the whole fleet.
-        everyone = {"fraction": constant(), "measuring": (), "own": None}
-        return replace(made, trains=False, statistics=True, **everyone) if run.statistics else made
+        everyone = replace(made, fraction=constant(), measuring=(), own=None)
+        return replace(everyone, trains=False, statistics=True) if run.statistics else made
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

@@ -11,7 +11,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
-from edge_server.storage.data_statistics import DataStatistics
+from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
 from edge_server.strategy.data_statistics import STATISTICS
 from schemas.messages import Update
@@ -125,16 +125,20 @@ def _statistics(
     if found is None:
         return None
     counts = found.get(LABELS, ())
-    parts = {part: found[part] for part in (FEATURES, TARGETS) if part in found}
-    figures = {part: {name: a.tolist() for name, a in arrays.items()} for part, arrays in parts.items()}
+    parts = {part: _distribution(found[part]) for part in (FEATURES, TARGETS) if part in found}
     return DataStatistics(
         devices=found["devices"],
         examples=found["examples"],
         columns=tuple(columns),
+        features=parts[FEATURES],
+        targets=parts.get(TARGETS),
         outputs=tuple(outputs) if TARGETS in parts else (),
         labels=dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False)),
-        **figures,
     )
+
+
+def _distribution(arrays: Mapping[str, Any]) -> Distribution:
+    return Distribution.model_validate({name: array.tolist() for name, array in arrays.items()})
 
 
 def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:

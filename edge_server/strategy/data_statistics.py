@@ -5,7 +5,7 @@ histograms over the ranges that are known.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from schemas.statistics import (
 )
 from schemas.tensors.blobs import Arrays
 
-STATISTICS = "statistics"
+STATISTICS: Final = "statistics"
 """What a round has observed of the data, in the strategy's state."""
 ROUNDS = 2
 BINS = 256

@@ -1,7 +1,7 @@
 """Checks an answer to a round of statistics: its arrays, and whether any data has these sums."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ ROUNDING = 1e-9
 MAX_VALUE = 3.5e38
 """Examples are float32 at most."""
 Shapes = dict[str, dict[str, tuple[int, ...]]]
+Sums = Mapping[str, NDArray[np.float64]]
 
 
 def answer_shapes(request: StatisticsRequest, model: ModelSpec) -> Shapes:
@@ -55,10 +56,7 @@ def examine_statistics(update: Update, groups: Groups, task: TrainTask, request:
     """Raise `PeerError` unless `groups` is an answer to the task that some data has."""
     examples, shape = update.metrics.examples, task.model.input_shape
     _check_kinds(update, groups, task, request)
-    known = {group: {name: np.asarray(arrays[name]) for name in arrays} for group, arrays in groups.items()}
-    for group, name, array in _arrays(known):
-        if not np.isfinite(array).all():
-            raise PeerError(f"'{group}/{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
+    known = {group: _read(group, arrays) for group, arrays in groups.items()}
     if examples < 1:
         raise _refused("the statistics are those of no example")
     _check_sums(FEATURES, known[FEATURES], request.features, examples * math.prod(shape[1:]))
@@ -73,10 +71,13 @@ def _sum_shapes(features: int, bins: int) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(SUMS, (features,)) | ({HISTOGRAM: (features, bins + 2)} if bins else {})
 
 
-def _arrays(groups: Groups) -> Iterator[tuple[str, str, NDArray[np.float64]]]:
-    for group, arrays in groups.items():
-        for name in arrays:
-            yield group, name, np.asarray(arrays[name], np.float64)
+def _read(group: str, arrays: Arrays) -> Sums:
+    """The arrays in memory; `PeerError` for numbers that are not finite."""
+    found = {name: np.asarray(arrays[name], np.float64) for name in arrays}
+    for name, array in found.items():
+        if not np.isfinite(array).all():
+            raise PeerError(f"'{group}/{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
+    return found
 
 
 def _check_kinds(update: Update, groups: Groups, task: TrainTask, request: StatisticsRequest) -> None:
@@ -96,7 +97,7 @@ def _check_kinds(update: Update, groups: Groups, task: TrainTask, request: Stati
                 raise PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
-def _check_sums(group: str, sums: Arrays, ranges: Ranges | None, count: int) -> None:
+def _check_sums(group: str, sums: Sums, ranges: Ranges | None, count: int) -> None:
     """Sums that some values have: counts as stated, the mean among the values, a variance that is possible.
 
     Values between least and most have a variance of at most (most - mean) (mean - least) (Bhatia and Davis
