@@ -44,13 +44,17 @@ def statistics_of(data: LabelledData, request: StatisticsRequest, *, outputs: in
     return groups
 
 
-def not_finite(data: LabelledData) -> int | None:
-    """The first feature with a value that is not finite; None if there is none."""
-    for block in _blocks(data.images):
-        odd = ~np.isfinite(block).all(1)
-        if odd.any():
-            return int(np.argmax(odd))
-    return None
+def not_finite(data: LabelledData) -> str:
+    """The first feature, or number to learn, with a value that is not finite: `feature 3`; empty without."""
+    checked = {"feature": data.images}
+    if data.learning_task.labels == "numbers":
+        checked["target"] = data.labels
+    for name, values in checked.items():
+        for block in _blocks(values):
+            odd = ~np.isfinite(block).all(1)
+            if odd.any():
+                return f"{name} {int(np.argmax(odd)) + 1}"
+    return ""
 
 
 def sums_of(values: AnyArray, ranges: Ranges | None = None, bins: int = 0) -> Sums:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.config.units import UNKNOWN
+from edge_server.config.units import UNKNOWN, clean, count_text, counted_text, percent_text
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
@@ -16,9 +16,8 @@ from edge_server.storage.run_folder import RunFolder
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SHOWN = (0.05, 0.5, 0.95)
 """Quantiles in tables; JSON has all."""
-FEATURE_COLUMNS = ("mean", "std", "least", *(f"{share:.0%}" for share in SHOWN), "most")
-ERROR = "quantiles are off by at most 1/32 of a standard deviation"
-"""Half a bin of a histogram that reaches `WIDTH` deviations to both sides."""
+FEATURE_COLUMNS = ("feature", "mean", "std", "least", *(f"{share:.0%}" for share in SHOWN), "most")
+LABEL_COLUMNS = ("class", "examples", "share")
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,26 @@ class FeatureRow:
     quantile_error: float
 
 
+@dataclass(frozen=True)
+class StatisticsTexts:
+    """Statistics for people: what they are of, rows of `FEATURE_COLUMNS` and of `LABEL_COLUMNS`."""
+
+    about: str
+    features: list[list[str]]
+    labels: list[list[str]]
+
+
+def newest_statistics(history: Sequence[RoundRecord]) -> DataStatistics | None:
+    """The statistics of the newest round that has some; None without any."""
+    found = (record.statistics for record in reversed(history))
+    return next((statistics for statistics in found if statistics is not None), None)
+
+
 def last_statistics(folder: Path) -> DataStatistics | None:
-    """The statistics of the newest round that has some; None without any, or without a run."""
+    """The newest statistics of the run in a folder; None without any, or without a run."""
     history = RunFolder(folder).history
     lines = history.read_text().splitlines() if history.is_file() else ()
-    found = (RoundRecord.model_validate_json(line).statistics for line in reversed(lines))
-    return next((statistics for statistics in found if statistics is not None), None)
+    return newest_statistics([RoundRecord.model_validate_json(line) for line in lines])
 
 
 def feature_rows(found: Distribution, names: Sequence[str], else_called: str = "") -> Iterator[FeatureRow]:
@@ -74,11 +87,38 @@ def _target_rows(found: DataStatistics) -> list[FeatureRow]:
     return [] if found.targets is None else [*feature_rows(found.targets, found.outputs, "target ")]
 
 
-def feature_cells(row: FeatureRow) -> list[str]:
-    """The figures of a feature, in the order of `FEATURE_COLUMNS`."""
-    shown = [row.quantiles.get(share, math.nan) for share in SHOWN]
-    numbers = (row.mean, row.std, row.least, *shown, row.most)
-    return [UNKNOWN if math.isnan(value) else f"{value:.3g}" for value in numbers]
+def as_texts(found: DataStatistics) -> StatisticsTexts:
+    """The tables, and how far quantiles may be off."""
+    rows = statistics_rows(found)
+    examples, devices = count_text(round(found.examples)), counted_text(found.devices, "device")
+    return StatisticsTexts(
+        f"{examples} examples of {devices}, in the units of their data" + _precision(rows),
+        [[clean(row.name), *_cells(row)] for row in rows],
+        [
+            [clean(name), count_text(round(count)), percent_text(count / found.examples)]
+            for name, count in found.labels.items()
+        ],
+    )
+
+
+def _precision(rows: Sequence[FeatureRow]) -> str:
+    """How far quantiles may be off; empty before the round that asks for histograms."""
+    if not any(row.quantiles for row in rows):
+        return ""
+    off = max((row.quantile_error / row.std for row in rows if row.std > 0), default=0.0)
+    return f"; quantiles are off by at most {off:.2g} standard deviations"
+
+
+def _cells(row: FeatureRow) -> list[str]:
+    shown = [row.quantiles.get(share) for share in SHOWN]
+    return [_number(value) for value in (row.mean, row.std, row.least, *shown, row.most)]
+
+
+def _number(value: float | None) -> str:
+    """Four digits; `12,345` and not a power of ten, unless it is huge."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def as_json(found: DataStatistics) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The JSON value of a run: pure functions of the folder's facts and the newest snapshot, if any."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from edge_client.models.registry import entry
@@ -9,6 +9,12 @@ from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
+from edge_server.observability.data_statistics import (
+    FEATURE_COLUMNS,
+    LABEL_COLUMNS,
+    as_texts,
+    newest_statistics,
+)
 from edge_server.observability.figures import leading_metric
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import DeviceRecord, RoundRecord
@@ -54,6 +60,7 @@ def run_value(
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
         "metric": _metric(history_of(facts, snapshot)),
+        "statistics": _statistics(history_of(facts, snapshot)),
         "virtual": is_simulated(facts, snapshot),
         "events": events,
     }
@@ -77,7 +84,7 @@ def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Jso
     whole = _everyones_bytes(facts)
     return [
         {
-            **record.model_dump(mode="json"),
+            **record.model_dump(mode="json", exclude={"statistics"}),
             "cost_relative": cost_relative(record, whole),
             "tested": record.tested,
             "tested_tiers": record.tested_tiers,
@@ -171,6 +178,15 @@ def _deadline_at(shown: Snapshot, now: float) -> float | None:
 def _metric(history: Sequence[RoundRecord]) -> Json:
     metric = leading_metric(history)
     return {"name": metric.name, "share": metric.share, "higher": metric.higher_is_better}
+
+
+def _statistics(history: Sequence[RoundRecord]) -> Json | None:
+    """The newest statistics of the devices' data as texts of two tables."""
+    found = newest_statistics(history)
+    if found is None:
+        return None
+    heads = {"feature_heads": FEATURE_COLUMNS, "label_heads": LABEL_COLUMNS}
+    return {**heads, **asdict(as_texts(found))}
 
 
 def _privacy(history: Sequence[RoundRecord]) -> Json | None:

@@ -75,10 +75,12 @@ def test_the_order_of_devices_changes_nothing() -> None:
 
 
 def test_a_value_that_is_no_number_is_found() -> None:
-    data = examples("anomaly")
-    assert not_finite(data) is None
+    data = examples("regression")
+    assert not_finite(data) == ""
+    data.labels[3, 1] = np.nan
+    assert not_finite(data) == "target 2"
     data.images[7, 2] = np.inf
-    assert not_finite(data) == 2
+    assert not_finite(data) == "feature 3"
 
 
 def test_labels_are_counted_by_the_classes_of_the_federation() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edge_client.data.dataset import labelled
-from edge_server.observability.data_statistics import as_json, feature_cells, statistics_rows
+from edge_server.observability.data_statistics import as_json, as_texts, statistics_rows
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.strategy.data_statistics import HISTOGRAM
 from schemas.statistics import FEATURES
@@ -38,7 +38,17 @@ def test_quantiles_are_within_half_a_bin(values: np.ndarray) -> None:
 def test_a_first_round_has_no_quantiles() -> None:
     one = (1.0,)
     found = Distribution(count=one, mean=one, variance=one, least=one, most=one)
-    (row,) = statistics_rows(DataStatistics(devices=1, examples=1, features=found))
+    asked_once = DataStatistics(devices=1, examples=1, features=found)
+    (row,) = statistics_rows(asked_once)
     assert row.quantiles == {}
-    assert feature_cells(row)[3] == "-"
-    assert as_json(DataStatistics(devices=1, examples=1, features=found))["targets"] == []
+    texts = as_texts(asked_once)
+    assert texts.features == [["1", "1", "1", "1", "-", "-", "-", "1"]]
+    assert texts.about == "1 examples of 1 device, in the units of their data"
+    assert as_json(asked_once)["targets"] == []
+
+
+def test_large_figures_are_no_powers_of_ten() -> None:
+    count, mean, variance, least, most = [(figure,) for figure in (1, 1548.4, 1e8, 0.00356612, 12345.6)]
+    found = Distribution(count=count, mean=mean, variance=variance, least=least, most=most)
+    (cells,) = as_texts(DataStatistics(devices=1, examples=1, features=found)).features
+    assert cells == ["1", "1548", "10,000", "0.003566", "-", "-", "-", "12,346"]
