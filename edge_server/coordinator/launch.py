@@ -62,7 +62,10 @@ def serve(
     def measure(asking: Config, folder: Path) -> Summary:
         print_notices([f"asks the devices for statistics of their data first: {folder}"])
         shown, name = PlainDisplay(sys.stderr), run_name(f"{config.federation.name[:29]}-statistics")
-        return _serve(asking, address, shown, out=folder, registry_path=registry_path, run=name)
+        summary = _serve(asking, address, shown, out=folder, registry_path=registry_path, run=name)
+        if summary.outcome == "interrupted":
+            print_notices([f"interrupted before the first round; the same command with --out {out} goes on"])
+        return summary
 
     scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
     return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run)
@@ -159,7 +162,7 @@ def print_run_folder(out: Path, output_format: str) -> None:
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
         print(f"in the browser: edge-server dashboard {out}")
-        if (out / "signing.pub").exists():
+        if (out / "signing.pub").exists() and any((out / "onnx").glob("tier-*.onnx")):
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 

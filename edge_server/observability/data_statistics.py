@@ -115,10 +115,10 @@ def _cells(row: FeatureRow) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    """Four digits; `12,345` and not a power of ten, unless it is huge."""
+    """Three digits; `12,345` and not a power of ten, unless it is huge."""
     if value is None:
         return UNKNOWN
-    return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
 def as_json(found: DataStatistics) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def print_statistics(found: DataStatistics, output_format: str) -> None:
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     made = plain_table(title)
-    made.add_column(columns[0], overflow="fold", min_width=13)
+    made.add_column(columns[0], overflow="fold", min_width=12)
     add_numbers(made, *columns[1:])
     for name, *figures in rows:
         made.add_row(Text(name), *figures)

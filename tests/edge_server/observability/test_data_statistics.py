@@ -51,4 +51,4 @@ def test_large_figures_are_no_powers_of_ten() -> None:
     count, mean, variance, least, most = [(figure,) for figure in (1, 1548.4, 1e8, 0.00356612, 12345.6)]
     found = Distribution(count=count, mean=mean, variance=variance, least=least, most=most)
     (cells,) = as_texts(DataStatistics(devices=1, examples=1, features=found)).features
-    assert cells == ["1", "1548", "10,000", "0.003566", "-", "-", "-", "12,346"]
+    assert cells == ["1", "1,548", "10,000", "0.00357", "-", "-", "-", "12,346"]
