@@ -21,7 +21,7 @@ class Run:
     def history(self) -> dict[str, list[Any]]:
         """The rounds as columns, {name: one value per round}; `RoundRecord` has the names."""
         rows = [record.model_dump() for record in self.rounds]
-        return {name: [row[name] for row in rows] for name in RoundRecord.model_fields}
+        return {name: [row.get(name) for row in rows] for name in RoundRecord.model_fields}
 
     @property
     def models(self) -> Mapping[int, Path]:
