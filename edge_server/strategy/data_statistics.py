@@ -30,6 +30,9 @@ STATISTICS: Final = "statistics"
 """What a round has observed of the data, in the strategy's state."""
 ROUNDS = 2
 BINS = 256
+FINE_BINS = 1024
+"""Bins of a histogram, if there are at most `FEW` features and numbers to learn."""
+FEW = 64
 WIDTH = 8.0
 """A histogram reaches this many standard deviations from the mean, or to the least and most value. By
 Chebyshev's inequality at most 1/64 of the values lie outside."""
@@ -45,7 +48,8 @@ def next_request(known: Mapping[str, Any] | None) -> StatisticsRequest:
     if known is None:
         return StatisticsRequest()
     ranges = {kind: _ranges(known[kind]) for kind in (FEATURES, TARGETS) if kind in known}
-    return StatisticsRequest(bins=BINS, **ranges)
+    features = sum(len(each.centre) for each in ranges.values())
+    return StatisticsRequest(bins=FINE_BINS if features <= FEW else BINS, **ranges)
 
 
 def pooled(

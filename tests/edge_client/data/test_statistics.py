@@ -107,3 +107,13 @@ def test_an_exaggerated_device_counts_for_what_is_believed() -> None:
     halved = pooled(updates, StatisticsRequest(), {"device-0": 0.5, "device-1": 1.0})
     first, second = (part.images.astype(np.float64).mean(0) for part in parts)
     np.testing.assert_allclose(halved[FEATURES]["mean"], (10 * first + 20 * second) / 30)
+
+
+def test_many_features_have_coarser_histograms() -> None:
+    def bins(features: int) -> int:
+        data = labelled(np.ones((6, features), np.float32), np.zeros(6, np.int64))
+        return next_request(
+            pooled(answers([data], StatisticsRequest()), StatisticsRequest(), {"device-0": 1})
+        ).bins
+
+    assert (bins(64), bins(65)) == (1024, 256)

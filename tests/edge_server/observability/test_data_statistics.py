@@ -30,8 +30,8 @@ def test_quantiles_are_within_half_a_bin(values: np.ndarray) -> None:
         for share, quantile in row.quantiles.items():
             exact = np.quantile(column, share, method="inverted_cdf")
             assert abs(quantile - exact) <= row.quantile_error * (1 + 1e-9) + 1e-12
-        # 256 bins of at most 16 standard deviations: outside them are 1 in 64 at most.
-        assert row.quantile_error <= 8 / 256 * row.std * (1 + 1e-9)
+        # 1024 bins of at most 16 standard deviations: outside them are 1 in 64 at most.
+        assert row.quantile_error <= 8 / 1024 * row.std * (1 + 1e-9)
     assert HISTOGRAM in figures
 
 

@@ -2,6 +2,8 @@
 
 import { el, mark, plainTable, write } from "./dom.js";
 
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** Hidden in a run that has asked for none. */
 export class DataTables {
   constructor() {
@@ -21,8 +23,8 @@ export class DataTables {
     this._made = made;
     const { about, features, labels, feature_heads: featureHeads, label_heads: labelHeads } = statistics;
     write(this._about, about);
-    this._features.replaceChildren(plainTable("Features", featureHeads, features));
+    this._features.replaceChildren(plainTable("Features", featureHeads.map(capital), features));
     mark(this._labels, "hidden", labels.length === 0);
-    this._labels.replaceChildren(plainTable("Examples of each class", labelHeads, labels));
+    this._labels.replaceChildren(plainTable("Examples of each class", labelHeads.map(capital), labels));
   }
 }
