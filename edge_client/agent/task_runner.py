@@ -8,6 +8,7 @@ from typing import Any
 
 from edge_client.agent.device_training import DeviceTraining
 from edge_client.agent.own_model import as_own_training, train_own_model
+from edge_client.agent.statistics_task import do_statistics
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
@@ -37,6 +38,8 @@ def do_training(
     asks. Objectives and codecs may propose private state for the next round, as does a model of the device's
     own, which is trained after that.
     """
+    if task.statistics is not None:
+        return do_statistics(task, task.statistics, context, _identity(task, context))
     trainer, second = context.trainer or make_trainer(), as_own_training(task)
     for each in (task, *([second] if second else [])):
         trainer.check(each)

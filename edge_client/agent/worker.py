@@ -186,7 +186,8 @@ class Worker:
 
     def _work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
-        context = replace(context, trainer=self._trainers.of(task))
+        if isinstance(task, DeliverTask) or task.statistics is None:
+            context = replace(context, trainer=self._trainers.of(task))
         hooks = {
             "on_epoch": lambda report: self._inbox.put(
                 Progress(task, report.epoch, report.epochs, report.loss)

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     if labels.ndim > 1:
         mean, std = _statistics(labels)
         about = about.model_copy(update={"target_mean": mean, "target_std": std})
-    return labelled(images, labels, class_names=names, preprocessing=about)
+    data = labelled(images, labels, class_names=names, preprocessing=about)
+    return replace(data, columns=choice.inputs)
 
 
 def _plan(table: Table, choice: TableChoice) -> TablePlan:

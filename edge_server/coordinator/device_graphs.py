@@ -76,9 +76,9 @@ class DeviceGraphs:
         found = GraphBlobs()
         self.left_out = {}
         for device in devices:
-            if device.name not in jobs or trainer(device) != "onnx":
+            job = jobs.get(device.name)
+            if job is None or job.cut.statistics is not None or trainer(device) != "onnx":
                 continue
-            job = jobs[device.name]
             key = _needed_graphs(job)
             if key not in drawn:
                 drawn[key] = self._stored(job, chunk_bytes)

@@ -11,8 +11,11 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
+from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
+from edge_server.strategy.data_statistics import STATISTICS
 from schemas.messages import Update
+from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.values import Reason, TrainingMetrics
 
 T = TypeVar("T")
@@ -48,13 +51,14 @@ def round_record(
     look: RoundReview,
     task: LearningTask = CLASSIFICATION,
     outputs: Sequence[str] = (),
+    columns: Sequence[str] = (),
     tiers: Mapping[str, int] | None = None,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
     `observed` has the strategy's weights and attention, `look` the review of all updates; `outputs` are the
-    names of the model's outputs, as far as they are known. `tiers` are those of the devices in a round
-    without training.
+    names of the model's outputs, `columns` those of features, as far as they are known. `tiers` are those of
+    the devices in a round without training.
     """
     accepted = list(look.counted.values())
     return RoundRecord(
@@ -84,6 +88,7 @@ def round_record(
         test_by_output=_by_output(tested[0], outputs) if tested else {},
         test_by_class=_by_name(tested[0].by_class, outputs) if tested else {},
         measured={} if tiers is None else _measured(look.counted, tiers, outputs),
+        statistics=_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -126,6 +131,29 @@ def measured_device(metrics: TrainingMetrics, tier: int, outputs: Sequence[str])
         loss=metrics.received_loss,
         by_class=_by_name(counts, outputs),
     )
+
+
+def _statistics(
+    found: Mapping[str, Any] | None, outputs: Sequence[str], columns: Sequence[str]
+) -> DataStatistics | None:
+    """The statistics of the devices' data, with names of features and classes."""
+    if found is None:
+        return None
+    counts = found.get(LABELS, ())
+    parts = {part: _distribution(found[part]) for part in (FEATURES, TARGETS) if part in found}
+    return DataStatistics(
+        devices=found["devices"],
+        examples=found["examples"],
+        columns=tuple(columns),
+        features=parts[FEATURES],
+        targets=parts.get(TARGETS),
+        outputs=tuple(outputs) if TARGETS in parts else (),
+        labels=dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False)),
+    )
+
+
+def _distribution(arrays: Mapping[str, Any]) -> Distribution:
+    return Distribution.model_validate({name: array.tolist() for name, array in arrays.items()})
 
 
 def _pooled(task: LearningTask, measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.network_check import check_outputs, unpruned_notice
+from edge_server.coordinator.network_check import check_features, check_outputs, unpruned_notice
 from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
@@ -90,6 +90,8 @@ def make_context(
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
     check_outputs(module, testing.model_spec)
+    if strategy.statistics:
+        check_features(testing.model_spec)
     own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
     privacy = PrivacyGuard(config, strategy.privacy)
     notice = unpruned_notice(config, network)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from edge_server.storage.data_statistics import DataStatistics
 from schemas.base import Frozen
 from schemas.names import Digest
 from schemas.values import ClassCounts, DeliveryVerdict, Personalisation
@@ -39,7 +40,8 @@ class RoundRecord(Frozen):
     are all figures of the learning task by name, `test_by_output` one figure for each output by its name
     (`edge_client.data.tasks`), `test_by_class` each class's examples, and those of them that the model
     recognises. `own_metrics` are the means of models that devices keep for themselves, on the
-    data of `client_metrics`. `measured` has each device's figures in a round without training. In a
+    data of `client_metrics`. `measured` has each device's figures in a round without training, `statistics`
+    those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
     rounds by which updates of buffered rounds came late. With differential privacy `epsilon` is the total
@@ -72,6 +74,7 @@ class RoundRecord(Frozen):
     test_by_output: Mapping[str, float] = Field(default_factory=dict)
     test_by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured: Mapping[str, MeasuredDevice] = Field(default_factory=dict)
+    statistics: DataStatistics | None = Field(default=None, exclude_if=lambda found: found is None)
     staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)

@@ -14,6 +14,7 @@ from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
+from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
@@ -124,12 +125,14 @@ class TrainTask(TaskBase):
     those network layers only. With `masking` the update is masked, and its only group is `masked`. With
     `own_model` the device trains a second model, which it keeps, by the same plan with that objective alone.
     With `by_class` the device counts its held-out examples, and those that are recognised, class by class.
+    `statistics` nothing is trained: the update holds sums of the device's examples, and the task no model.
     """
 
     action: Literal["train"] = "train"
     training: TrainingPlan
     own_model: Annotated[Component | None, Field(exclude_if=lambda objective: objective is None)] = None
     by_class: Annotated[bool, Field(exclude_if=lambda asked: not asked)] = False
+    statistics: Annotated[StatisticsRequest | None, Field(exclude_if=lambda asked: asked is None)] = None
     trial: Ignored = None
     provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
 

@@ -111,6 +111,7 @@ def execute(args: argparse.Namespace) -> int:
         trust=read_trust_option(args),
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
+        min_examples=args.min_examples,
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),

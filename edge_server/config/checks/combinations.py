@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from edge_client.compression.chain import make_chain
 from edge_client.data.tasks.registry import learning_task
+from edge_server.config.checks.data_statistics import statistics_problems
 from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.openings import opening_problems
@@ -53,6 +54,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _changing_sub_models,
         privacy_problems,
         masking_problems,
+        statistics_problems,
         trainer_problems,
     )
     return [line for check in checks for line in check(config, strategy)] + layer_problems(config)

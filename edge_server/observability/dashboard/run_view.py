@@ -11,6 +11,12 @@ from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
 from edge_server.observability.by_class import class_figures, newest_counts
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
+from edge_server.observability.data_statistics import (
+    FEATURE_COLUMNS,
+    LABEL_COLUMNS,
+    as_texts,
+    newest_statistics,
+)
 from edge_server.observability.figures import leading_metric
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import DeviceRecord, RoundRecord
@@ -59,6 +65,7 @@ def run_value(
         "privacy": _privacy(history_of(facts, snapshot)),
         "metric": _metric(history_of(facts, snapshot)),
         "by_class": _by_class(history_of(facts, snapshot)),
+        "statistics": _statistics(history_of(facts, snapshot)),
         "virtual": is_simulated(facts, snapshot),
         "events": events,
     }
@@ -82,7 +89,7 @@ def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Jso
     whole = _everyones_bytes(facts)
     return [
         {
-            **record.model_dump(mode="json"),
+            **record.model_dump(mode="json", exclude={"statistics"}),
             "cost_relative": cost_relative(record, whole),
             "tested": record.tested,
             "tested_tiers": record.tested_tiers,
@@ -194,6 +201,15 @@ def _by_class(history: Sequence[RoundRecord]) -> Json | None:
         for name in names
     ]
     return {"round": number, "columns": [*shown], "rows": rows}
+
+
+def _statistics(history: Sequence[RoundRecord]) -> Json | None:
+    """The newest statistics of the devices' data as texts of two tables."""
+    found = newest_statistics(history)
+    if found is None:
+        return None
+    heads = {"feature_heads": FEATURE_COLUMNS, "label_heads": LABEL_COLUMNS}
+    return {**heads, **asdict(as_texts(found))}
 
 
 def _privacy(history: Sequence[RoundRecord]) -> Json | None:

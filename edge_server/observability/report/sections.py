@@ -15,6 +15,7 @@ from edge_server.observability.figures import figure_text, leading_metric
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
+from edge_server.observability.report.data_statistics import statistics_sections
 from edge_server.observability.report.devices import device_section, tier_section
 from edge_server.observability.report.document import (
     Card,
@@ -40,6 +41,7 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
     return (
         Section("Curves", (Curves(run_charts(run.history)),)),
         figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
+        *statistics_sections(run),
         tier_section(run),
         device_section(run),
         *personal_sections(run),

@@ -11,6 +11,7 @@ from edge_server.observability.dashboard.model_view import channel_value, evenly
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice
 from schemas.errors import ConfigError
 from schemas.values import BoardState, DataCard, DriftFinding
@@ -100,6 +101,19 @@ def test_the_deadline_of_a_simulation_is_left_out(tmp_path):
     virtual = replace(MOMENT, virtual_s=77.0)
     reported = run_value(read_facts(tmp_path), virtual, now=NOW, live=True)
     assert (reported["deadline_at"], reported["virtual"]) == (None, True)
+
+
+def test_statistics_of_the_devices_data_are_texts_and_their_histograms_stay_in_the_folder(tmp_path):
+    figures = {"count": (4.0,), "mean": (2.0,), "variance": (4.0,), "least": (0.0,), "most": (4.0,)}
+    bins = {"low": (0.0,), "high": (4.0,), "histogram": ((0.0, 2.0, 2.0, 0.0),)}
+    found = DataStatistics(devices=1, examples=4, features=Distribution(**figures, **bins), labels={"a": 4})
+    asked = replace(MOMENT, history=(record(1, statistics=found), record(2)))
+    facts = read_facts(ended(tmp_path / "run").path)
+    shown = run_value(facts, asked, now=NOW, live=True)["statistics"]
+    assert shown["features"] == [["1", "2", "2", "0", "1", "1", "3", "4"]]
+    assert shown["labels"] == [["a", "4", "100.00%"]]
+    assert all("statistics" not in line for line in round_values(facts, asked.history))
+    assert run_value(facts, MOMENT, now=NOW, live=True)["statistics"] is None
 
 
 def test_unknown_values_are_null_before_the_folder_exists(tmp_path):
