@@ -109,6 +109,11 @@ MODELS: Registry[ModelEntry] = Registry(
             },
             pictures=True,
         ),
+        "vit-tiny": ModelEntry(
+            factory="edge_client.models.vit_tiny:ViTTiny",
+            summary="transformer encoder of four blocks and heads, 0.1M parameters (Dosovitskiy et al. 2021)",
+            targets=("blocks.*",),
+        ),
         "mobilenet-v2": ModelEntry(
             factory="edge_client.models.mobilenet_v2:mobilenet_v2",
             summary="torchvision's MobileNetV2, 2.2M parameters at 10 classes",

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from edge_client.pruning.slicing import check, cut_axes
 from schemas.errors import InvariantError
@@ -111,7 +113,7 @@ def parameter_count(module: nn.Module) -> int:
 
 
 def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Multiply-accumulates of convolutions and linear layers for one input of `input_shape`.
+    """Multiply-accumulates of convolutions, linear layers and products for one input of `input_shape`.
 
     A module that computes with constants states those of its own as `fixed_macs`.
     """
@@ -124,7 +126,7 @@ def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
     hooks = [layer.register_forward_hook(count) for layer in module.modules() if type(layer) in COUNTED]
     like = next(module.parameters(), torch.zeros(()))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _Products(counts):
             module.eval()(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
     finally:
         for hook in hooks:
@@ -135,6 +137,39 @@ def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 COUNTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+def _of_product(result: Tensor, input: Tensor, *_: Any, **__: Any) -> int:
+    return result.numel() * input.shape[-1]
+
+
+def _of_attention(result: Tensor, query: Tensor, key: Tensor, *_: Any, **__: Any) -> int:
+    # Each query has a product with every key, and each output is a sum over the values of all keys.
+    return (query.numel() + result.numel()) * key.shape[-2]
+
+
+PRODUCTS: dict[Callable[..., Any], Callable[..., int]] = {
+    **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm), _of_product),
+    functional.scaled_dot_product_attention: _of_attention,
+}
+"""Multiply-accumulates of functions, from their result and arguments; parameters have torch's names."""
+
+
+class _Products(TorchFunctionMode):
+    """Adds the multiply-accumulates of products of tensors, such as those of attention, to `counts`."""
+
+    def __init__(self, counts: list[int]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        result = func(*args, **named)
+        if func in PRODUCTS:
+            self._counts.append(PRODUCTS[func](result, *args, **named))
+        return result
 
 
 def _floats(module: nn.Module) -> dict[str, Tensor]:

@@ -3,6 +3,8 @@
 Imports torch: import it late.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -10,6 +12,8 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
 from edge_client.models.modes import evaluating
+from edge_client.models.registry import MODELS
+from edge_client.pruning.channel_graph.stops import Stop
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
@@ -22,6 +26,8 @@ from schemas.statistics import MAX_FEATURES
 from schemas.values import ModelSpec
 
 PROBES = 2
+MOST_STOPS = 4
+"""Operations that a notice names."""
 
 
 def check_network(config: Config, data: LabelledData, first: InitialModel | None = None) -> None:
@@ -73,7 +79,7 @@ def unpruned_notice(config: Config, network: Network) -> str | None:
     its ratios, as there is nothing to learn.
     """
     learns = config.strategy.ratio.name not in STEADY
-    if group_ratios(network.entry, 0.0, network.channel_map) or not (learns or any(config.tiers.levels)):
+    if group_ratios(network.entry, 0.0, network.channel_map) or not _prunes(config):
         return None
     why = f"'{config.model.name}' has no channels that can be pruned"
     if learns:
@@ -82,3 +88,20 @@ def unpruned_notice(config: Config, network: Network) -> str | None:
             'set ratio = "by-tier", or name another network'
         )
     return f"{why}: devices of every tier train the full model"
+
+
+def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
+    """The notice of the operations in a user's network at which channels stay whole although tiers prune."""
+    if not stops or config.model.name in MODELS or not _prunes(config):
+        return None
+    more = [f"{len(stops) - MOST_STOPS} more"] if len(stops) > MOST_STOPS else []
+    places = ", ".join([*(stop.operation for stop in stops[:MOST_STOPS]), *more])
+    remedies = "; ".join(dict.fromkeys(stop.remedy for stop in stops[:MOST_STOPS]))
+    return (
+        f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "
+        f"there: {remedies}"
+    )
+
+
+def _prunes(config: Config) -> bool:
+    return config.strategy.ratio.name not in STEADY or any(config.tiers.levels)

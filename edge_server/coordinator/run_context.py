@@ -8,11 +8,16 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
 from edge_client.models.header import header_name
 from edge_client.models.registry import entry
-from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.network_check import check_features, check_outputs, unpruned_notice
+from edge_server.coordinator.network_check import (
+    check_features,
+    check_outputs,
+    unpruned_notice,
+    untraced_notice,
+)
 from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
@@ -84,8 +89,8 @@ def make_context(
     strategy = config.make_strategy()
     module = build_model(testing.model_spec, seed=config.federation.seed)
     # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
-    traced = trace_channels(module, testing.model_spec.input_shape)
-    channel_map = decode_json(ChannelMap, encode_json(traced))
+    traced = trace(module, testing.model_spec.input_shape)
+    channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
     network = Network(replace(entry(config.model.name), multiple=config.tiers.keep_multiple), channel_map)
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
@@ -94,9 +99,8 @@ def make_context(
         check_features(testing.model_spec)
     own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
     privacy = PrivacyGuard(config, strategy.privacy)
-    notice = unpruned_notice(config, network)
-    kept = _kept(strategy, own)
-    notices = tuple(text for text in (notice, kept) if text)
+    whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
+    notices = tuple(text for text in (*whole, _kept(strategy, own)) if text)
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
 
 

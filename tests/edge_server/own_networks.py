@@ -95,3 +95,41 @@ def four_kinds() -> tuple[np.ndarray, np.ndarray]:
 def named_pictures() -> LabelledData:
     images, labels = pictures()
     return labelled(images, labels, class_names=("cat", "dog", "hen"))
+
+
+class Recurrent(nn.Module):
+    """Reads a picture row by row, which a device of every tier does with all states."""
+
+    def __init__(self, columns: int, classes: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(columns, 4, batch_first=True)
+        self.hidden, self.head = nn.Linear(4, 8), nn.Linear(8, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.gru(x[:, 0])
+        return self.head(torch.relu(self.hidden(states[:, -1])))
+
+
+def recurrent(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Recurrent(input_shape[-1], num_classes)
+
+
+class Between(nn.Module):
+    """A function between two hidden layers and the head."""
+
+    def __init__(self, inputs: int, classes: int, function) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(inputs, 6), nn.Linear(6, 8)
+        self.head, self.function = nn.Linear(8, classes), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.function(torch.tanh(self.first(x.flatten(1))))
+        return self.head(torch.tanh(self.second(x)))
+
+
+def rolled(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Between(math.prod(input_shape), num_classes, lambda x: torch.roll(x, 1, 1))
+
+
+def numbered(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Between(math.prod(input_shape), num_classes, lambda x: x.view(-1, 6))

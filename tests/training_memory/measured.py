@@ -44,6 +44,7 @@ SHAPES = {
     "resnet56": COLOUR,
     "mobilenet-v2": COLOUR,
     "mobilenet-v2-quarter": COLOUR,
+    "vit-tiny": GREY,
 }
 OPTIMIZERS: dict[str, dict[str, object]] = {
     "sgd": {},

@@ -5,6 +5,9 @@ sub-model with the same operators. Drawing takes 5 to 20 seconds of processor ti
 """
 
 import math
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +22,7 @@ from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
 from edge_client.models.modes import device_of, evaluating
 
 INFERRED = "inferred"
-"""Name of the shape that flattens any input: the batch axis, and one axis for all others."""
+"""How the names of shapes begin that fit any sub-model."""
 
 
 def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
@@ -49,7 +52,7 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
         # The exporter raises the errors of the user's module, and many classes of its own.
         raise ExportRefused(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
     model: onnx.ModelProto = program.model_proto
-    _infer_flattening(model.graph)
+    _infer_sizes(model.graph)
     noted = {DEPTH_WISE: _depth_wise(model.graph), BUFFERS: _buffers(module)}
     _strip(model)
     onnx.helper.set_model_props(model, {key: "\n".join(names) for key, names in noted.items() if names})
@@ -66,23 +69,37 @@ def _open_weights(program: torch.onnx.ONNXProgram, module: nn.Module) -> None:
         graph.inputs.append(value)
 
 
-def _infer_flattening(graph: onnx.GraphProto) -> None:
-    """Let the flattened size be inferred, because it differs between sub-models."""
+def _infer_sizes(graph: onnx.GraphProto) -> None:
+    """Let each Reshape infer the first size that it changes, because it differs between sub-models.
+
+    These are flattened channels, and the number of attention's heads.
+    """
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
-    found = False
+    found: dict[str, tuple[int, ...]] = {}
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[0] not in shapes or node.input[1] not in constants:
             continue
-        batch, *rest = shapes[node.input[0]]
-        features = math.prod(axis.dim_value for axis in rest)
-        if batch.dim_param and features and constants[node.input[1]].tolist() == [-1, features]:
-            found = True
-            node.input[1] = INFERRED
-            # A zero in the shape means the batch axis, not an empty one.
+        sizes = _inferred(shapes[node.input[0]], constants[node.input[1]].tolist())
+        if sizes is not None:
+            node.input[1] = "_".join([INFERRED, *map(str, sizes)])
+            found[node.input[1]] = sizes
+            # A zero in the shape means the axis of the input, not an empty one.
             del node.attribute[:]
-    if found:
-        graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, -1], np.int64), INFERRED))
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.array(sizes, np.int64), name) for name, sizes in found.items()
+    )
+
+
+def _inferred(axes: Sequence[Any], sizes: Sequence[int]) -> tuple[int, ...] | None:
+    """Sizes [-1, ...] of a Reshape of `axes` [batch, ...] as 0 for axes that stay and -1 for the next one."""
+    known = [axis.dim_value for axis in axes[1:]]
+    opens = len(sizes) > 1 and sizes[0] == -1 and len(axes) > 0 and axes[0].dim_param
+    if not opens or 0 in known or math.prod(known) != math.prod(sizes[1:]):
+        return None
+    pairs = zip(known, sizes[1:-1], strict=False)
+    kept = 1 + len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return (*[0] * kept, -1, *sizes[kept + 1 :])
 
 
 def _depth_wise(graph: onnx.GraphProto) -> list[str]:

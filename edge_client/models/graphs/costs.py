@@ -18,25 +18,30 @@ def parameter_count(graph: bytes, arrays: Weights, input_shape: tuple[int, ...])
 
 
 def count_macs(model: Any, input_shape: tuple[int, ...]) -> int:
-    """Multiply-accumulates of convolutions and linear layers for one input of `input_shape`.
+    """Multiply-accumulates of convolutions, linear layers and products for one input of `input_shape`.
 
-    `model` is a filled ONNX message, which does not change. It is run once on zeros for the sizes of outputs.
+    `model` is a filled ONNX message, which does not change. It is run once on zeros for the shapes of values.
     Raises `GraphRefused` if onnxruntime cannot run it.
     """
     weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    layers = {}
+    layers, factors = {}, {}
     for node in model.graph.node:
-        per_output = _macs_per_output(node, weights)
-        if per_output:
+        if node.op_type == "MatMul":
+            factors[node.output[0]] = node.input[0]
+        elif per_output := _macs_per_output(node, weights):
             layers[node.output[0]] = per_output
-    sizes = _output_sizes(model, sorted(layers), input_shape)
-    return sum(sizes[name] * per_output for name, per_output in layers.items())
+    known = {**weights, INPUT: (1, *input_shape)}
+    asked = {*layers, *factors, *factors.values()} - known.keys()
+    known |= _shapes(model, sorted(asked), input_shape)
+    # Each number of a product is a sum over the last axis of its first factor.
+    layers |= {name: known[factor][-1] for name, factor in factors.items()}
+    return sum(math.prod(known[name]) * per_output for name, per_output in layers.items())
 
 
 def _macs_per_output(node: Any, weights: dict[str, tuple[int, ...]]) -> int:
-    """Multiplications for each number of a layer's output; 0 for any other operator."""
+    """Multiplications for each number of the output of a `Conv` or `Gemm`; 0 for any other operator."""
     shape = weights.get(node.input[1]) if len(node.input) > 1 else None
-    if not shape or node.op_type not in ("Conv", "Gemm", "MatMul"):
+    if not shape or node.op_type not in ("Conv", "Gemm"):
         return 0
     if node.op_type == "Conv":
         return math.prod(shape[1:])
@@ -44,8 +49,8 @@ def _macs_per_output(node: Any, weights: dict[str, tuple[int, ...]]) -> int:
     return shape[-1] if transposed else shape[0]
 
 
-def _output_sizes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[str, int]:
-    """How many numbers these values of a graph hold for one example."""
+def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """The shapes of these values of a graph for one example."""
     if not names:
         return {}
     probed = _with_outputs(model, names)
@@ -61,7 +66,7 @@ def _output_sizes(model: Any, names: list[str], input_shape: tuple[int, ...]) ->
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
         raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
-    return {name: output.size for name, output in zip(names, outputs, strict=True)}
+    return {name: output.shape for name, output in zip(names, outputs, strict=True)}
 
 
 def _with_outputs(model: Any, names: list[str]) -> bytes:

@@ -1,20 +1,32 @@
 """The input of a rule of the channel tracer: a call in the graph, and the channel axes of its tensors."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 from torch.fx import Node
 
 from edge_client.pruning.channel_graph.ledger import ChannelLedger, Segments
+from edge_client.pruning.channel_graph.stops import stop_at
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A tensor whose axis `axis` carries channels."""
+    """A tensor whose axis `axis` carries channels: each place there stands for `block` positions of them.
+
+    Blocks of more than one are the heads of attention, [B, T, heads, width]; `inner` is then the axis along
+    which the positions of a block lie, if there is one.
+    """
 
     axis: int
     segments: Segments
+    block: int = 1
+    inner: int | None = None
+
+    def moved(self, places: Mapping[int, int]) -> "Signal":
+        """The same channels after axes changed their places; an axis that is not in `places` is gone."""
+        inner = None if self.inner is None else places.get(self.inner)
+        return replace(self, axis=places[self.axis], inner=inner)
 
 
 @dataclass(frozen=True)
@@ -27,9 +39,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Extent:
-    """The number of channels, as `x.shape[1]` gives it; it changes when channels are cut."""
+    """The number of channels or blocks, as `x.shape[1]` gives it; it changes when channels are cut."""
 
     segments: Segments
+    block: int = 1
 
 
 Value = Signal | Size | Extent | None
@@ -89,11 +102,16 @@ class Call:
         """Pin all channels that enter this call, and do not follow its result."""
         for node in self.node.all_input_nodes:
             value = self.values[node]
-            if isinstance(value, Size):
-                self.ledger.pin(value.signal.segments)
-            elif value is not None:
-                self.ledger.pin(value.segments)
+            signal = value.signal if isinstance(value, Size) else value
+            if signal is not None and any(segment.group for segment in signal.segments):
+                self.ledger.pin(signal.segments)
+                self.stop()
         return None
+
+    def stop(self) -> None:
+        """Note that channels stay whole here; those of the network's outputs do so by right."""
+        if self.node.op != "output":
+            self.ledger.stops[stop_at(self.node, self.layer)] = None
 
 
 def shape_of(node: Node) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from edge_client.pruning.channel_graph.attention import normalised_along
 from edge_client.pruning.channel_graph.calls import Call, Signal, Value
 from edge_client.pruning.channel_graph.operations import elementwise, spatial
 from edge_client.pruning.channel_graph.reshaping import Rule, merge_axes
@@ -58,6 +59,11 @@ def layer_norm(call: Call) -> Value:
     return signal if position < 0 else _along(call, axis=signal.axis, position=position)
 
 
+def softmax(call: Call) -> Value:
+    """`nn.Softmax` along an axis without channels."""
+    return normalised_along(call, call.layer.dim)
+
+
 def prelu(call: Call) -> Value:
     """A single slope, or one per channel."""
     if cast(nn.PReLU, call.layer).num_parameters == 1:
@@ -74,7 +80,7 @@ def flatten(call: Call) -> Value:
 def _depthwise(call: Call, layer: nn.Conv2d) -> Value:
     signal = call.signal
     one_to_one = layer.groups == layer.in_channels == layer.out_channels
-    if signal is None or signal.axis != 1 or not one_to_one:
+    if signal is None or signal.axis != 1 or signal.block > 1 or not one_to_one:
         return call.give_up()
     call.ledger.carry(call.name, signal.segments)
     for tensor in (layer.weight, layer.bias):
@@ -85,7 +91,7 @@ def _depthwise(call: Call, layer: nn.Conv2d) -> Value:
 
 def _consume(call: Call, weight: Tensor, *, expected_axis: int) -> None:
     signal = call.signal
-    if signal and signal.axis == expected_axis:
+    if signal and signal.axis == expected_axis and signal.block == 1:
         call.ledger.claim(weight, 1, signal.segments)
     else:
         call.give_up()
@@ -104,7 +110,7 @@ def _along(call: Call, *, axis: int, position: int) -> Value:
     signal = call.signal
     tensors = [t for t in (*call.layer.parameters(), *call.layer.buffers()) if t.ndim]
     # Without a tensor the map could not record that this layer is cut too.
-    if signal is None or signal.axis != axis or not tensors:
+    if signal is None or signal.axis != axis or signal.block > 1 or not tensors:
         return call.give_up()
     for tensor in tensors:
         call.ledger.claim(tensor, position, signal.segments)
@@ -125,6 +131,7 @@ LAYERS: dict[type[nn.Module], Rule] = {
     nn.GroupNorm: group_norm,
     nn.LayerNorm: layer_norm,
     nn.PReLU: prelu,
+    nn.Softmax: softmax,
     nn.Flatten: flatten,
     nn.MaxPool1d: spatial(1),
     nn.MaxPool2d: spatial(2),

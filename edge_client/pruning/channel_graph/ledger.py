@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
+from edge_client.pruning.channel_graph.stops import Stop
 from schemas.submodel import ChannelGroup, ParameterLayout, Segment
 
 Segments = tuple[Segment, ...]
@@ -14,11 +15,12 @@ class ChannelLedger:
     """Groups merge (union-find, the earliest layer's name wins) and are pinned, never split.
 
     `claims` maps the identity of a parameter to the segments on its axes. A parameter that is used twice, or
-    has two names, is claimed twice, and the two claims are unified.
+    has two names, is claimed twice, and the two claims are unified. `stops` are in the order of the calls.
     """
 
     def __init__(self) -> None:
         self.claims: dict[int, dict[int, Segments]] = {}
+        self.stops: dict[Stop, None] = {}
         self._order: dict[str, int] = {}
         self._parent: dict[str, str] = {}
         self._channels: dict[str, int] = {}
@@ -26,6 +28,7 @@ class ChannelLedger:
         self._layers: dict[str, set[str]] = {}
         self._pinned: set[str] = set()
         self._sealed: set[int] = set()
+        self._weighing: set[str] = set()
 
     def new(self, layer: str, channels: int) -> Segments:
         """The output channels of `layer`; the same at every call."""
@@ -53,6 +56,11 @@ class ChannelLedger:
     def seal(self, tensor: torch.Tensor) -> None:
         """Pin all channels of a parameter that the forward method reads directly."""
         self._sealed.add(id(tensor))
+
+    def only_weigh(self, segments: Segments) -> None:
+        """Note that the layers of these channels only weigh others: attention's queries and keys."""
+        for root in self._roots(segments):
+            self._weighing |= self._layers[root]
 
     def pin(self, segments: Segments) -> None:
         """Exclude these channels from cutting."""
@@ -102,7 +110,9 @@ class ChannelLedger:
         return segment.model_copy(update={"group": root if root in groups else None})
 
     def _group(self, name: str) -> ChannelGroup:
-        layers = sorted(self._layers[name], key=self._order.__getitem__)
+        layers = sorted(
+            self._layers[name] - self._weighing or self._layers[name], key=self._order.__getitem__
+        )
         return ChannelGroup(
             channels=self._channels[name], layers=tuple(layers), multiple=self._multiple[name]
         )

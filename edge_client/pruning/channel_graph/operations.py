@@ -5,12 +5,14 @@ A rule gives up on calls that it does not cover: their channels are pinned.
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
+from edge_client.pruning.channel_graph.attention import product, scaled_dot_product, softmax
 from edge_client.pruning.channel_graph.calls import Call, Extent, Signal, Size, Value, shape_of
 from edge_client.pruning.channel_graph.reshaping import (
     Rule,
@@ -19,6 +21,7 @@ from edge_client.pruning.channel_graph.reshaping import (
     reshape,
     squeeze,
     transpose,
+    unflatten,
     unsqueeze,
 )
 from schemas.submodel import Segment
@@ -38,11 +41,13 @@ def elementwise(call: Call) -> Value:
     others = [shape_of(node) for node in operands if call.values[node] is None]
     if not full or any(len(shape) >= -offset and shape[offset] > 1 for shape in others):
         return call.give_up()
+    if len({signal.block for signal in full}) > 1:
+        return call.give_up()
     for signal in thin:
         call.ledger.pin(signal.segments)
     for signal in full[1:]:
         call.ledger.unify(full[0].segments, signal.segments)
-    return Signal(len(result) + offset, full[0].segments)
+    return replace(full[0], axis=len(result) + offset)
 
 
 def spatial(dims: int) -> Rule:
@@ -73,8 +78,9 @@ def reduce(call: Call) -> Value:
     gone = {axis % ndim for axis in axes if isinstance(axis, int)}
     if signal.axis in gone or not gone:
         return call.give_up()
-    shift = 0 if len(call.result_shape) == ndim else sum(axis < signal.axis for axis in gone)
-    return Signal(signal.axis - shift, signal.segments)
+    kept = len(call.result_shape) == ndim
+    left = [axis for axis in range(ndim) if kept or axis not in gone]
+    return signal.moved({old: place for place, old in enumerate(left)})
 
 
 def concatenate(call: Call) -> Value:
@@ -82,11 +88,13 @@ def concatenate(call: Call) -> Value:
     parts, dim = call.option(0, "tensors"), call.option(1, "dim", 0)
     nodes = [part for part in parts if isinstance(part, Node)] if isinstance(parts, (tuple, list)) else []
     signals = [value for node in nodes if isinstance(value := call.values[node], Signal)]
-    axes = {signal.axis for signal in signals}
+    axes = {(signal.axis, signal.block) for signal in signals}
     if not isinstance(dim, int) or len(axes) != 1:
         return call.give_up()
-    axis = axes.pop()
+    axis, block = axes.pop()
     if dim % len(call.result_shape) == axis:
+        if block > 1:
+            return call.give_up()
         return Signal(axis, tuple(segment for node in nodes for segment in _line(call, node, axis)))
     if len(signals) != len(nodes):
         return call.give_up()
@@ -102,7 +110,7 @@ def size(call: Call) -> Value:
         return None if signal is None else Size(signal, len(call.shape))
     if not isinstance(axis, int):
         return call.give_up()
-    return Extent(signal.segments) if axis % len(call.shape) == signal.axis else None
+    return _extent(signal) if axis % len(call.shape) == signal.axis else None
 
 
 def attribute(call: Call) -> Value:
@@ -120,7 +128,13 @@ def item(call: Call) -> Value:
         return _places(call, whole, index if isinstance(index, tuple) else (index,))
     if not isinstance(whole, Size) or not isinstance(index, int):
         return call.give_up()
-    return Extent(whole.signal.segments) if index % whole.ndim == whole.signal.axis else None
+    return _extent(whole.signal) if index % whole.ndim == whole.signal.axis else None
+
+
+def _extent(signal: Signal) -> Extent | None:
+    """The number of channels; None if none of them can be cut, as in an input."""
+    grouped = any(segment.group for segment in signal.segments)
+    return Extent(signal.segments, signal.block) if grouped else None
 
 
 def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
@@ -129,7 +143,8 @@ def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
     whole = signal.axis >= len(index) or index[signal.axis] == slice(None)
     if not known or not whole:
         return call.give_up()
-    return Signal(signal.axis - sum(isinstance(one, int) for one in index[: signal.axis]), signal.segments)
+    left = [axis for axis in range(len(call.shape)) if axis >= len(index) or not isinstance(index[axis], int)]
+    return signal.moved({old: place for place, old in enumerate(left)})
 
 
 def _plain(call: Call) -> bool:
@@ -153,7 +168,14 @@ FUNCTIONS: dict[Callable[..., Any], Rule] = {
     torch.unsqueeze: unsqueeze,
     torch.permute: permute,
     torch.transpose: transpose,
+    torch.unflatten: unflatten,
     torch.cat: concatenate,
+    torch.matmul: product,
+    torch.bmm: product,
+    operator.matmul: product,
+    F.scaled_dot_product_attention: scaled_dot_product,
+    torch.softmax: softmax,
+    F.softmax: softmax,
     getattr: attribute,
     operator.getitem: item,
     F.max_pool1d: spatial(1),
@@ -189,6 +211,10 @@ METHODS: dict[str, Rule] = {
     "unsqueeze": unsqueeze,
     "permute": permute,
     "transpose": transpose,
+    "unflatten": unflatten,
+    "matmul": product,
+    "bmm": product,
+    "softmax": softmax,
     "size": size,
     **dict.fromkeys(
         ("relu", "relu_", "sigmoid", "tanh", "abs", "square", "clamp", "neg", "add", "add_", "sub", "sub_",

@@ -7,6 +7,7 @@ of one branch also cuts the other, it ignores the blocks of group norms, and its
 
 import copy
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from edge_client.pruning.channel_graph.layers import LAYERS
 from edge_client.pruning.channel_graph.ledger import ChannelLedger
 from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
 from edge_client.pruning.channel_graph.reshaping import Rule
+from edge_client.pruning.channel_graph.stops import Stop, line_of, stop_at
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 
@@ -24,7 +26,20 @@ PROBES = 2
 """Batch size of the trial run: with 1, the batch axis could be squeezed."""
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A network's channels that can be cut, and the operations at which others stay whole."""
+
+    channel_map: ChannelMap
+    stops: tuple[Stop, ...]
+
+
 def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMap:
+    """The channel map of `trace`."""
+    return trace(module, input_shape).channel_map
+
+
+def trace(module: nn.Module, input_shape: tuple[int, ...]) -> Traced:
     """Map the channels of `module` that can be cut; those behind unknown operations are pinned.
 
     `input_shape` excludes the batch. Raises `ConfigError` if the network cannot be traced.
@@ -37,36 +52,50 @@ def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMa
         values[node] = _follow(traced, Call(node, values, ledger, _layer(traced, node)))
     groups = ledger.close()
     tensors = {n: t for n, t in plain.state_dict(keep_vars=True).items() if t.is_floating_point()}
-    return ChannelMap(groups=groups, parameters={n: ledger.layout(t, groups) for n, t in tensors.items()})
+    parameters = {name: ledger.layout(tensor, groups) for name, tensor in tensors.items()}
+    return Traced(ChannelMap(groups=groups, parameters=parameters), tuple(ledger.stops))
 
 
 def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
     like = next(module.parameters(), torch.zeros(()))
     try:
         traced = fx.GraphModule(module, fx.Tracer().trace(module))
-        with torch.no_grad():
-            images = torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device)
-            _Shapes(traced).run(images)
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: {reason}; its "
-            "forward method must take one tensor of that shape, and not branch or loop on values of tensors"
-        ) from error
+        raise _refused(module, input_shape, error, line_of(error)) from error
+    shapes = _Shapes(traced)
+    try:
+        with torch.no_grad():
+            shapes.run(torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device))
+    except Exception as error:
+        raise _refused(module, input_shape, error, shapes.operation) from error
     return traced
+
+
+def _refused(module: nn.Module, input_shape: tuple[int, ...], error: Exception, place: str) -> ConfigError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return ConfigError(
+        f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: "
+        f"{f'at {place}, ' if place else ''}{reason}; its forward method must take one tensor of that shape, "
+        "and not branch or loop on values of tensors"
+    )
 
 
 class _Shapes(fx.Interpreter):
     """Notes the shape of each node's tensor; torch's `ShapeProp` imports sympy, which takes half a second."""
 
+    operation = ""
+    """The layer, function or method that ran last."""
+
     def run_node(self, n: fx.Node) -> Any:
+        if n.op.startswith("call"):
+            self.operation = stop_at(n, _layer(self.module, n)).operation
         value = super().run_node(n)
         if isinstance(value, torch.Tensor):
             n.meta["shape"] = tuple(value.shape)
         return value
 
 
-def _layer(traced: fx.GraphModule, node: fx.Node) -> nn.Module:
+def _layer(traced: nn.Module, node: fx.Node) -> nn.Module:
     return traced.get_submodule(str(node.target)) if node.op == "call_module" else traced
 
 
@@ -79,7 +108,12 @@ def _follow(traced: fx.GraphModule, call: Call) -> Value:
         call.ledger.seal(operator.attrgetter(call.name)(traced))
         return None
     rule = _rule(call)
-    return call.give_up() if rule is None else rule(call)
+    if rule is not None:
+        return rule(call)
+    if node.op == "call_module" and any(True for _ in call.layer.parameters()):
+        # A layer of an unknown type has channels of its own.
+        call.stop()
+    return call.give_up()
 
 
 def _rule(call: Call) -> Rule | None:

@@ -17,7 +17,8 @@ from schemas.values import ModelSpec
 # Weights and biases by hand for the small networks: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
 # mlp 157,000 + 40,200 + 2,010 = 199,210; a norm of 64 channels has 64 scales and 64 shifts, and there
 # are two. resnet20: stem 464, stages 14,016, 51,648 and 205,696, linear layer 650. resnet56 is from the
-# paper's table 4. cnn-1d: 256 + 14,400 + 41,024 + 650; tcn: 64 + 4 * 3,104 + 330.
+# paper's table 4. vit-tiny is counted in test_vit_tiny.py. cnn-1d: 256 + 14,400 + 41,024 + 650;
+# tcn: 64 + 4 * 3,104 + 330.
 # Two colours less are 2 * 8 * 9 = 144 weights less in the stem of mobilenet-v2-quarter.
 SIZES = [
     ("two-nn", (1, 28, 28), 1_663_370),
@@ -32,6 +33,7 @@ SIZES = [
     ("mobilenet-v2", (3, 32, 32), 2_236_682),
     ("mobilenet-v2-quarter", (3, 32, 32), 250_922),
     ("mobilenet-v2-quarter", (1, 28, 28), 250_778),
+    ("vit-tiny", (1, 28, 28), 138_890),
     ("cnn-1d", (1, 40), 56_330),
     ("tcn", (1, 40), 12_810),
 ]
@@ -50,7 +52,17 @@ def test_a_network_has_its_published_size_and_returns_class_scores(name, shape, 
 
 @pytest.mark.parametrize(
     "name",
-    ["two-nn", "mlp", "cnn", "cnn-batch", "cnn-group", "resnet20", "mobilenet-v2", "mobilenet-v2-quarter"],
+    [
+        "two-nn",
+        "mlp",
+        "cnn",
+        "cnn-batch",
+        "cnn-group",
+        "resnet20",
+        "mobilenet-v2",
+        "mobilenet-v2-quarter",
+        "vit-tiny",
+    ],
 )
 def test_a_network_supports_other_image_sizes_and_class_counts(name):
     module = build_model(spec(name, (2, 9, 13), 3)).eval()

@@ -6,8 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
+from edge_client.inference.export.graph_export import draw
 from edge_client.models.build import build_model
+from edge_client.models.graphs import costs
+from edge_client.models.graphs.filling import fill
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
@@ -205,3 +209,50 @@ def test_macs_of_convolutions_and_linear_layers_are_counted():
     # 4*8*8 outputs of 3*9 products, 4*6*6 of 9 (depth-wise), 5 of 144: 6,912 + 1,296 + 720.
     assert count_macs(module, INPUT) == 8_928
     assert all(layer.training and not layer._forward_hooks for layer in module)
+
+
+class Attending(nn.Module):
+    """Two heads of 3 channels for 5 tokens of 6 channels, and values of 4 channels in each head."""
+
+    def __init__(self, attend) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 8)
+        self.attend = attend
+
+    def forward(self, x):
+        layers = (self.query, self.key, self.value)
+        return self.attend(*(layer(x).unflatten(2, (2, -1)).transpose(1, 2) for layer in layers))
+
+
+ATTENTIONS = {
+    "matmul": lambda q, k, v: torch.matmul(torch.matmul(q, k.transpose(2, 3)).softmax(-1), other=v),
+    "@": lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
+    "bmm": lambda q, k, v: torch.bmm(q[0].bmm(mat2=k[0].mT).softmax(-1), v[0]),
+    "function": functional.scaled_dot_product_attention,
+    "function by name": lambda q, k, v: functional.scaled_dot_product_attention(value=v, key=k, query=q),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_macs_of_attention_are_counted_however_it_is_written(name):
+    module = Attending(ATTENTIONS[name])
+    # Linear layers 5 * 6 * (6 + 6 + 8); two heads of 5 * 5 scores of 3 products and 5 * 4 sums of 5.
+    assert count_macs(module, (5, 6)) == 600 + 2 * (75 + 100)
+    filled = fill(draw(module.eval(), (5, 6)), arrays_of(module), (5, 6))
+    assert costs.count_macs(filled, (5, 6)) == 950
+
+
+def test_macs_of_a_product_with_a_constant_of_each_head_are_counted():
+    class Mixed(nn.Module):
+        def __init__(self, first) -> None:
+            super().__init__()
+            self.weight, self.first = nn.Parameter(torch.randn(2, 5, 5)), first
+
+        def forward(self, x):
+            heads = x.unflatten(1, (2, 5))
+            return torch.matmul(*((self.weight, heads) if self.first else (heads, self.weight)))
+
+    for first in (True, False):
+        module, shape = Mixed(first), (10, 5)
+        filled = fill(draw(module.eval(), shape), arrays_of(module), shape)
+        assert count_macs(module, shape) == costs.count_macs(filled, shape) == 2 * 5 * 5 * 5

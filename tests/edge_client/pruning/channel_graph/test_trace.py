@@ -210,7 +210,18 @@ def too_narrow(module, x):
     return module.out(functional.pad(x, (0, 0, 0, 0, 1, 0)))
 
 
-@pytest.mark.parametrize("forward", [branching, too_narrow])
-def test_a_network_that_cannot_be_traced_is_refused_with_a_remedy(forward):
-    with pytest.raises(ConfigError, match="must take one tensor of that shape"):
+def looping(module, x):
+    return torch.stack([module.out(each) for each in x])
+
+
+@pytest.mark.parametrize(
+    ("forward", "place"),
+    [
+        (branching, r"line \d+ of test_trace\.py \(return module\.out\(x\) if x\.sum\(\) > 0"),
+        (looping, r"line \d+ of test_trace\.py \(return torch\.stack\("),
+        (too_narrow, r"nn\.Conv2d 'out', "),
+    ],
+)
+def test_a_network_that_cannot_be_traced_is_refused_with_the_place_and_a_remedy(forward, place):
+    with pytest.raises(ConfigError, match=f": at {place}.*must take one tensor of that shape"):
         trace(forward, out=conv(3, 2))

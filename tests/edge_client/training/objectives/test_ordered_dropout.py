@@ -144,7 +144,18 @@ def test_shares_out_of_bounds_are_refused(options: dict[str, float]) -> None:
 
 # --- with real networks ---
 @pytest.mark.parametrize(
-    "name", ["mlp", "cnn", "cnn-batch", "cnn-group", "resnet20", "resnet20-group", "resnet56", "mobilenet-v2"]
+    "name",
+    [
+        "mlp",
+        "cnn",
+        "cnn-batch",
+        "cnn-group",
+        "resnet20",
+        "resnet20-group",
+        "resnet56",
+        "mobilenet-v2",
+        "vit-tiny",
+    ],
 )
 def test_shipped_networks_train_their_smaller_widths(name: str) -> None:
     """Also networks with batch normalisation and depthwise convolutions."""

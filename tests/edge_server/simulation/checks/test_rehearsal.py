@@ -102,8 +102,27 @@ def test_without_prunable_channels_all_tiers_train_the_full_model_with_a_notice(
     )
 
 
-def test_there_is_no_notice_if_no_tier_prunes() -> None:
-    assert tried("fedavg", "linear").notices == ()
+@pytest.mark.parametrize(
+    ("network", "operation", "remedy"),
+    [
+        ("recurrent", "nn.GRU 'gru'", "'tcn' is a network for series that is cut"),
+        ("rolled", "roll()", "put the width into linear layers and convolutions around it"),
+        ("numbered", "view()", "give the number of channels or heads as -1, since a tier has fewer"),
+    ],
+)
+def test_channels_that_cannot_be_traced_are_named_by_their_operation_with_a_remedy(
+    network: str, operation: str, remedy: str
+) -> None:
+    notice = tried("heterofl", network).notices[-1]
+    assert notice == (
+        f"'{NAME}:{network}' keeps all channels at {operation} on every tier, because they cannot be traced "
+        f"there: {remedy}"
+    )
+
+
+@pytest.mark.parametrize("network", ["linear", "recurrent"])
+def test_there_is_no_notice_if_no_tier_prunes(network: str) -> None:
+    assert tried("fedavg", network).notices == ()
 
 
 def test_a_learned_ratio_is_refused_if_there_is_nothing_to_prune() -> None:
