@@ -88,7 +88,7 @@ def round_record(
         test_by_output=_by_output(tested[0], outputs) if tested else {},
         test_by_class=_by_name(tested[0].by_class, outputs) if tested else {},
         measured={} if tiers is None else _measured(look.counted, tiers, outputs),
-        statistics=_statistics(observed.get(STATISTICS), outputs, columns),
+        statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -133,7 +133,7 @@ def measured_device(metrics: TrainingMetrics, tier: int, outputs: Sequence[str])
     )
 
 
-def _statistics(
+def data_statistics(
     found: Mapping[str, Any] | None, outputs: Sequence[str], columns: Sequence[str]
 ) -> DataStatistics | None:
     """The statistics of the devices' data, with names of features and classes."""

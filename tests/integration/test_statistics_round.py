@@ -134,6 +134,12 @@ def test_a_run_scales_by_what_its_devices_answer(
     np.testing.assert_allclose(np.multiply(about["mean"], about["scale"]), pooled.mean(0))
     again = [*replay(tmp_path / "run" / "statistics"), *replay(tmp_path / "run")]
     assert [replayed.verdict for replayed in again] == ["agrees"] * 3
+    lines = tmp_path / "run" / "statistics" / "history.jsonl"
+    first, last = map(json.loads, lines.read_text().splitlines())
+    last["statistics"]["examples"] += 1
+    lines.write_text(f"{json.dumps(first)}\n{json.dumps(last)}\n")
+    altered = [replayed.verdict for replayed in replay(tmp_path / "run" / "statistics")]
+    assert altered == ["agrees", "differs"]
     config = load_config("fedavg", words)
     assert not any(differences(tmp_path / "run" / "federation.toml", config))
     # The devices, which leave after a run, have waited for the one that trains.

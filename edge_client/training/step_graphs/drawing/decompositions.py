@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edge_client.training.step_graphs.drawing.attention import attended_backward
 from edge_client.training.step_graphs.drawing.normalisation import (
     grouped,
     grouped_backward,
@@ -30,6 +31,7 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
         ATEN.native_batch_norm_backward.default: normalised_backward,
         ATEN.native_group_norm.default: grouped,
         ATEN.native_group_norm_backward.default: grouped_backward,
+        ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: attended_backward,
         ATEN.avg_pool2d_backward.default: averaged_backward,
         ATEN.hardtanh_backward.default: hardtanh_backward,
         ATEN.max_pool2d_with_indices.default: pooled,
