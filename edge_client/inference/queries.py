@@ -14,9 +14,8 @@ from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
-from edge_client.data.recorded import read_recorded
 from edge_client.data.shapes import fit
-from edge_client.data.table_source import read_csv, read_sqlite
+from edge_client.data.table_readers import TABLES
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.wav_source import read_recordings
 from edge_client.inference.image_files import read_image
@@ -112,12 +111,7 @@ def _recordings(folder: Path, options: str) -> LabelledData:
     return read_recordings(folder, options, split="test")[0]
 
 
-READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {
-    "csv": read_csv,
-    "sqlite": read_sqlite,
-    "recorded": read_recorded,
-    "wav": _recordings,
-}
+READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {**TABLES, "wav": _recordings}
 """Sources with options, by the word before the colon; their readers need no torch."""
 
 
