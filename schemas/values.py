@@ -198,7 +198,7 @@ class Preprocessing(Frozen):
     """From pixels to inputs: `(pixels / scale - mean) / std`, per colour channel.
 
     Labels that are numbers become targets likewise: `(label - target_mean) / target_std`, each by its own.
-    `rate` is the sampling rate of recordings in Hz.
+    `rate` is the sampling rate of recordings in Hz. A score above `threshold` is unusual.
     """
 
     scale: float = Field(default=255.0, gt=0)
@@ -206,6 +206,7 @@ class Preprocessing(Frozen):
     std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
     class_names: tuple[Text, ...] = ()
     rate: float | None = Field(default=None, gt=0, exclude_if=lambda rate: rate is None)
+    threshold: float | None = Field(default=None, exclude_if=lambda found: found is None)
     target_mean: tuple[float, ...] = Field(default=(), exclude_if=lambda found: not found)
     target_std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         default=(), exclude_if=lambda found: not found

@@ -103,7 +103,7 @@ def do_delivery(
     serves only signed models waits for the signature.
     """
     # Imported here: a device that only trains needs no onnxruntime.
-    from edge_client.agent.delivery_export import ExportJob, choose_exporter
+    from edge_client.agent.delivery_export import ExportJob, choose_exporter, with_threshold
     from edge_client.agent.personalisation import personalise
     from edge_client.agent.rollout.delivery import put_delivered_in_use
     from edge_client.inference.quantization.trial import keep_best, note_of
@@ -118,7 +118,7 @@ def do_delivery(
         if tuning is not None:
             training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
             arrays, personal = personalise(tuning, training, own)
-        exported = export(ExportJob(task, context, channel_map, arrays, data))
+        exported = with_threshold(export, ExportJob(task, context, channel_map, arrays, data))
     tried = keep_best(exported.path, context.variants, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     delivered = put_delivered_in_use(context, note, task.trial)

@@ -56,7 +56,8 @@ class Testing:
         listed = self.classes or numbers(self.model_spec.num_classes)
         self._data = as_the_federation(data, self.model_spec, listed) if data is not None else None
         self._inputs = self._data.inputs() if self._data else None
-        name = self._data.only_class if self._data is not None else None
+        named = self._data if self._data is not None and self._data.learning_task.exclusive else None
+        name = named.only_class if named is not None else None
         if name is not None:
             log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
 

@@ -80,6 +80,18 @@ def forecast(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]
         yield f"CO2, {name}, no change: mae", float(np.abs(test.labels).mean())
 
 
+def unusual(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
+    """AUROC of somebody in the room, by how badly an autoencoder repeats a minute; nothing has a label."""
+    settings = room_settings(data, "ignore=date,Occupancy", seed)
+    settings |= {"model.name": "autoencoder", "model.task": "anomaly", "weight-decay": 0.0, "rounds": 20}
+    run(folder, "attending", settings)
+    for name in ("datatest", "datatest2"):
+        test = load_source(f"csv:{data / 'occupancy' / name}.txt?label=Occupancy&ignore=date")
+        for tier in TIERS:
+            found = load_model(onnx(folder, tier), threads=1).measured(test.images, test.labels)
+            yield f"unusual minutes, {name}, tier {tier}: auroc", found["auroc"]
+
+
 def room_settings(data: Path, options: str, seed: int) -> dict[str, object]:
     """A federation of five devices with a fifth of the week each."""
     return {
@@ -110,6 +122,7 @@ EXAMPLES: Sequence[Callable[[Path, Path, int], Iterator[tuple[str, float]]]] = (
     digits,
     room,
     forecast,
+    unusual,
     arrivals,
 )
 

@@ -127,6 +127,7 @@ TASKS: Mapping[str, LearningTask] = {
             answers=_missed,
             targets=_flat,
             outputs=lambda _, shape: math.prod(shape),
+            usual=0.99,
         ),
     )
 }

@@ -87,6 +87,19 @@ def test_anomalies_are_what_is_reconstructed_worst() -> None:
     assert metrics.anomaly_auroc(Answers(outputs, targets, np.zeros(3, int))) is None
 
 
+def test_a_threshold_is_exceeded_by_one_usual_example_of_a_hundred() -> None:
+    scores = np.arange(101, dtype=np.float32)
+    outputs = np.stack([np.sqrt(scores), np.sqrt(scores)], axis=1)
+    targets, labels = np.zeros((101, 2), np.float32), np.zeros(101, int)
+    anomaly = TASKS["anomaly"]
+    assert anomaly.threshold(Answers(outputs, targets, labels)) == pytest.approx(99)
+    # What is known to be unusual does not count, and few examples give no threshold.
+    labels[51:] = 1
+    assert anomaly.threshold(Answers(outputs, targets, labels)) == pytest.approx(49.5)
+    assert anomaly.threshold(Answers(outputs[:19], targets[:19], labels[:19])) is None
+    assert TASKS["regression"].threshold(Answers(outputs, targets, targets)) is None
+
+
 def test_figures_that_nothing_defines_are_left_out() -> None:
     unlabelled = Answers(np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32), np.zeros(2, int))
     found = TASKS["anomaly"].measured(unlabelled)
