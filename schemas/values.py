@@ -198,7 +198,7 @@ class Preprocessing(Frozen):
     """From pixels to inputs: `(pixels / scale - mean) / std`, per colour channel.
 
     Labels that are numbers become targets likewise: `(label - target_mean) / target_std`, each by its own.
-    `rate` is the sampling rate of recordings in Hz.
+    `rate` is the sampling rate of recordings in Hz. A score above `threshold` is unusual.
     """
 
     scale: float = Field(default=255.0, gt=0)
@@ -206,6 +206,7 @@ class Preprocessing(Frozen):
     std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
     class_names: tuple[Text, ...] = ()
     rate: float | None = Field(default=None, gt=0, exclude_if=lambda rate: rate is None)
+    threshold: float | None = Field(default=None, exclude_if=lambda found: found is None)
     target_mean: tuple[float, ...] = Field(default=(), exclude_if=lambda found: not found)
     target_std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         default=(), exclude_if=lambda found: not found
@@ -225,11 +226,19 @@ Metrics = Annotated[
 """Figures of a learning task by name, of one model on one set of examples."""
 
 
+MAX_COUNTED_CLASSES = 100
+"""With more classes a device counts none of them."""
+ClassCounts = tuple[Count, Count]
+"""Examples of a class, and those of them that a model recognises."""
+
+
 class TrainingMetrics(Frozen):
     """Measurements of local training. Losses are means per example.
 
     On `measured_on` local examples that are held out: `received_loss` of the received model, `accuracy` and
-    all other figures of the trained one.
+    all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
+    `by_class` are the trained model's counts, class by class, if the task asks for them. `seconds` are for
+    all trainings of the task.
     """
 
     examples: Count
@@ -239,7 +248,12 @@ class TrainingMetrics(Frozen):
     received_loss: Loss | None = None
     accuracy: Fraction | None = None
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
+    own_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured_on: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
+    by_class: Annotated[
+        tuple[ClassCounts, ...],
+        Field(max_length=MAX_COUNTED_CLASSES, exclude_if=lambda counts: not counts),
+    ] = ()
     seconds: Seconds = 0.0
 
 
@@ -258,12 +272,28 @@ class DeliveryVerdict(Frozen):
     examples: Count = 0
 
 
+class Personalisation(Frozen):
+    """What the training of a delivered model on the device's own data has changed.
+
+    `before` and `after` are its leading `metric` on held-out examples. Unless the trained model is `kept`,
+    the device exports the model as received, and `why` is the reason.
+    """
+
+    kept: bool
+    epochs: Count = 0
+    metric: Annotated[str, Field(max_length=40)] = ""
+    before: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
+    after: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
+    why: Text = ""
+
+
 class DeliveryMetrics(Frozen):
     """A device's measurements of its exported model. Times in milliseconds per image, sizes in bytes.
 
     `torch_accuracy` and `onnx_accuracy` are of the network as trained. `onnx_bytes`, `onnx_sha256`,
     `latency_ms`, `variant_accuracy` and `metrics` are of the file in use, a `variant` of it. Without torch
-    there is no `torch_accuracy` or `max_difference`. Without a `verdict` the device serves that file.
+    there is no `torch_accuracy` or `max_difference`. Without a `verdict` the device serves that file. All
+    figures are of the model after `personalisation`, if the task asks for that.
     """
 
     parameters: Count
@@ -280,3 +310,4 @@ class DeliveryMetrics(Frozen):
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     why: Text = ""
     verdict: DeliveryVerdict | None = None
+    personalisation: Annotated[Personalisation | None, Field(exclude_if=lambda found: found is None)] = None

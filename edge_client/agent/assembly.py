@@ -62,6 +62,7 @@ def assemble(
         checkpoints=state_store.checkpoints,
         variants=settings.variants,
         board=root,
+        min_examples=settings.min_examples,
         feed=feed,
     )
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)

@@ -1,7 +1,7 @@
 """Exports a delivered sub-model: with torch where that trains, else by filling the task's graph."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_client.agent.task_context import TaskContext
@@ -100,6 +100,25 @@ def export_with_graph(job: ExportJob) -> ExportedModel:
         sample=held_out.images[:8] if len(held_out) else None,
     )
     return ExportedModel(report.path, parameters=report.parameters, macs=report.macs)
+
+
+def with_threshold(export: Exporter, job: ExportJob) -> ExportedModel:
+    """Export, and where the task's answers are scores, again with the device's own threshold in the file.
+
+    The threshold comes from the exported model's scores of held-out examples.
+    """
+    from edge_client.inference.onnx_model import load_model
+
+    exported = export(job)
+    held_out = job.data.held_out
+    if held_out.learning_task.usual is None or not len(held_out):
+        return exported
+    answers = load_model(exported.path, threads=1).answers(held_out.images, held_out.labels)
+    threshold = held_out.learning_task.threshold(answers)
+    if threshold is None:
+        return exported
+    about = job.task.preprocessing.model_copy(update={"threshold": threshold})
+    return export(replace(job, task=job.task.model_copy(update={"preprocessing": about})))
 
 
 def _given_graph(job: ExportJob) -> bytes | None:

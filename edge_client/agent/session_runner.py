@@ -46,7 +46,7 @@ from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
 from edge_client.transport.object_store.http import http_client
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.transport.object_store.transfer_threads import TransferThreads
-from schemas.messages import Task, Update
+from schemas.messages import Task, TrainTask, Update
 from schemas.topics import Channel
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class SessionRunner(Service):
                 self._settled(command)
             case RunEnded(end):
                 log.info("run %s has %s", end.run, end.outcome)
-                self.outcome = end.outcome
+                self.outcome = self.outcome if end.goes_on else end.outcome
 
     def send_chunks(self, command: SendChunks) -> None:
         last = min(command.first + command.count, command.ref.chunks)
@@ -184,13 +184,19 @@ class SessionRunner(Service):
 
     def _start(self, task: Task) -> None:
         about(run=task.run, round=task.round)
+        if isinstance(task, TrainTask) and task.statistics is not None:
+            log.info("round %d: statistics of the data", task.round)
+        else:
+            self._announce(task)
+        self._telemetry.begun(task, time.monotonic())
+        self._worker.start(task, self.context)
+
+    def _announce(self, task: Task) -> None:
         log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
         few = self.context.data.fewer_than_a_batch(task)
         if few and not self._warned_of_little_data:
             self._warned_of_little_data = True
             log.warning("%s", few)
-        self._telemetry.begun(task, time.monotonic())
-        self._worker.start(task, self.context)
 
     def _progressed(self, event: Progress) -> None:
         task = self.session.task

@@ -12,6 +12,7 @@ from edge_client.security.trusted_key import TrustedKey
 from edge_client.training.checkpoints import INTERVAL_S
 from edge_client.training.choice import make_trainer
 from edge_client.transport.broker_address import BrokerAddress
+from schemas.statistics import MIN_EXAMPLES
 from schemas.values import CapabilityProfile
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class AgentSettings:
     `once`: end with the first run that ends. `source`: the data source, as in `--data`. `model_code`:
     factories outside this package that tasks may name. `trust`: key that must have signed tasks and models.
     `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
-    update that the server could read by itself. `variants`: which forms of a finished model to try.
+    update that the server could read by itself. `min_examples`: with fewer, the server gets no statistics of
+    the data. `variants`: which forms of a finished model to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
     at data that may grow; 0 looks before tasks alone.
@@ -43,6 +45,7 @@ class AgentSettings:
     trust: TrustedKey | None = None
     checkpoint_s: float = INTERVAL_S
     only_masked: bool = False
+    min_examples: int = MIN_EXAMPLES
     variants: VariantSettings = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)

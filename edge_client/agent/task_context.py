@@ -12,6 +12,7 @@ from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.training.checkpoints import EpochCheckpoints
 from schemas.errors import PeerError
+from schemas.statistics import MIN_EXAMPLES
 from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import Reason
 
@@ -27,7 +28,8 @@ class TaskContext:
     only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
     `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
     `trainer`: by default torch's where it is installed.
-    `feed`: the source of the data, which may change.
+    `feed`: the source of the data, which may change. `min_examples`: with fewer, the server gets no
+    statistics of the data.
     """
 
     device: str
@@ -43,6 +45,7 @@ class TaskContext:
     board: Path = ROOT
     trainer: "Trainer | None" = None
     feed: DataFeed | None = None
+    min_examples: int = MIN_EXAMPLES
 
     def check_model(self, name: str) -> None:
         """Raise `PeerError` for a model whose code the owner has not allowed to import."""

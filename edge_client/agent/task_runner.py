@@ -6,6 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from edge_client.agent.device_training import DeviceTraining
+from edge_client.agent.own_model import as_own_training, train_own_model
+from edge_client.agent.statistics_task import do_statistics
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
@@ -15,11 +18,11 @@ from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
 from edge_client.training.results import EpochReport
-from edge_client.training.trainer import TrainingJob
+from edge_client.training.trainer import Trained
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
-from schemas.values import DeliveryMetrics
+from schemas.values import MAX_COUNTED_CLASSES, DeliveryMetrics, TrainingMetrics
 
 
 def do_training(
@@ -32,49 +35,76 @@ def do_training(
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
     The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
-    asks. Objectives and codecs may propose private state for the next round.
+    asks. Objectives and codecs may propose private state for the next round, as does a model of the device's
+    own, which is trained after that.
     """
-    trainer = context.trainer or make_trainer()
-    trainer.check(task)
+    if task.statistics is not None:
+        return do_statistics(task, task.statistics, context, _identity(task, context))
+    trainer, second = context.trainer or make_trainer(), as_own_training(task)
+    for each in (task, *([second] if second else [])):
+        trainer.check(each)
     with _received(task, context) as (channel_map, sent):
-        kept = in_sub_model(_previous(task, context), task.spec, channel_map)
-        received = with_own(sent, kept, task.own)
         data = context.data.as_the_server_says(task)
-        checkpoints = context.checkpoints
-        job = TrainingJob(
-            task=task,
-            plan=task.training,
-            data=data,
-            received=received,
-            kept=kept,
-            channel_map=channel_map,
-            board=context.board,
-            on_epoch=on_epoch,
-            should_stop=should_stop,
-            checkpoint=checkpoints.of(task, examples=len(data.train)) if checkpoints else None,
-            graphs={name: context.store.path(ref.digest) for name, ref in task.graphs().items()},
-        )
-        trained = trainer.train(job)
-        # The update is computed from the weights and the received file while it is written, to save memory.
-        answer = Answer(task, channel_map, trained.groups)
-        previous = _previous(task, context)
-        sending = encode_answer(answer, trained.delta, task, channel_map, previous)
-        write = sending.chain.write
-        blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
-        if context.private is not None:
-            own = kept_own(received["model"], trained.delta, task.own)
-            keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
-            context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=trained.metrics)
+        training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
+        update = _train_shared(task, training, sent)
+        if second is None:
+            return update
+        return _train_own(second, training, sent, update)
 
 
-def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
+def _train_shared(task: TrainTask, training: DeviceTraining, sent: Groups) -> Update:
+    """Train the shared model, store its update, and propose what the device keeps of it."""
+    context, channel_map = training.context, training.channel_map
+    kept = in_sub_model(_previous(task, context), task.spec, channel_map)
+    received = with_own(sent, kept, task.own)
+    trained = training.shared(task, received, kept)
+    # The update is computed from the weights and the received file while it is written, to save memory.
+    answer = Answer(task, channel_map, trained.groups)
+    previous = _previous(task, context)
+    sending = encode_answer(answer, trained.delta, task, channel_map, previous)
+    write = sending.chain.write
+    blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
+    if context.private is not None:
+        own = kept_own(received["model"], trained.delta, task.own)
+        keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
+        context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
+    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=_metrics(task, trained))
+
+
+def _metrics(task: TrainTask, trained: Trained) -> TrainingMetrics:
+    """What the task asks for of a training's measurements."""
+    counts = trained.after.by_class
+    if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
+        return trained.metrics
+    return trained.metrics.model_copy(update={"by_class": counts})
+
+
+def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Update:
+    """Train the device's own model, and propose it; the update with that model's figures."""
+    context = training.context
+    trained, keeping = train_own_model(task, training, sent, _previous(task, context))
+    if context.private is not None:
+        context.private.propose_more(task.run, task.round, task.attempt, keeping)
+    seconds = update.metrics.seconds + trained.metrics.seconds
+    own = {"own_metrics": trained.metrics.metrics, "seconds": seconds}
+    return update.model_copy(update={"metrics": update.metrics.model_copy(update=own)})
+
+
+def do_delivery(
+    task: DeliverTask,
+    context: TaskContext,
+    *,
+    on_epoch: Callable[[EpochReport], None] = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Delivery:
     """Export the task's sub-model, measure it on held-out data, and serve it if it is good enough.
 
-    It becomes `models/model.onnx`; a device that serves only signed models waits for the signature.
+    The task may ask to train it on the device's data before. It becomes `models/model.onnx`; a device that
+    serves only signed models waits for the signature.
     """
     # Imported here: a device that only trains needs no onnxruntime.
-    from edge_client.agent.delivery_export import ExportJob, choose_exporter
+    from edge_client.agent.delivery_export import ExportJob, choose_exporter, with_threshold
+    from edge_client.agent.personalisation import personalise
     from edge_client.agent.rollout.delivery import put_delivered_in_use
     from edge_client.inference.quantization.trial import keep_best, note_of
 
@@ -83,8 +113,12 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
         export = choose_exporter(context)
         # The last round's own layers are those of this round, which the server has counted.
         kept = in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
-        arrays = with_own(received, kept, task.own)["model"]
-        exported = export(ExportJob(task, context, channel_map, arrays, data))
+        own, tuning, personal = with_own(received, kept, task.own), task.as_training(), None
+        arrays = own["model"]
+        if tuning is not None:
+            training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
+            arrays, personal = personalise(tuning, training, own)
+        exported = with_threshold(export, ExportJob(task, context, channel_map, arrays, data))
     tried = keep_best(exported.path, context.variants, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     delivered = put_delivered_in_use(context, note, task.trial)
@@ -104,6 +138,7 @@ def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
         metrics=model.metrics,
         why=model.why,
         verdict=delivered.verdict,
+        personalisation=personal,
     )
     return Delivery(**_identity(task, context), metrics=metrics)
 

@@ -33,9 +33,9 @@ class TaskTrainers:
     def of(self, task: Task) -> "Trainer":
         """The trainer of a task: onnxruntime for one with a step graph, sent only where it is needed.
 
-        A delivery is for the trainer of the last task.
+        A delivery without a step graph is for the trainer of the last task.
         """
-        if self._names and not isinstance(task, DeliverTask):
+        if self._names and (STEP in task.blobs or not isinstance(task, DeliverTask)):
             self._last = "onnx" if STEP in task.blobs and "onnx" in self._names else self._names[0]
         return self._trainer(self._last)
 

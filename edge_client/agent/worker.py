@@ -58,6 +58,7 @@ class Worker:
         self._trainers = trainers or TaskTrainers()
         self._cancelled = threading.Event()
         self._held = False
+        self._given_up = ""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
@@ -96,7 +97,7 @@ class Worker:
         self._begin(membership.task, lambda _: UpdateMasked(masking()))
 
     def _begin(self, task: Task, job: Callable[[threading.Event], Ended]) -> None:
-        self._cancelled = threading.Event()
+        self._cancelled, self._given_up = threading.Event(), ""
         self._thread = threading.Thread(
             target=self._run, args=(task, job, self._cancelled), name="worker", daemon=True
         )
@@ -118,11 +119,24 @@ class Worker:
             self._held = False
             self._changed.notify_all()
 
+    def give_up_training(self, why: str) -> None:
+        """End the wait of a delivery, which goes on without training."""
+        with self._changed:
+            self._given_up = why
+            self._changed.notify_all()
+
     def _should_stop(self, cancelled: threading.Event) -> bool:
-        """Called before every batch; blocks while training is paused."""
+        """Called before every batch; blocks while training is paused.
+
+        Raises `TrainingGivenUp` after `give_up_training`.
+        """
         if self._held:
             with self._changed:
-                self._changed.wait_for(lambda: not self._held or cancelled.is_set())
+                self._changed.wait_for(lambda: not self._held or self._given_up or cancelled.is_set())
+        if self._given_up and not cancelled.is_set():
+            from edge_client.training.results import TrainingGivenUp
+
+            raise TrainingGivenUp(self._given_up)
         return cancelled.is_set()
 
     def _run(self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event) -> None:
@@ -172,17 +186,19 @@ class Worker:
 
     def _work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
-        context = replace(context, trainer=self._trainers.of(task))
+        if isinstance(task, DeliverTask) or task.statistics is None:
+            context = replace(context, trainer=self._trainers.of(task))
+        hooks = {
+            "on_epoch": lambda report: self._inbox.put(
+                Progress(task, report.epoch, report.epochs, report.loss)
+            ),
+            "should_stop": partial(self._should_stop, cancelled),
+        }
         if isinstance(task, DeliverTask):
-            delivery: Result = task_runner.do_delivery(task, context)
-            return delivery
-        update: Result = task_runner.do_training(
-            task,
-            context,
-            on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
-            should_stop=partial(self._should_stop, cancelled),
-        )
-        return update
+            result: Result = task_runner.do_delivery(task, context, **hooks)
+        else:
+            result = task_runner.do_training(task, context, **hooks)
+        return result
 
 
 def _import_work() -> ModuleType:

@@ -222,6 +222,14 @@ MODEL = (
     ),
     _Option("only_masked", bool, "decline tasks without secure aggregation"),
     _Option(
+        "min_examples",
+        int,
+        "decline to send statistics of fewer examples than this (default: %(default)s)",
+        5,
+        "N",
+        {"ge": 1},
+    ),
+    _Option(
         "variants",
         Literal["fp32", "fp16", "int8"],
         "variants of the final model to try; the fastest good one is served (default: fp32,fp16,int8)",

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.cli.app import CommandLine
-from edge_client.cli.commands import bench, doctor, enroll, infer, profile, run, serve
+from edge_client.cli.commands import bench, doctor, enroll, infer, profile, record, run, serve
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
@@ -13,6 +13,7 @@ EDGE_CLIENT = CommandLine(
     examples="""\
 examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
+  edge-client record room.sqlite --column co2=home/office/co2      sensors' messages become examples
   edge-client enroll --code CODE                   get a certificate of one's own
   edge-client profile                              what this board is, and how fast
   edge-client doctor --config client.toml          what is wrong here, and the remedy
@@ -22,7 +23,7 @@ examples:
 
 exit codes: 0 done, 1 failed, 2 bad usage or configuration
 """,
-    verbs=(run, enroll, profile, doctor, infer, serve, bench),
+    verbs=(run, record, enroll, profile, doctor, infer, serve, bench),
 )
 
 

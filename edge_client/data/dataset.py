@@ -24,7 +24,8 @@ class LabelledData:
 
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
-    numbers. `resizable` images come from picture files. `task` is the name of the learning task.
+    numbers. `resizable` images come from picture files. `task` is the name of the learning task, `columns`
+    are the names of the features, where they have some.
     """
 
     images: Pixels
@@ -34,6 +35,7 @@ class LabelledData:
     named: bool = True
     resizable: bool = False
     task: str = CLASSIFICATION.name
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape

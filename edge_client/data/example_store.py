@@ -5,11 +5,12 @@ the `series` that it continues, a `label` once there is one, and a `rank`. A ful
 the lowest rank first.
 """
 
+import fcntl
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class ExampleStore:
         if own is not None:
             raise ConfigError(f"column '{own}' is one that every store has: give yours another name")
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = _only_writer(path)
         try:
             self._database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
             self._make()
@@ -63,6 +65,7 @@ class ExampleStore:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+        self._lock.close()
 
     def __len__(self) -> int:
         return int(self._one(f"SELECT count(*) FROM {TABLE}"))
@@ -145,6 +148,19 @@ class ExampleStore:
     def _one(self, query: str) -> float:
         value: float = self._database.execute(query).fetchone()[0]
         return value
+
+
+def _only_writer(path: Path) -> TextIO:
+    """Hold the store for this process; `ConfigError` if another one writes it."""
+    lock = path.with_name(f"{path.name}-lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise ConfigError(
+            f"{path} is being written by another recorder: stop it, or name another file"
+        ) from None
+    return lock
 
 
 def _quoted(name: str) -> str:

@@ -27,7 +27,7 @@ class LocalData:
 
     def fewer_than_a_batch(self, task: Task) -> str:
         """A message that a task's batches exceed the number of examples; empty if they do not."""
-        plan, count = task.training, len(self.train)
+        plan, count = task.plan, len(self.train)
         if plan is None or count >= plan.batch_size:
             return ""
         return (

@@ -11,11 +11,10 @@ import numpy as np
 from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
-from edge_client.data.recorded import read_recorded
 from edge_client.data.source_options import options_of
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
 from edge_client.data.table_options import SQLITE_OPTIONS
-from edge_client.data.table_source import read_csv, read_sqlite
+from edge_client.data.table_readers import TABLES
 from edge_client.data.validation import checked_images, checked_labels
 from edge_client.data.wav_source import read_recordings
 from edge_client.system.plugins import Registry
@@ -23,7 +22,7 @@ from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"csv", "sqlite", "recorded", "wav"})
+WITH_OPTIONS = frozenset({"wav", *TABLES})
 """Kinds of sources with options behind the path."""
 
 
@@ -118,19 +117,9 @@ def _folder(request: SourceRequest) -> LabelledData:
     return data if official else request.of(data)
 
 
-def _csv(request: SourceRequest) -> LabelledData:
-    data = read_csv(request.path, request.options)
+def _table(request: SourceRequest) -> LabelledData:
+    data = TABLES[request.kind](request.path, request.options)
     # Windows overlap: parts in the order of the file share the fewest rows.
-    return last_fifth(data, request.split) if request.apart else data
-
-
-def _sqlite(request: SourceRequest) -> LabelledData:
-    data = read_sqlite(request.path, request.options)
-    return last_fifth(data, request.split) if request.apart else data
-
-
-def _recorded(request: SourceRequest) -> LabelledData:
-    data = read_recorded(request.path, request.options)
     return last_fifth(data, request.split) if request.apart else data
 
 
@@ -146,10 +135,9 @@ def _named(request: SourceRequest) -> LabelledData:
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
-FILES = frozenset({"folder", "npz", "csv", "sqlite", "recorded", "wav"})
+FILES = frozenset({"folder", "npz", "wav", *TABLES})
 """Kinds of sources whose files may change."""
 
-TABLES = frozenset({"csv", "sqlite"})
 DATABASES = frozenset({"sqlite", "recorded"})
 
 SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
@@ -163,9 +151,10 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "cifar100": (_named, ""),
         "folder": (_folder, "PATH"),
         "npz": (_npz, "PATH"),
-        "csv": (_csv, "PATH?label=COLUMN"),
-        "sqlite": (_sqlite, "PATH?label=COLUMN"),
-        "recorded": (_recorded, "PATH"),
+        "csv": (_table, "PATH?label=COLUMN"),
+        "parquet": (_table, "PATH?label=COLUMN"),
+        "sqlite": (_table, "PATH?label=COLUMN"),
+        "recorded": (_table, "PATH"),
         "wav": (_wav, "FOLDER"),
         "python": (_python, "module:function"),
     },

@@ -69,7 +69,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
     horizon = whole_number(options, "horizon", 0, least=1, source=source)
     # What is forecast may be known until now.
     others = {*(() if horizon else labels), *ignored, group, time, ident, sequence, ROW}
-    first = first_row(table)
+    number, first = first_row(table)
     inputs = names_in(options, "columns") or tuple(name for name in names if name not in others)
     single = (group, time, ident, sequence)
     stated = (*(() if late else labels), *inputs, *ignored, *(name for name in single if name is not None))
@@ -79,7 +79,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
-            f"{path} line 2: column '{unfit}' is {first[unfit][:40]!r}, no number: leave it out with "
+            f"{table.place(number)}: column '{unfit}' is {first[unfit][:40]!r}, no number: leave it out with "
             f"ignore={unfit}, or state the inputs with columns=..."
         )
     if not inputs:

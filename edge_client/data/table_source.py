@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.late_labels import late_labels
+from edge_client.data.parquet_table import ParquetTable
 from edge_client.data.source_options import options_of
 from edge_client.data.sqlite_table import SqliteTable
 from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
@@ -34,6 +36,12 @@ Column = NDArray[Any]
 def read_csv(path: Path, text: str) -> LabelledData:
     """The examples of a CSV file with these options."""
     return read_table(CsvTable(path), options_of(text, OPTIONS, source=f"csv:{path}"), source=f"csv:{path}")
+
+
+def read_parquet(path: Path, text: str) -> LabelledData:
+    """The examples of a Parquet file with these options."""
+    source = f"parquet:{path}"
+    return read_table(ParquetTable(path), options_of(text, OPTIONS, source=source), source=source)
 
 
 def read_sqlite(path: Path, text: str) -> LabelledData:
@@ -63,14 +71,15 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     if labels.ndim > 1:
         mean, std = _statistics(labels)
         about = about.model_copy(update={"target_mean": mean, "target_std": std})
-    return labelled(images, labels, class_names=names, preprocessing=about)
+    data = labelled(images, labels, class_names=names, preprocessing=about)
+    return replace(data, columns=choice.inputs)
 
 
 def _plan(table: Table, choice: TableChoice) -> TablePlan:
     """The columns to read: labels that may be missing as texts, else as what the first row has."""
     further = (choice.group, choice.time, choice.ident)
     inside = () if choice.late else choice.labels
-    first = {} if choice.sparse else first_row(table)
+    first = {} if choice.sparse else first_row(table)[1]
     numeric = tuple(name for name in inside if name in first and is_number(first[name]))
     sequence = (choice.sequence,) if choice.sequence is not None else ()
     return TablePlan(

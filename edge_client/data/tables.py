@@ -124,11 +124,12 @@ def header_of(table: Table) -> tuple[str, ...]:
     return named
 
 
-def first_row(table: Table) -> dict[str, str]:
-    """The values of the first row by column."""
+def first_row(table: Table) -> tuple[int, dict[str, str]]:
+    """The number of the first row, and its values by column."""
     names = header_of(table)
     with table.opened() as rows:
-        return dict(zip(names, next(islice(rows, 1, None))[1], strict=False))
+        number, values = next(islice(rows, 1, None))
+    return number, dict(zip(names, values, strict=False))
 
 
 def is_number(text: str) -> bool:

@@ -99,11 +99,15 @@ class LoadedModel:
         )
 
     def result(self, answer: Inputs, *, top: int = 1) -> dict[str, Any]:
-        """One answer [L] for programs: the `top` classes, or every output by its name."""
+        """One answer [L] for programs: the `top` classes, or each output by name, and if it is unusual."""
         if self.task.ranked:
             return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
         named = [self.class_name(place) if self.task.named else "score" for place in range(len(answer))]
-        return {"outputs": [{"name": n, "value": float(v)} for n, v in zip(named, answer, strict=True)]}
+        found: dict[str, Any] = {
+            "outputs": [{"name": n, "value": float(v)} for n, v in zip(named, answer, strict=True)]
+        }
+        threshold = self.preprocessing.threshold
+        return found if threshold is None else {**found, "unusual": bool(answer[0] > threshold)}
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number if the file names none."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
-from edge_client.data.table_source import read_csv
+from edge_client.data.table_readers import TABLES
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.wav_source import read_recordings
 from edge_client.inference.image_files import read_image
@@ -45,7 +46,8 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         )
     if kind in READERS:
         place, _, options = argument.partition("?")
-        return _labelled(given, READERS[kind](Path(place).expanduser(), options), model)
+        data = READERS[kind](Path(place).expanduser(), options)
+        return _labelled(given, data, model, known=kind == "wav" or "label" in dict(parse_qsl(options)))
     path = Path(argument) if kind in ("folder", "npz") else given
     if path.is_dir():
         return _of_folder(path, model)
@@ -97,16 +99,19 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
     return _numbered(path, images, labels)
 
 
-def _labelled(given: Path, data: LabelledData, model: LoadedModel) -> NamedExamples:
-    known = in_task(data, model.task.name, model.preprocessing.class_names)
-    return _numbered(given, fit(known, model.input_shape).images, known.labels)
+def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
+    """The examples of a source; without `known` labels nothing is measured."""
+    if not known:
+        return _numbered(given, fit(data, model.input_shape).images)
+    fitting = in_task(data, model.task.name, model.preprocessing.class_names)
+    return _numbered(given, fit(fitting, model.input_shape).images, fitting.labels)
 
 
 def _recordings(folder: Path, options: str) -> LabelledData:
     return read_recordings(folder, options, split="test")[0]
 
 
-READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {"csv": read_csv, "wav": _recordings}
+READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {**TABLES, "wav": _recordings}
 """Sources with options, by the word before the colon; their readers need no torch."""
 
 

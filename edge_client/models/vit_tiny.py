@@ -9,6 +9,7 @@ that the other channels of a token would change with every one that is cut.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,8 +88,8 @@ class ViTTiny(nn.Module):
         most = round(TOKENS ** (1 / len(sides)))
         patch = max(2, -(-max(sides) // most))
         # Zeros at both ends, so that the last patch is whole.
-        padding = [(-side % patch + 1) // 2 for side in sides]
-        convolution = nn.Conv2d if len(sides) == 2 else nn.Conv1d
+        padding = tuple((-side % patch + 1) // 2 for side in sides)
+        convolution: Any = nn.Conv2d if len(sides) == 2 else nn.Conv1d
         self.embed = convolution(channels, WIDTH, patch, stride=patch, padding=padding)
         tokens = math.prod(-(-side // patch) for side in sides)
         self.positions = Positions(tokens)
@@ -104,4 +105,4 @@ class ViTTiny(nn.Module):
 
 def _heads(x: Tensor) -> Tensor:
     """[B, T, heads * 16] to [B, heads, T, 16]."""
-    return x.unflatten(2, (-1, HEAD)).transpose(1, 2)
+    return x.unflatten(2, (-1, HEAD)).transpose(1, 2)  # type: ignore[no-any-return, no-untyped-call]

@@ -5,11 +5,13 @@ from functools import partial
 
 import numpy as np
 
-from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, added, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 OWN, HELD = "own", "own-held"
 """The groups of a device's private state with its own layers, and with what of them it has ever held."""
+ANCHOR = "anchor"
+"""The group with the model towards which a training is pulled, where that is not the model it starts from."""
 
 
 def with_own(received: Groups, kept: Groups, layers: Collection[str]) -> Groups:
@@ -33,19 +35,13 @@ def kept_own(received: Arrays, delta: Arrays, layers: Collection[str]) -> Groups
     names = _of(delta, layers)
     if not names:
         return {}
-    kinds = {name: kind_of(received, name) for name in names}
-    held = {name: np.ones(shape, bool) for name, (_, shape) in kinds.items()}
-    return {OWN: ComputedArrays(kinds, partial(_sum, received, delta)), HELD: held}
+    own = added(received, names)
+    return {OWN: own, HELD: {name: np.ones(own.kind(name)[1], bool) for name in own}}
 
 
 def _where(held: Arrays, own: Arrays, model: Arrays, name: str, start: int, stop: int) -> AnyArray:
     rows = [rows_of(arrays, name, start, stop) for arrays in (held, own, model)]
     return np.where(*rows)
-
-
-def _sum(received: Arrays, delta: Arrays, name: str, start: int, stop: int) -> AnyArray:
-    found: AnyArray = rows_of(received, name, start, stop) + rows_of(delta, name, start, stop)
-    return found
 
 
 def _of(arrays: Arrays, layers: Collection[str]) -> Mapping[str, AnyArray]:

@@ -49,6 +49,14 @@ class PrivateState:
             with written_aside(path, durable=self._durable) as file:
                 file.writelines(tensor_file_blocks(FlatGroups(groups)))
 
+    def propose_more(self, run: str, round_number: int, attempt: int, groups: "Groups") -> None:
+        """Add groups to those that this attempt has proposed."""
+        from schemas.tensors.blobs import FileGroups
+
+        path = self._proposal(run, round_number, attempt)
+        proposed = FileGroups(path) if path.exists() else {}
+        self.propose(run, round_number, attempt, {**proposed, **groups})
+
     def commit(self, run: str, round_number: int, attempt: int) -> None:
         """The server has counted this attempt: keep its proposal, if there is one."""
         proposal = self._proposal(run, round_number, attempt)

@@ -71,25 +71,26 @@ class EpochCheckpoint:
 
 
 class EpochCheckpoints:
-    """A folder with the checkpoint of the current task."""
+    """A folder with the checkpoints of the current task: of its training, and of the device's own model."""
 
     def __init__(self, folder: Path, *, interval_s: float = INTERVAL_S) -> None:
         self._folder, self._interval_s = folder, interval_s
 
-    def of(self, task: Task, *, examples: int) -> EpochCheckpoint:
-        """The checkpoint of this task and number of examples."""
-        return EpochCheckpoint(self._path(task), _key(task, examples), interval_s=self._interval_s)
+    def of(self, task: Task, *, examples: int, own: bool = False) -> EpochCheckpoint:
+        """The checkpoint of this task and number of examples, or that of the device's `own` model."""
+        path = self._path(task, own=own)
+        return EpochCheckpoint(path, _key(task, examples), interval_s=self._interval_s)
 
     def keep_only(self, task: Task | None) -> None:
         """Delete the checkpoints of all other tasks."""
-        kept = None if task is None else self._path(task)
+        kept = [] if task is None else [self._path(task, own=own) for own in (False, True)]
         for path in self._folder.glob("*"):
-            if path != kept:
+            if path not in kept:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _path(self, task: Task) -> Path:
-        return self._folder / f"{task.run}-{task.round}-{task.attempt}.safetensors"
+    def _path(self, task: Task, *, own: bool = False) -> Path:
+        return self._folder / f"{task.run}-{task.round}-{task.attempt}{'-own' * own}.safetensors"
 
 
 def _key(task: Task, examples: int) -> str:

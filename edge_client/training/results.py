@@ -20,6 +20,10 @@ class TrainingStopped(EdgeError):
     """Training was stopped before its end; what was trained is incomplete."""
 
 
+class TrainingGivenUp(EdgeError):
+    """A pause of a training lasted too long; what its task asks for besides goes on without it."""
+
+
 @dataclass(frozen=True)
 class EpochReport:
     """A finished epoch: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""
@@ -43,13 +47,15 @@ class Evaluation:
     """A network's loss on examples, and the figures of its learning task by name.
 
     The loss is the mean per example, None if not finite, or without examples. `by_output` is one more figure
-    for each output, in their order; None where it is not defined.
+    for each output, in their order; None where it is not defined. `by_class` are each class's examples, and
+    those of them that are recognised.
     """
 
     loss: float | None
     metrics: Mapping[str, float]
     examples: int
     by_output: tuple[float | None, ...] = ()
+    by_class: tuple[tuple[int, int], ...] = ()
 
     @property
     def accuracy(self) -> float | None:
@@ -63,11 +69,13 @@ class Evaluation:
         """Judge the outputs [N, L] for `data` with N examples, at least one, by its learning task."""
         task, answers = data.learning_task, data.answers(outputs, targets)
         by_output = () if task.by_output is None else tuple(task.by_output[1](answers).tolist())
+        counts = () if task.by_class is None else task.by_class(answers).tolist()
         return cls(
             loss if math.isfinite(loss) else None,
             task.measured(answers),
             len(data),
             tuple(value if math.isfinite(value) else None for value in by_output),
+            tuple((examples, right) for examples, right in counts),
         )
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from edge_client.data.local import LocalData
 from edge_client.training.checkpoints import EpochCheckpoint
-from edge_client.training.results import EpochReport, Evaluation, TrainingResult, bounded
+from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bounded
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap
@@ -41,13 +41,16 @@ class TrainingJob:
 class Trained:
     """A finished training: `delta` is trained minus received, computed when read, before the next training.
 
-    `groups` are sent with the model, `kept` stay on the device; `metrics` are complete.
+    `groups` are sent with the model, `kept` stay on the device; `metrics` are complete. `before` and `after`
+    are the evaluations on held-out data.
     """
 
     delta: Arrays
     groups: Groups
     kept: Groups
     metrics: TrainingMetrics
+    before: Evaluation = NOTHING
+    after: Evaluation = NOTHING
 
     @classmethod
     def of(cls, result: TrainingResult, before: Evaluation, after: Evaluation, *, delta: Arrays) -> "Trained":
@@ -58,7 +61,8 @@ class Trained:
             "measured_on": after.examples,
             "metrics": {name: value for name, value in after.metrics.items() if bounded(value) is not None},
         }
-        return cls(delta, result.groups, result.kept, result.metrics.model_copy(update=measured))
+        metrics = result.metrics.model_copy(update=measured)
+        return cls(delta, result.groups, result.kept, metrics, before, after)
 
 
 class Trainer(Protocol):

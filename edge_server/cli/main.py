@@ -24,6 +24,7 @@ from edge_server.cli.commands import (
     run,
     schemas,
     simulate,
+    statistics,
 )
 
 EDGE_SERVER = CommandLine(
@@ -54,6 +55,7 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         dashboard,
         simulate,
         evaluate,
+        statistics,
         compare,
         check,
         recipes,

@@ -25,6 +25,7 @@ from edge_server.config.sections import (
 )
 from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.selection.schedules import constant
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
 from schemas.strategy import Component, StrategySpec
@@ -81,7 +82,11 @@ class Config(Settings):
         made = replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims, measuring=measuring)
         if run.when != "at-once":
             made = replace(made, measure_every=run.rounds_per_opening)
-        return made if run.trains else replace(made, trains=False)
+        if not run.trains:
+            made = replace(made, trains=False)
+        # Statistics are those of the whole fleet.
+        everyone = replace(made, fraction=constant(), measuring=(), own=None)
+        return replace(everyone, trains=False, statistics=True) if run.statistics else made
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

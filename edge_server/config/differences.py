@@ -11,9 +11,13 @@ from edge_server.config.load import load_config
 def differences(
     written: Path, config: Config, may_differ: Collection[str] = ()
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Each key that differs from `config`, with both values, except those in `may_differ`."""
+    """Each key that differs from `config`, with both values, except those in `may_differ`.
+
+    Statistics that a run has asked for itself are no difference.
+    """
     before, now = _flat(load_config(str(written))), _flat(config)
-    for key in sorted({*before, *now} - {*may_differ}):
+    asked = config.data.scaling == "federated" and config.data.statistics is None
+    for key in sorted({*before, *now} - {*may_differ} - ({"data.statistics"} if asked else set())):
         if before.get(key) != now.get(key):
             yield key, before.get(key), now.get(key)
 

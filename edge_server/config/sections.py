@@ -13,6 +13,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.config.board_profiles import profile
 from edge_server.config.errors import UNNAMED
+from edge_server.config.scaling import Scaling
 from edge_server.strategy.weighting.claims import Claims
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
@@ -85,6 +86,14 @@ class FederationSettings(Settings):
     trains: bool = True
     """Whether devices train. If not, they measure the model that the run starts from on data that they hold
     out, and send nothing back (`edge-server evaluate`).
+    """
+    by_class: bool = True
+    """Whether devices that only measure also count, for each class, the examples that they hold out and those
+    that the model recognises. With secure aggregation, or privacy without `release-metrics`, they do not.
+    """
+    statistics: bool = False
+    """Devices neither train nor measure the model: they send counts, sums and histograms of their data
+    (`edge-server statistics`).
     """
     roll_back: bool = True
     """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
@@ -197,6 +206,12 @@ class DataSettings(Settings):
     """Examples of each simulated device; an equal share if unset."""
     test_samples: int | None = Field(default=None, ge=1)
     """Examples that the server tests on, always the same ones; all if unset."""
+    scaling: Literal["source", "federated"] = "source"
+    """Where the means and standard deviations of inputs and numbers to learn come from: "source" is the
+    server's data, "federated" asks the devices before the first round.
+    """
+    statistics: Scaling | None = None
+    """Means and standard deviations, whatever the scaling; a run writes here what it has asked for."""
 
     @property
     def partition_spec(self) -> str:
@@ -234,9 +249,14 @@ class RunTrainingSettings(TrainingSettings):
     `learning-rate * learning-rate-decay ** (r - 1)`.
     """
 
+    personalise_epochs: int = Field(default=0, ge=0, le=10_000)
+    """Epochs for which a device trains a delivered model on its own data before it exports it; 0 exports the
+    model as it is. The trained model is kept only if it is no worse on data that the device holds out.
+    """
+
     def of_round(self, number: int) -> TrainingSettings:
         """The settings of a device in round `number`, counted from 1."""
-        settings = self.model_dump(exclude={"learning_rate_decay"})
+        settings = self.model_dump(exclude={"learning_rate_decay", "personalise_epochs"})
         rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
         return TrainingSettings(**{**settings, "learning_rate": rate})
 

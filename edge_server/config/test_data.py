@@ -1,6 +1,7 @@
 """The server's test data, and the model's shape and classes."""
 
 import logging
+from dataclasses import replace
 
 from edge_client.data.classes import completed, shortened
 from edge_client.data.dataset import LabelledData, sample
@@ -11,6 +12,7 @@ from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.registry import entry
 from edge_server.config.config import Config
+from edge_server.config.scaling import scaled_by
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -25,7 +27,9 @@ def load_test_data(config: Config) -> LabelledData | None:
     if config.data.source is None:
         return None
     data = read_source(config, config.data.source, split="test")
-    data = fit(data, model_spec(config, data).input_shape)
+    spec = model_spec(config, data)
+    data = fit(data, spec.input_shape)
+    data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
 
 

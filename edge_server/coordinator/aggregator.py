@@ -135,10 +135,10 @@ class Aggregator:
     def _test(self, number: int) -> dict[int, Evaluation]:
         """Test the new model and every tier's, in rounds in which a test is due.
 
-        Without the layers that devices keep, a model cannot be tested.
+        Without the layers that devices keep, a model cannot be tested; statistics do not change it.
         """
         model = self._model
-        if self._context.strategy.own is not None:
+        if self._context.strategy.withholds or self._context.strategy.statistics:
             return {}
         with self._context.durations.timed("testing"):
             return self._context.testing.tested(number, model.network, model.params_of, model.tier_spec)
@@ -157,6 +157,7 @@ class Aggregator:
             look=look,
             task=learning_task(self._context.spec.task),
             outputs=self._context.testing.classes,
+            columns=self._context.testing.columns,
             tiers=None if self._context.strategy.trains else self._tiers(),
         )
         change: dict[str, Any] = {"diverged": diverged(state.params, tested)}

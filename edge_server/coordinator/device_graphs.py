@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.model_state import ModelState
@@ -34,14 +34,35 @@ class DeviceGraphs:
         context = model.context
         self._steps = StepGraphs(model.network, context.channel_map, context.spec)
 
-    def delivered(self, jobs: Mapping[str, TaskPlan], chunk_bytes: int) -> GraphBlobs:
-        """The ONNX graph of each device's sub-model, drawn once per sub-model."""
+    def delivered(
+        self,
+        jobs: Mapping[str, TaskPlan],
+        chunk_bytes: int,
+        *,
+        without_torch: Collection[str] = (),
+    ) -> GraphBlobs:
+        """The ONNX graph of each device's sub-model, drawn once per sub-model.
+
+        Devices that train it further `without_torch` get a step graph too, if it can be drawn.
+        """
         params, found = self._model.state.params, GraphBlobs()
         for name, job in jobs.items():
             graph = self._model.network.graph(params, job.cut.spec)
             if graph is not None:
-                found[name] = {GRAPH: self._store.put(graph, chunk_bytes=chunk_bytes)}
+                further = self._steps_of(job.cut.spec) if name in without_torch else {}
+                graphs = {GRAPH: graph, **further}
+                found[name] = {
+                    n: self._store.put(data, chunk_bytes=chunk_bytes) for n, data in graphs.items()
+                }
         return found
+
+    def _steps_of(self, spec: SubModelSpec) -> dict[str, bytes]:
+        """The graphs for plain training; none if they cannot be drawn."""
+        try:
+            return self._steps.of(self._model.state.params, spec, (), {}, trains=True)
+        except EdgeError as error:
+            log.warning("delivered models are not trained without torch: %s", error)
+            return {}
 
     def for_training(
         self,
@@ -55,9 +76,9 @@ class DeviceGraphs:
         found = GraphBlobs()
         self.left_out = {}
         for device in devices:
-            if device.name not in jobs or trainer(device) != "onnx":
+            job = jobs.get(device.name)
+            if job is None or job.cut.statistics is not None or trainer(device) != "onnx":
                 continue
-            job = jobs[device.name]
             key = _needed_graphs(job)
             if key not in drawn:
                 drawn[key] = self._stored(job, chunk_bytes)
@@ -83,6 +104,7 @@ class DeviceGraphs:
                 cut.objectives,
                 self._widths(cut.spec),
                 trains=_trains(job),
+                own_model=cut.own_model is not None,
             )
         except EdgeError as error:
             return error
@@ -108,4 +130,5 @@ def _trains(job: TaskPlan) -> bool:
 def _needed_graphs(job: TaskPlan) -> str:
     """A text that is equal for jobs with equal graphs: devices of a tier mostly share a sub-model."""
     objectives = [objective.model_dump(mode="json") for objective in job.cut.objectives]
-    return json.dumps([job.cut.spec.model_dump(mode="json"), objectives, _trains(job)], sort_keys=True)
+    drawn = [job.cut.spec.model_dump(mode="json"), objectives, _trains(job), job.cut.own_model is not None]
+    return json.dumps(drawn, sort_keys=True)

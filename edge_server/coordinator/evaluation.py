@@ -8,6 +8,7 @@ from edge_client.data.dataset import LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
+from edge_server.config.scaling import scaled_by
 from edge_server.config.test_data import as_the_federation, load_test_data, model_spec, stated_classes
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
@@ -50,11 +51,13 @@ class Testing:
         self._config = config
         data = load_test_data(config) if data is None else data
         self.model_spec = model_spec(config, data)
+        self._unseen = scaled_by(Preprocessing(), config.data.statistics, self.model_spec)
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
         listed = self.classes or numbers(self.model_spec.num_classes)
         self._data = as_the_federation(data, self.model_spec, listed) if data is not None else None
         self._inputs = self._data.inputs() if self._data else None
-        name = self._data.only_class if self._data is not None else None
+        named = self._data if self._data is not None and self._data.learning_task.exclusive else None
+        name = named.only_class if named is not None else None
         if name is not None:
             log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
 
@@ -71,8 +74,13 @@ class Testing:
     @property
     def preprocessing(self) -> Preprocessing:
         """How pixels become inputs, with the names of the classes once they are known."""
-        own = self._data.preprocessing if self._data else Preprocessing()
+        own = self._data.preprocessing if self._data else self._unseen
         return own.model_copy(update={"class_names": self.classes})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the features, where the server's data has some."""
+        return self._data.columns if self._data else ()
 
     @property
     def tested_on(self) -> str:

@@ -19,7 +19,7 @@ class Exporter:
         There are none if devices keep layers for themselves, which the server has not trained, or if nothing
         is trained at all.
         """
-        if self._context.strategy.own is not None or not self._context.strategy.trains:
+        if self._context.strategy.withholds or not self._context.strategy.trains:
             return {}
         tiers = self._context.config.tiers
         paths = {}

@@ -17,6 +17,7 @@ from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
 from edge_server.coordinator.server import Server, Suspended
 from edge_server.observability.snapshot import Watcher, WatcherGroup
+from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
 from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
@@ -53,15 +54,41 @@ def serve(
     `out` is resumed under its own name; a new one is called `run`. Raises `Suspended` where the run is not
     over.
     """
+    from edge_server.coordinator.scaling import with_scaling
+    from edge_server.releases.registry.register import default_registry
+
+    registry_path = registry or default_registry(out)
+
+    def measure(asking: Config, folder: Path) -> Summary:
+        print_notices([f"asks the devices for statistics of their data first: {folder}"])
+        shown, name = PlainDisplay(sys.stderr), run_name(f"{config.federation.name[:29]}-statistics")
+        summary = _serve(asking, address, shown, out=folder, registry_path=registry_path, run=name)
+        if summary.outcome == "interrupted":
+            print_notices([f"interrupted before the first round; the same command with --out {out} goes on"])
+        return summary
+
+    scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
+    return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run)
+
+
+def _serve(
+    config: Config,
+    address: BrokerAddress,
+    watcher: Watcher,
+    *,
+    out: Path,
+    registry_path: Path,
+    run: str | None,
+) -> Summary:
+    """`serve` of a configuration in which nothing is left to be asked."""
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_initial_model
     from edge_server.coordinator.object_store import open_object_store
     from edge_server.integrations.open import open_bridges
     from edge_server.observability.report.provenance_file import write_provenance
-    from edge_server.releases.registry.register import default_registry, try_enter_run
+    from edge_server.releases.registry.register import try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
 
-    registry_path = registry or default_registry(out)
     with (
         locked(out),
         open_object_store(config.object_store, out / "object-store") as object_store,
@@ -135,7 +162,7 @@ def print_run_folder(out: Path, output_format: str) -> None:
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
         print(f"in the browser: edge-server dashboard {out}")
-        if (out / "signing.pub").exists():
+        if (out / "signing.pub").exists() and any((out / "onnx").glob("tier-*.onnx")):
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 

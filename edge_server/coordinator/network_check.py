@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import LabelledData
+from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
 from edge_client.models.modes import evaluating
 from edge_client.models.registry import MODELS
@@ -21,6 +22,7 @@ from edge_server.coordinator.initial_model import InitialModel
 from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Network
 from schemas.errors import ConfigError
+from schemas.statistics import MAX_FEATURES
 from schemas.values import ModelSpec
 
 PROBES = 2
@@ -55,6 +57,18 @@ def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
         raise ConfigError(
             f"[model] name: '{spec.name}' returns {tuple(outputs.shape)} for {PROBES} examples and "
             f"{spec.num_classes} classes: {remedy}"
+        )
+
+
+def check_features(spec: ModelSpec) -> None:
+    """Raise `ConfigError` for more features than a task can name."""
+    features = max(
+        spec.input_shape[0], spec.num_classes if learning_task(spec.task).labels == "numbers" else 0
+    )
+    if features > MAX_FEATURES:
+        raise ConfigError(
+            f"[model] input-shape: {features} features, and statistics are of at most {MAX_FEATURES}: shape "
+            "the examples [channels, ...], or state [data.statistics]"
         )
 
 

@@ -69,7 +69,7 @@ class Planner:
         entropy = self._entropy(command)
         if command.deliver:
             jobs = {device.name: self._delivery(device) for device in command.devices}
-            graphs = self._graphs.delivered(jobs, chunk_bytes)
+            graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(command.devices))
         else:
             self._model.add_clients(present)
             jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
@@ -159,6 +159,12 @@ class Planner:
         selection = self._context.strategy.selection
         why = selection.explain(self._model.state.selection, clients, frozenset(ratios))
         return record_selection(command, ratios, why, self._tiering.tier)
+
+    def _tuned(self, devices: Sequence[Device]) -> frozenset[str]:
+        """The devices that train a delivered model on their own data, and do so without torch."""
+        if not self._context.config.training.personalise_epochs:
+            return frozenset()
+        return frozenset(device.name for device in devices if self._tiering.trainer(device) == "onnx")
 
     def _delivery(self, device: Device) -> TaskPlan:
         tier = self._tiering.tier(device)

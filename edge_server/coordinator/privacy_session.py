@@ -58,9 +58,8 @@ class PrivacyGuard:
         """The record without the devices' own metrics, which no noise protects."""
         if self._mechanism is None or self._settings.release_metrics:
             return record
-        return record.model_copy(
-            update={"train_loss": None, "client_accuracy": None, "client_metrics": {}, "measured": {}}
-        )
+        alone = dict.fromkeys(("train_loss", "client_accuracy"))
+        return record.model_copy(update={**alone, "client_metrics": {}, "own_metrics": {}, "measured": {}})
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """The privacy guarantee of a model, for its provenance."""

@@ -7,21 +7,25 @@ whose sha256 the journal has: equal to the last bit.
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
+from edge_server.coordinator.round_record import data_statistics
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import client_update, known_clients
+from edge_server.storage.data_statistics import DataStatistics
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.journal_reader import REMEDY, ClosedRound, JournalReader, RecordedPlanning
+from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.checkpoint import load_state
+from edge_server.strategy.data_statistics import STATISTICS
 from edge_server.strategy.strategy import State, Strategy, close
 from schemas.errors import ConfigError
 from schemas.messages import Update
@@ -61,7 +65,9 @@ def replay(run: Path) -> Iterator[Replayed]:
         plannings, begun_with = reader.plannings(), reader.begun_with()
     if not rounds:
         raise ConfigError(f"{run} has no closed round yet")
-    again = _Replay(config.make_strategy(), _channel_map(run), UpdateArchive(folder.spool, 0), updates)
+    strategy = config.make_strategy()
+    asked = _recorded_statistics(folder) if strategy.statistics else {}
+    again = _Replay(strategy, _channel_map(run), UpdateArchive(folder.spool, 0), updates, asked)
     for closed in rounds:
         yield again.round(closed, plannings, begun_with.get(closed.round - 1))
 
@@ -72,6 +78,7 @@ class _Replay:
     channel_map: ChannelMap
     spool: UpdateArchive
     updates: dict[tuple[str, int, str], tuple[Update, float | None]]
+    statistics: Mapping[int, DataStatistics]
 
     def round(
         self, closed: ClosedRound, plannings: list[RecordedPlanning], began_with: str | None
@@ -96,8 +103,17 @@ class _Replay:
             sent = [self._update(update, folder, UnpackedCache(Path(unpacked))) for update in made_of]
             after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
-        verdict = ReplayVerdict.AGREES if found == sha256 else ReplayVerdict.DIFFERS
+        same = found == sha256 and self._same_statistics(number, after)
+        verdict = ReplayVerdict.AGREES if same else ReplayVerdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
+
+    def _same_statistics(self, number: int, after: State) -> bool:
+        """Whether a round of statistics, which changes no model, finds what the history says."""
+        recorded = self.statistics.get(number)
+        if recorded is None:
+            return not self.strategy.statistics
+        names = recorded.outputs or tuple(recorded.labels)
+        return data_statistics(after.observed.get(STATISTICS), names, recorded.columns) == recorded
 
     def _unread(self, made_of: tuple[AggregatedUpdate, ...]) -> str:
         """Which row of the journal cannot be used; empty if all can."""
@@ -110,6 +126,11 @@ class _Replay:
         update, ratio = self.updates[used.device, used.attempt, used.digest]
         path = folder / used.digest
         return client_update(update, path, unpacked=unpacked, staleness=used.staleness, ratio=ratio)
+
+
+def _recorded_statistics(folder: RunFolder) -> dict[int, DataStatistics]:
+    records = [RoundRecord.model_validate_json(line) for line in folder.history.read_text().splitlines()]
+    return {record.round: record.statistics for record in records if record.statistics is not None}
 
 
 def _known(state: State, number: int, plannings: list[RecordedPlanning]) -> State:

@@ -146,7 +146,7 @@ class RunReporter:
             now=moment.now,
             began=moment.began,
             no_link=moment.trouble,
-            tested_on=context.testing.tested_on,
+            tested_on="" if context.strategy.statistics else context.testing.tested_on,
             load=load,
             summary=summary,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from edge_client.data.classes import numbers
 from edge_client.data.tasks.learning_task import LearningTask
@@ -11,10 +11,14 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
+from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
+from edge_server.strategy.data_statistics import STATISTICS
 from schemas.messages import Update
+from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.values import Reason, TrainingMetrics
 
+T = TypeVar("T")
 MOST_TIMES = 10
 MOST_OUTPUTS = 100
 """With more outputs the record has no figure for each."""
@@ -47,13 +51,14 @@ def round_record(
     look: RoundReview,
     task: LearningTask = CLASSIFICATION,
     outputs: Sequence[str] = (),
+    columns: Sequence[str] = (),
     tiers: Mapping[str, int] | None = None,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, with the full model as tier 0, and may be empty.
 
     `observed` has the strategy's weights and attention, `look` the review of all updates; `outputs` are the
-    names of the model's outputs, as far as they are known. `tiers` are those of the devices in a round
-    without training.
+    names of the model's outputs, `columns` those of features, as far as they are known. `tiers` are those of
+    the devices in a round without training.
     """
     accepted = list(look.counted.values())
     return RoundRecord(
@@ -78,9 +83,12 @@ def round_record(
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
         test_metrics=tested[0].metrics if tested else {},
         tier_metrics={tier: test.metrics for tier, test in tested.items() if tier},
-        client_metrics=_pooled(task, [u.metrics for u in accepted]),
+        client_metrics=_pooled(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
+        own_metrics=_pooled(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
-        measured={} if tiers is None else _measured(look.counted, tiers),
+        test_by_class=_by_name(tested[0].by_class, outputs) if tested else {},
+        measured={} if tiers is None else _measured(look.counted, tiers, outputs),
+        statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -99,29 +107,64 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
     return tuple(rejected for _, rejected in sorted((early | late).items()))
 
 
-def _measured(counted: Mapping[str, Update], tiers: Mapping[str, int]) -> dict[str, MeasuredDevice]:
+def _measured(
+    counted: Mapping[str, Update], tiers: Mapping[str, int], outputs: Sequence[str]
+) -> dict[str, MeasuredDevice]:
     return {
-        name: MeasuredDevice(
-            tier=tiers.get(name, 0),
-            # Nobody can have held out more than the examples that are believed.
-            examples=min(update.metrics.measured_on, update.metrics.examples),
-            metrics=update.metrics.metrics,
-            loss=update.metrics.received_loss,
-        )
+        name: measured_device(update.metrics, tiers.get(name, 0), outputs)
         for name, update in sorted(counted.items())
         if update.metrics.measured_on
     }
 
 
-def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str, float]:
+def measured_device(metrics: TrainingMetrics, tier: int, outputs: Sequence[str]) -> MeasuredDevice:
+    """What a device measured; nobody can have held out more than the examples that are believed."""
+    examples = min(metrics.measured_on, metrics.examples)
+    counts = [
+        (held_out * examples // metrics.measured_on, right * examples // metrics.measured_on)
+        for held_out, right in metrics.by_class
+    ]
+    return MeasuredDevice(
+        tier=tier,
+        examples=examples,
+        metrics=metrics.metrics,
+        loss=metrics.received_loss,
+        by_class=_by_name(counts, outputs),
+    )
+
+
+def data_statistics(
+    found: Mapping[str, Any] | None, outputs: Sequence[str], columns: Sequence[str]
+) -> DataStatistics | None:
+    """The statistics of the devices' data, with names of features and classes."""
+    if found is None:
+        return None
+    counts = found.get(LABELS, ())
+    parts = {part: _distribution(found[part]) for part in (FEATURES, TARGETS) if part in found}
+    return DataStatistics(
+        devices=found["devices"],
+        examples=found["examples"],
+        columns=tuple(columns),
+        features=parts[FEATURES],
+        targets=parts.get(TARGETS),
+        outputs=tuple(outputs) if TARGETS in parts else (),
+        labels=dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False)),
+    )
+
+
+def _distribution(arrays: Mapping[str, Any]) -> Distribution:
+    return Distribution.model_validate({name: array.tolist() for name, array in arrays.items()})
+
+
+def _pooled(task: LearningTask, measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
     """The figures of all clients' held-out data, weighted by examples; those of none are left out.
 
     A share beyond 0 and 1 is left out. Another figure counts as at most `MOST_TIMES` the median, so that no
     client alone decides what is shown.
     """
-    found = {}
+    pooled = {}
     for metric in task.metrics:
-        known = [(own.metrics[metric.name], own.examples) for own in measured if metric.name in own.metrics]
+        known = [(found[metric.name], examples) for found, examples in measured if metric.name in found]
         if metric.share:
             known = [(value, examples) for value, examples in known if 0 <= value <= 1]
         elif known:
@@ -129,15 +172,20 @@ def _pooled(task: LearningTask, measured: Sequence[TrainingMetrics]) -> dict[str
             known = [(min(max(value, -most), most), examples) for value, examples in known]
         value = metric.pooled([value for value, _ in known], [examples for _, examples in known])
         if value is not None:
-            found[metric.name] = value
-    return found
+            pooled[metric.name] = value
+    return pooled
 
 
 def _by_output(test: Evaluation, outputs: Sequence[str]) -> dict[str, float]:
-    if len(test.by_output) > MOST_OUTPUTS:
+    found = _by_name(test.by_output, outputs)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _by_name(values: Sequence[T], outputs: Sequence[str]) -> dict[str, T]:
+    """One value for each output by its name; none where there are too many."""
+    if len(values) > MOST_OUTPUTS:
         return {}
-    names = outputs or numbers(len(test.by_output))
-    return {name: value for name, value in zip(names, test.by_output, strict=False) if value is not None}
+    return dict(zip(outputs or numbers(len(values)), values, strict=False))
 
 
 def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:

@@ -33,6 +33,7 @@ def make_rules(config: Config) -> RoundRules:
             config.firewall.quarantine_rounds,
         ),
         masking_step_s=privacy.masking_step_s,
+        goes_on=config.federation.statistics and config.data.scaling == "federated",
         opening=OpeningRules(run.when, run.rounds_per_opening, run.every_s, run.new_examples, run.drifting),
     )
 

@@ -12,7 +12,12 @@ from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.network_check import check_outputs, unpruned_notice, untraced_notice
+from edge_server.coordinator.network_check import (
+    check_features,
+    check_outputs,
+    unpruned_notice,
+    untraced_notice,
+)
 from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
@@ -62,7 +67,7 @@ class RunContext:
 
     @property
     def own_layers(self) -> tuple[str, ...]:
-        """The layers that each device keeps for itself."""
+        """The layers of each device's model file that are its own."""
         own = self.strategy.own
         return own.layers(self.channel_map) if own is not None else ()
 
@@ -90,12 +95,20 @@ def make_context(
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
     check_outputs(module, testing.model_spec)
+    if strategy.statistics:
+        check_features(testing.model_spec)
     own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
     privacy = PrivacyGuard(config, strategy.privacy)
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
-    kept = f"devices keep {', '.join(own)} for themselves: they alone measure their models" if own else ""
-    notices = tuple(text for text in (*whole, kept) if text)
+    notices = tuple(text for text in (*whole, _kept(strategy, own)) if text)
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
+
+
+def _kept(strategy: Strategy, own: tuple[str, ...]) -> str:
+    """What devices keep for themselves, for the user; empty if nothing."""
+    if strategy.withholds:
+        return f"devices keep {', '.join(own)} for themselves: they alone measure their models"
+    return "devices train a model of their own beside the shared one, and export it" if own else ""
 
 
 def _own_layers(

@@ -17,7 +17,7 @@ from edge_client.training.step_graphs.drawing.version import drawing_version
 from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.kept_graphs import keep_graph, kept_graph
-from schemas.messages.tasks import GRAPH, STEP
+from schemas.messages.tasks import GRAPH, OWN_STEP, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -45,10 +45,12 @@ class StepGraphs:
         widths: Arrays,
         *,
         trains: bool,
+        own_model: bool = False,
     ) -> dict[str, bytes]:
         """The graphs of a task by the names of their blobs; raises `DrawingRefused` with the reason.
 
-        `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`).
+        `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`). The model of
+        a device's own has a graph without what objectives of the shared one change inside.
         """
         from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 
@@ -59,6 +61,8 @@ class StepGraphs:
         if inference is None:
             raise DrawingRefused("the network has no inference graph")
         graphs = {GRAPH: inference, STEP: self._step(module, spec, objectives, trains=trains)}
+        if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
+            graphs[OWN_STEP] = self._step(module, spec, ())
         own = submodel_map(self._channel_map, spec)
         for number, width in _specs(widths).items():
             graphs[f"{STEP}-{number}"] = self._step(compact(module, width, own), SubModelSpec(), ())

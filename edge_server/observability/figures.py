@@ -68,6 +68,12 @@ def measured_figures(summary: Summary) -> tuple[str, str]:
     return text(summary.test_metrics.get(metric.name)), text(summary.best_metric)
 
 
+def own_figure(summary: Summary) -> str:
+    """The leading figure of models that devices keep for themselves, with its name; empty without any."""
+    found = leading(summary.own_metrics)
+    return "" if found is None else f"devices' own models {found[0].name} {figure_text(found[0])(found[1])}"
+
+
 def _leading(summary: Summary) -> tuple[Metric, str]:
     tested, on_devices = leading(summary.test_metrics), leading(summary.client_metrics)
     if tested is not None:

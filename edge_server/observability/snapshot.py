@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from edge_server.observability.workload import Workload
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
-from schemas.values import BoardState, CapabilityProfile
+from schemas.values import BoardState, CapabilityProfile, DataCard
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class DeviceView:
     accuracy: float | None = None
     seen_at: float | None = None
     profile: CapabilityProfile | None = None
+    data: DataCard | None = None
     board: BoardState | None = None
     ineligible_because: str = ""
 

@@ -114,6 +114,7 @@ def _device_view(
         attention=_attention(tally, device.name),
         seen_at=tally.seen.get(device.name),
         profile=device.profile,
+        data=device.data,
         board=(reported.board if reported else None) or _board_at_birth(device.profile),
         ineligible_because=device.ineligible_because,
     )
@@ -200,6 +201,7 @@ def make_summary(
         test_metrics=next((record.tested for record in reversed(kept) if record.tested), {}),
         best_metric=best_of(metric, tested(kept, metric)),
         client_metrics=kept[-1].on_devices if kept else {},
+        own_metrics=kept[-1].own_metrics if kept else {},
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         epsilon=last.epsilon if last else None,

@@ -52,7 +52,8 @@ class RoundRules:
     each step of secure aggregation. `replaces`: a synchronous round replaces devices that give their tasks
     back. `deliver_every`: rounds between deliveries (0: only at the end). `roll_back`: a closed round whose
     model cannot be trained is undone. `opening` says when rounds begin. A run of `LAST_ROUND` rounds has no
-    end, and goes on after any number of abandoned attempts.
+    end, and goes on after any number of abandoned attempts. `goes_on`: the run for which this one asks for
+    statistics follows it.
     """
 
     rounds: int
@@ -71,6 +72,7 @@ class RoundRules:
     reputation: ReputationRules = field(default_factory=ReputationRules)
     masking_step_s: float = 30.0
     roll_back: bool = True
+    goes_on: bool = False
     opening: OpeningRules = field(default_factory=OpeningRules)
 
     @property
@@ -202,7 +204,11 @@ def end(
 ) -> Step:
     """End the run."""
     message = FederationEnd(
-        federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
+        federation=federation.name,
+        run=federation.run,
+        outcome=outcome,
+        rounds=federation.rules.rounds,
+        goes_on=federation.rules.goes_on and outcome == "finished",
     )
     return replace(federation, phase=Phase.ENDED), [
         Announce(message),

@@ -21,7 +21,7 @@ def checked_initial_model(
 ) -> InitialModel | None:
     """The model that a new run starts from, if any; `ConfigError` if the network does not fit the data."""
     check_can_be_simulated(config)
-    first = None if resume else find_initial_model(config, _registries(out))
+    first = None if resume else find_initial_model(config, registries_near(out))
     check_network(config, data, first)
     return first
 
@@ -31,7 +31,7 @@ def assemble_simulated(
 ) -> Coordinator:
     """The coordinator, at the last closed round if any; without one it starts from the recorded model."""
     if resume and resumed is None:
-        first = find_initial_model(config, _registries(folder.path), folder)
+        first = find_initial_model(config, registries_near(folder.path), folder)
     return assemble(
         config,
         f"{config.federation.name[:40]}-seed-{config.federation.seed}",
@@ -45,5 +45,6 @@ def assemble_simulated(
     )
 
 
-def _registries(out: Path) -> list[Path]:
+def registries_near(out: Path) -> list[Path]:
+    """Where the model that a run in `out` starts from is looked for."""
     return [default_registry(out), RUNS / "registry"]

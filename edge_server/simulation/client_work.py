@@ -99,7 +99,7 @@ class ClientWork:
         about(federation=task.federation, run=task.run, round=task.round)
         context = self._context(job)
         if isinstance(task, DeliverTask):
-            return encode_message(do_delivery(task, context)).decode()
+            return encode_message(do_delivery(task, context, should_stop=should_stop)).decode()
         update = do_training(
             task,
             context,

@@ -37,7 +37,9 @@ class Pace:
     def work_s(self, task: Task, macs: int) -> float:
         """Time of the task's work; `macs` per example and forward pass. Without epochs, one scoring pass."""
         if isinstance(task, DeliverTask):
-            total = macs * DELIVERY_PASSES
+            epochs = task.personalise.local_epochs if task.personalise else 0
+            total = macs * (DELIVERY_PASSES + self.examples * TRAINING_PASSES * epochs)
         else:
-            total = macs * self.examples * (TRAINING_PASSES * task.training.local_epochs or 1)
+            models = 1 if task.own_model is None else 2
+            total = models * macs * self.examples * (TRAINING_PASSES * task.training.local_epochs or 1)
         return FLOPS_PER_MAC * total / self.board.training_flops

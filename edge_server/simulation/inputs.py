@@ -12,11 +12,12 @@ from schemas.errors import ConfigError
 def as_simulated(config: Config) -> Config:
     """The configuration with the defaults of a simulation.
 
-    Devices export no models, and the default data are the shipped digits. `data.source` of the result names
-    the test part of the source, which the server uses.
+    Devices export no models unless they train them further, and the default data are the shipped digits.
+    `data.source` of the result names the test part of the source, which the server uses.
     """
     update: dict[str, Settings] = {}
-    if not {"deliver", "deliver_every"} & config.federation.model_fields_set:
+    delivers = {"deliver", "deliver_every"} & config.federation.model_fields_set
+    if not delivers and not config.training.personalise_epochs:
         update["federation"] = config.federation.model_copy(update={"deliver": "none"})
     if config.data.source is None and config.model.input_shape is None:
         update["data"] = config.data.model_copy(update={"source": "digits"})

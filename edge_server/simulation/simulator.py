@@ -8,11 +8,12 @@ from pathlib import Path
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
+from edge_server.coordinator.scaling import with_scaling
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.report.report import write_report
-from edge_server.observability.snapshot import Watcher
+from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.rounds.fleet import MAX_DEVICES
-from edge_server.simulation.assembly import assemble_simulated, checked_initial_model
+from edge_server.simulation.assembly import assemble_simulated, checked_initial_model, registries_near
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.engines import prepare_engine
 from edge_server.simulation.events import TimelineEvent
@@ -33,7 +34,18 @@ def simulate(
 
     `resume` continues after the last closed round, `export` writes ONNX files. Raises `ConfigError`.
     """
-    config = as_simulated(config)
+    config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
+    return _simulate(config, out, watcher, resume=resume, export=export)
+
+
+def _measured(config: Config, folder: Path) -> Summary:
+    """Simulate a pass of statistics, from its beginning if it was cut off."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return _simulate(config, folder, WatcherGroup(), resume=False, export=False)
+
+
+def _simulate(config: Config, out: Path, watcher: Watcher, *, resume: bool, export: bool) -> Summary:
+    """`simulate` with a configuration in which nothing is left to be asked."""
     begin_engine = prepare_engine(config.simulation)
     data = training_data(config)
     first = checked_initial_model(config, data, out, resume=resume)

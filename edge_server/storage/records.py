@@ -1,13 +1,14 @@
 """The records of a run for people and programs: a line per round, a line per device, a summary."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from edge_server.storage.data_statistics import DataStatistics
 from schemas.base import Frozen
 from schemas.names import Digest
-from schemas.values import DeliveryVerdict
+from schemas.values import ClassCounts, DeliveryVerdict, Personalisation
 
 
 class Rejected(Frozen):
@@ -19,12 +20,16 @@ class Rejected(Frozen):
 
 
 class MeasuredDevice(Frozen):
-    """What a device measured in a round without training, on this many examples that it holds out."""
+    """What a device measured in a round without training, on this many examples that it holds out.
+
+    `by_class` are each class's examples, and those of them that the model recognises.
+    """
 
     tier: int
     examples: int
     metrics: Mapping[str, float] = Field(default_factory=dict)
     loss: float | None = None
+    by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
 
 
 class RoundRecord(Frozen):
@@ -33,7 +38,10 @@ class RoundRecord(Frozen):
 
     `test_*` are the server's, on its own test data; `client_*` are the devices' means on theirs. `*_metrics`
     are all figures of the learning task by name, `test_by_output` one figure for each output by its name
-    (`edge_client.data.tasks`). `measured` has each device's figures in a round without training. In a
+    (`edge_client.data.tasks`), `test_by_class` each class's examples, and those of them that the model
+    recognises. `own_metrics` are the means of models that devices keep for themselves, on the
+    data of `client_metrics`. `measured` has each device's figures in a round without training, `statistics`
+    those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
     rounds by which updates of buffered rounds came late. With differential privacy `epsilon` is the total
@@ -62,8 +70,11 @@ class RoundRecord(Frozen):
     test_metrics: Mapping[str, float] = Field(default_factory=dict)
     tier_metrics: Mapping[int, Mapping[str, float]] = Field(default_factory=dict)
     client_metrics: Mapping[str, float] = Field(default_factory=dict)
+    own_metrics: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     test_by_output: Mapping[str, float] = Field(default_factory=dict)
+    test_by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured: Mapping[str, MeasuredDevice] = Field(default_factory=dict)
+    statistics: DataStatistics | None = Field(default=None, exclude_if=lambda found: found is None)
     staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)
@@ -100,8 +111,8 @@ class DeviceRecord(Frozen):
 
     Bytes are what went over its own link, broadcasts and the object store included (`link_bytes.py`). The
     device chose a `variant` of its model, and says `why`; the `verdict` says whether it serves that model or
-    still the previous one. `refused` counts its `refusals` by reason; `quarantined_until` is the last round
-    that excludes it.
+    still the previous one. `personalisation` is what training on the device's own data has changed. `refused`
+    counts its `refusals` by reason; `quarantined_until` is the last round that excludes it.
     """
 
     device: str
@@ -122,6 +133,7 @@ class DeviceRecord(Frozen):
     metrics: Mapping[str, float] = Field(default_factory=dict)
     why: str | None = None
     verdict: DeliveryVerdict | None = None
+    personalisation: Annotated[Personalisation | None, Field(exclude_if=lambda found: found is None)] = None
     rounds: int = 0
     refusals: int = 0
     refused: Mapping[str, int] = Field(default_factory=dict)
@@ -166,7 +178,8 @@ class Summary(Frozen):
     """`summary.json`: the outcome of a run, its results, and the rounds that were `undone`.
 
     `test_metrics` are the figures of the last tested round, the leading one first; `best_metric` is the best
-    of that one over all rounds. `client_metrics` are the devices' means on their own data in the last round.
+    of that one over all rounds. `client_metrics` are the devices' means on their own data in the last round,
+    `own_metrics` those of models that they keep for themselves.
 
     `downlink_bytes` and `uplink_bytes` are the server's, a broadcast counted once; the devices' sums are
     larger, as each device receives the broadcast.
@@ -186,6 +199,7 @@ class Summary(Frozen):
     test_metrics: Mapping[str, float] = Field(default_factory=dict)
     best_metric: float | None = None
     client_metrics: Mapping[str, float] = Field(default_factory=dict)
+    own_metrics: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     epsilon: float | None = None

@@ -20,7 +20,8 @@ class Run:
     @property
     def history(self) -> dict[str, list[Any]]:
         """The rounds as columns, {name: one value per round}; `RoundRecord` has the names."""
-        rows = [record.model_dump() for record in self.rounds]
+        # Fields that a dump leaves out where they are empty have a column too.
+        rows = [dict(record) | record.model_dump() for record in self.rounds]
         return {name: [row[name] for row in rows] for name in RoundRecord.model_fields}
 
     @property

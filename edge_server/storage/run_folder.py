@@ -19,6 +19,8 @@ from schemas.tensors.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.tensors.files import write_tensors
 
 STATE = "state.safetensors"
+PASS = "statistics"
+"""The run folder, inside another run's, of the pass that asked for the statistics of devices' data."""
 KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2
 

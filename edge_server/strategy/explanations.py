@@ -4,7 +4,7 @@ No run needs them to continue. Their size is bounded, whatever the number of dev
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
@@ -36,6 +36,7 @@ class Observed(TypedDict, total=False):
     epsilon: float
     delta: float
     clip: float
+    statistics: Mapping[str, Any]
 
 
 class DeviceChoice(Frozen):

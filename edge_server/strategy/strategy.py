@@ -17,6 +17,7 @@ from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArray
 from edge_server.strategy.aggregation.combiners import Combiner
 from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, is_statistic, sources_of
+from edge_server.strategy.data_statistics import STATISTICS, next_request, pooled
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups.rule import GroupRule, Tiers, cut_groups, fold_groups, own_params
 from edge_server.strategy.optimizer.optimizers import ServerOptimizer
@@ -46,8 +47,8 @@ class Strategy:
 
     `own_order`: a transform moves each client's channels by the client's own ranking. In rounds that are
     multiples of `measure_every` devices train nothing: they send what the objectives `measuring` measure of
-    the model, where there are any. The layers of `own` stay on devices. Without `trains` devices measure the
-    model and send nothing of it.
+    the model, where there are any. The parts of `own` stay on devices. Without `trains` devices measure the
+    model and send nothing of it, or with `statistics` their data.
     """
 
     fraction: Schedule
@@ -70,6 +71,12 @@ class Strategy:
     measure_every: int = 1
     own: OwnPart | None = None
     trains: bool = True
+    statistics: bool = False
+
+    @property
+    def withholds(self) -> bool:
+        """Whether devices keep layers that the server never gets."""
+        return self.own is not None and self.own.own_model is None
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""
@@ -176,15 +183,20 @@ def cut(
     """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
+    if strategy.statistics:
+        request = next_request(state.observed.get(STATISTICS))
+        return Cut(SubModelSpec(), train=False, returned=(), statistics=request)
     if not strategy.trains:
         tier = strategy.pruner.tier(by_group, network.channel_map, evidence)
         return Cut(tier, train=False, returned=())
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
-    own = strategy.own.layers(network.channel_map) if strategy.own is not None else ()
+    own = strategy.own.layers(network.channel_map) if strategy.own and strategy.withholds else ()
     if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
     returned = _without(own, made.returned, network.channel_map) if own else made.returned
-    return replace(made, objectives=strategy.objectives + made.objectives, returned=returned, own=own)
+    objectives = strategy.objectives + made.objectives
+    second = strategy.own.own_model if strategy.own is not None else None
+    return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
 
 
 def _without(
@@ -243,7 +255,12 @@ def close(
 
     `keep` makes the stores for groups and for the optimizer's state; the model is always in memory.
     """
+    sent = {update.client: update.examples for update in updates}
     updates, _ = strategy.claims.believed(updates, known_examples(state))
+    if strategy.statistics:
+        shares = {update.client: update.examples / sent[update.client] for update in updates}
+        found = pooled(updates, next_request(state.observed.get(STATISTICS)), shares)
+        return replace(state, round=state.round + 1, observed={STATISTICS: found})
     matched = transform_updates(
         strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
     )

@@ -31,9 +31,10 @@ class RoundAnnouncement(Message):
 
 
 class FederationEnd(Message):
-    """The run is over."""
+    """The run is over; if it `goes_on`, the run for which it has asked for statistics begins."""
 
     kind: Literal["federation-end"] = "federation-end"
     run: Name
     outcome: Literal["finished", "failed", "interrupted"]
     rounds: RoundNumber
+    goes_on: bool = Field(default=False, exclude_if=lambda goes_on: not goes_on)

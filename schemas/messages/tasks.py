@@ -14,6 +14,7 @@ from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
+from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
@@ -26,6 +27,8 @@ MAX_FRAMES = 50
 GRAPH, STEP = "graph", "step"
 """Names of the blobs with a sub-model's inference graph and its step graph; `step-0`, `step-1` and so on are
 the step graphs of smaller widths, the smallest first."""
+OWN_STEP = f"{STEP}-own"
+"""Name of the blob with the step graph of a device's own model, where that of its sub-model is not it."""
 
 Ignored = Annotated[None, BeforeValidator(lambda _: None)]
 """A field that only the other kind of task has: null on the wire, since the signature covers it."""
@@ -99,6 +102,11 @@ class TaskBase(Message):
             raise ValueError("the layers' frames are not in order")
         return self
 
+    @property
+    def plan(self) -> TrainingPlan | None:
+        """The training that the task asks for; None if it asks for none."""
+        return self.training
+
     def graphs(self) -> dict[str, BlobRef]:
         """The task's ONNX graphs by the names of their blobs."""
         return {n: ref for n, ref in self.blobs.items() if n in (GRAPH, STEP) or n.startswith(f"{STEP}-")}
@@ -114,11 +122,17 @@ class TrainTask(TaskBase):
     """Train a sub-model as `training` says, and answer with an `Update` compressed by the codecs `uplink`.
 
     `personal` lets the device choose its own channels. With `returned` the update holds the parameters of
-    those network layers only. With `masking` the update is masked, and its only group is `masked`.
+    those network layers only. With `masking` the update is masked, and its only group is `masked`. With
+    `own_model` the device trains a second model, which it keeps, by the same plan with that objective alone.
+    With `by_class` the device counts its held-out examples, and those that are recognised, class by class.
+    `statistics` nothing is trained: the update holds sums of the device's examples, and the task no model.
     """
 
     action: Literal["train"] = "train"
     training: TrainingPlan
+    own_model: Annotated[Component | None, Field(exclude_if=lambda objective: objective is None)] = None
+    by_class: Annotated[bool, Field(exclude_if=lambda asked: not asked)] = False
+    statistics: Annotated[StatisticsRequest | None, Field(exclude_if=lambda asked: asked is None)] = None
     trial: Ignored = None
     provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
 
@@ -127,7 +141,8 @@ class DeliverTask(TaskBase):
     """Export the final sub-model to ONNX, and answer with a `Delivery`.
 
     With a `trial` the model is served only if, by these terms, it is no worse than the one in use.
-    `provenance` is the metadata of the exported file.
+    `provenance` is the metadata of the exported file. With `personalise` the device trains the sub-model on
+    its own data before that.
     """
 
     action: Literal["deliver"] = "deliver"
@@ -136,6 +151,18 @@ class DeliverTask(TaskBase):
     masking: Ignored = None
     uplink: Annotated[tuple[()], BeforeValidator(lambda _: ())] = ()
     training: Ignored = None
+    personalise: Annotated[TrainingPlan | None, Field(exclude_if=lambda plan: plan is None)] = None
+
+    @property
+    def plan(self) -> TrainingPlan | None:
+        return self.personalise
+
+    def as_training(self) -> TrainTask | None:
+        """The task's training as a task of its own; None without one."""
+        if self.personalise is None:
+            return None
+        fields = {name: getattr(self, name) for name in TaskBase.model_fields}
+        return TrainTask(**{**fields, "action": "train", "training": self.personalise})
 
 
 Task = TrainTask | DeliverTask

@@ -120,6 +120,16 @@ def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) ->
     return array[start:stop] if array.ndim else array
 
 
+def added(arrays: Mapping[str, AnyArray], changes: Mapping[str, AnyArray]) -> LazyArrays:
+    """The changed arrays plus their changes, made when read."""
+
+    def rows(name: str, start: int, stop: int) -> AnyArray:
+        found: AnyArray = rows_of(arrays, name, start, stop) + rows_of(changes, name, start, stop)
+        return found
+
+    return ComputedArrays({name: kind_of(arrays, name) for name in changes}, rows)
+
+
 def blocks(kind: Kind, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[int, int]]:
     """Divide an array into blocks of rows (start, stop) of about `numbers` numbers; a scalar is one block."""
     _, shape = kind

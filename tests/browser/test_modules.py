@@ -122,3 +122,18 @@ def test_only_closed_rounds_and_the_end_are_announced_to_screen_readers(run: Cal
     assert run("announcer", ANNOUNCED, [[1], "finished", [1]]) == "The run has ended: finished."
     # A state from before the page was opened is not announced.
     assert run("announcer", ANNOUNCED, [[1], None, None]) is None
+
+
+CONTRASTS = """it => {
+    const part = (value) => ((value / 255 + 0.055) / 1.055) ** 2.4;
+    const luminance = ([red, green, blue]) => 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
+    return Array.from({length: 201}, (_, at) => it.sequential(at / 200)).map((colour) => {
+        const [ground, ink] = [luminance(colour), it.inkOn(colour) === "#fff" ? 1 : 0];
+        return (Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05);
+    });
+}"""
+
+
+def test_text_on_every_colour_of_a_share_is_legible(run: Callable[..., Any]) -> None:
+    # WCAG 2.1, 1.4.3: at least 4.5:1.
+    assert min(run("heatmap", CONTRASTS)) >= 4.5

@@ -15,8 +15,8 @@ from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
 from edge_server.storage.event_list.file import EventFile
-from edge_server.storage.records import Summary
-from tests.browser.fleets import LONG_AGO, Stage, device, snapshot, staged
+from edge_server.storage.records import MeasuredDevice, Summary
+from tests.browser.fleets import LONG_AGO, Stage, device, record, snapshot, staged
 from tests.browser.screen import Screen
 from tests.edge_server.releases.registry.test_registry import run_folder
 
@@ -109,6 +109,32 @@ def test_tables_are_cards_on_a_phone_and_nothing_is_cut_off(
     seen.page.get_by_label("Sort by").select_option("Device")
     assert seen.page.evaluate("() => location.hash") == "#fleet?sort=device"
     assert seen.complaints == []
+
+
+def test_a_table_by_class_has_shares_counts_and_intervals(
+    tmp_path: Path, screen: Callable[..., Screen]
+) -> None:
+    devices = {
+        "alpha": MeasuredDevice(tier=1, examples=4, by_class={"cat": (3, 2), "dog": (1, 0)}),
+        "beta": MeasuredDevice(tier=2, examples=1, by_class={"cat": (1, 1), "dog": (0, 0)}),
+    }
+    counted = record(3, test_by_class={"cat": (10, 9), "dog": (4, 1)}, measured=devices)
+    shown = snapshot(2)
+    with staged(tmp_path / "run", replace(shown, history=(*shown.history[:2], counted))) as stage:
+        for size in (None, PHONE):
+            seen = screen(stage.url, **({} if size is None else {"viewport": size}))
+            seen.open("run")
+            table = seen.page.locator("section[aria-labelledby=classes-title]")
+            table.locator("tbody tr").first.wait_for()
+            heads = table.locator("thead th").all_text_contents()
+            assert heads == ["Class", "test data", "all devices", "alpha", "beta"]
+            cat, dog = (row.locator("th, td").all_text_contents() for row in table.locator("tbody tr").all())
+            assert cat[:3] == ["cat", "90.00% of 10, 59.58% - 98.21%", "75.00% of 4, 30.06% - 95.44%"]
+            assert dog[4] == "-"
+            assert seen.violations() == []
+            assert seen.page.evaluate(CUT, (size or {"width": 1280})["width"]) == []
+            seen.shot(f"by-class-{'wide' if size is None else 'phone'}")
+            assert seen.complaints == []
 
 
 def test_only_a_few_of_a_thousand_cards_are_in_the_document(

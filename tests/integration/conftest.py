@@ -14,7 +14,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
-from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
@@ -82,12 +82,18 @@ class Run:
     """A server in a thread of this process."""
 
     def __init__(
-        self, config: Config, address: BrokerAddress, folder: Path, *, object_store: ObjectStore | None = None
+        self,
+        config: Config,
+        address: BrokerAddress,
+        folder: Path,
+        *,
+        object_store: ObjectStore | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.watched = Watched()
         self.folder = RunFolder.create(folder, config)
         coordinator = assemble(config, "run-1", self.folder, object_store=object_store)
-        self.server = Server(address, coordinator, self.watched)
+        self.server = Server(address, coordinator, watcher or self.watched)
         self.summary: Summary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)

@@ -53,7 +53,8 @@ def serving(folder: Path) -> dict[str, tuple[str, bytes]]:
 
 @ONE_BROKER
 def test_a_bad_run_replaces_no_good_model_of_a_device(train: Train, tmp_path: Path) -> None:
-    good = train("good", rounds=3)
+    good = train("good", rounds=3, **{"personalise-epochs": 1, "simulation.hold-out": 0.2})
+    assert all(found.personalisation and found.personalisation.epochs == 1 for found in good.devices)
     before = serving(tmp_path)
     assert {run for run, _ in before.values()} == {good.run}
     assert all((device.onnx_accuracy or 0) > 0.7 for device in good.devices)

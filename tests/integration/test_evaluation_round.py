@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from edge_server.cli.main import main
-from edge_server.observability.terminal.measured import rows_of
+from edge_server.config.load import load_config
+from edge_server.coordinator.round_record import measured_device
+from edge_server.coordinator.tasks.task import TaskTemplate, counts_classes
+from edge_server.observability.terminal.measured import print_measured, rows_of
 from edge_server.storage.records import MeasuredDevice, RoundRecord
+from schemas.values import ModelSpec, Preprocessing, TrainingMetrics
+from tests.edge_server.observability.terminal.shown import record
 from tests.integration.bench import Bench
 
 WORDS = ("data.source=digits", "model.name=mlp", "num-clients=5", "simulation.hold-out=0.2", "workers=1")
@@ -28,6 +33,33 @@ def test_an_evaluation_changes_no_model_and_returns_no_parameters(tmp_path: Path
         assert device.examples == updates[name].metrics.measured_on > 0
         assert 0 <= device.metrics["accuracy"] <= 1
         assert device.loss is not None
+        # Of the digits 0 to 9 every held-out example is counted, and the shares are those of the accuracy.
+        assert list(device.by_class) == [str(digit) for digit in range(10)]
+        assert sum(examples for examples, _ in device.by_class.values()) == device.examples
+        right = sum(right for _, right in device.by_class.values())
+        assert right / device.examples == pytest.approx(device.metrics["accuracy"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["federation.trains=true"],
+        ["federation.by-class=false"],
+        ["privacy.secure-aggregation=true"],
+        ["model.task=regression"],
+    ],
+    ids=str,
+)
+def test_devices_count_classes_only_if_they_measure_and_nothing_keeps_it_secret(words: list[str]) -> None:
+    def asked(*words: str, recipe: str = "fedavg") -> bool:
+        config = load_config(recipe, ["federation.trains=false", *words])
+        model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10, task=config.model.task)
+        return counts_classes(TaskTemplate(config, "run-1", model, Preprocessing()))
+
+    assert asked()
+    assert not asked(*words)
+    assert not asked(recipe="dp-fedavg")
+    assert asked("privacy.release-metrics=true", recipe="dp-fedavg")
 
 
 def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,3 +104,38 @@ def test_devices_tiers_and_all_are_pooled_by_examples() -> None:
     assert (rows["all"].devices, rows["all"].examples) == (3, 80)
     low, high = rows["a"].interval or (0, 0)
     assert low < 0.5 < high
+
+
+def test_shares_of_classes_are_pooled_with_wilsons_interval(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measured = {
+        "a": MeasuredDevice(
+            tier=1, examples=3, metrics={"accuracy": 1.0}, by_class={"cat": (2, 2), "dog": (1, 1)}
+        ),
+        "b": MeasuredDevice(
+            tier=2, examples=3, metrics={"accuracy": 0.0}, by_class={"cat": (2, 1), "dog": (1, 0)}
+        ),
+        "c": MeasuredDevice(tier=3, examples=1, metrics={"accuracy": 0.0}),
+    }
+    cat = {row.name: row.by_class.get("cat") for row in rows_of(measured)}
+    assert cat["c"] is cat["tier 3"] is None
+    assert cat["all"] is not None
+    assert (cat["all"].examples, cat["all"].right, cat["all"].recall) == (4, 3, 0.75)
+    # Wilson's interval of 3 of 4: (0.75 + z^2/8 -+ z sqrt(0.75 * 0.25 / 4 + z^2/64)) / (1 + z^2/4).
+    assert cat["all"].interval == pytest.approx((0.3006, 0.9544), abs=1e-4)
+    line = record(1, measured=measured).model_dump_json()
+    (tmp_path / "history.jsonl").write_text(line + "\n")
+    assert print_measured(tmp_path, "text") == 0
+    text = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["cat", "4", "75.0%", "30.1-95.4%", "100.0%", "50.0%", "-"] in text
+    assert print_measured(tmp_path, "json") == 0
+    rows = {row["name"]: row["by_class"] for row in json.loads(capsys.readouterr().out)}
+    assert (rows["tier 2"]["dog"]["examples"], rows["tier 2"]["dog"]["recall"]) == (1, 0.0)
+    assert rows["c"] == {}
+
+
+def test_counts_of_more_examples_than_are_believed_are_scaled() -> None:
+    claimed = TrainingMetrics(examples=10, epochs=0, steps=0, measured_on=40, by_class=((30, 20), (10, 1)))
+    device = measured_device(claimed, 1, ("cat", "dog"))
+    assert (device.examples, device.by_class) == (10, {"cat": (7, 5), "dog": (2, 0)})

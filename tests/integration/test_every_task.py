@@ -34,7 +34,7 @@ def autoencoder(input_shape: tuple[int, ...], outputs: int):
 
 def written(path: Path, task: str, seed: int = 0) -> Path:
     """The examples of a task as a user would save them."""
-    data = examples(task, 240, seed)
+    data = examples(task, 300, seed)
     np.savez(path, images=data.images, labels=data.labels)
     return path
 
@@ -75,6 +75,16 @@ def check_evaluation(address, tmp_path: Path, source: str, settings: dict[str, o
     record = RoundRecord.model_validate_json(run.folder.history.read_text().splitlines()[-1])
     assert set(record.measured) == set(TRAINERS)
     assert all(device.examples for device in record.measured.values())
+
+
+def check_thresholds(devices: Path, answer: dict[str, list[dict[str, object]]]) -> None:
+    """Each device's file has a threshold of its own, by which answers say what is unusual."""
+    thresholds = [
+        load_model(devices / name / "models" / "model.onnx").preprocessing.threshold for name in TRAINERS
+    ]
+    assert None not in thresholds
+    assert len(set(thresholds)) == len(TRAINERS)
+    assert 1 <= sum(result["unusual"] is True for result in answer["results"]) < 60
 
 
 @ONE_BROKER
@@ -127,7 +137,9 @@ def test_a_federation_of_every_task(
     assert main(["infer", str(served), str(fresh), "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert metric.name in answer["metrics"]
-    assert len(answer["results"]) == 240
+    assert len(answer["results"]) == 300
+    if TASKS[task].usual is not None:
+        check_thresholds(tmp_path / "devices", answer)
     if task in EVALUATED:
         check_evaluation(address, tmp_path, source, {**settings, "model.from": run.folder.path})
     assert server(["report", str(run.folder.path)]) == 0

@@ -30,7 +30,7 @@ UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
 TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
 EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
-LATER = ("own",)
+LATER = ("own", "own_model", "personalise", "by_class", "statistics")
 """Fields of tasks that are written only if they are set: stored tasks keep their digests."""
 FIELDS_OF_THE_OTHER_KIND = {
     "train-task": {"trial", "provenance", *LATER},

@@ -10,7 +10,7 @@ from edge_client.agent.session.events import GivenBack
 from edge_client.agent.session.state import Session
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.worker import Worker
-from schemas.messages import TrainTask
+from schemas.messages import DeliverTask
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +24,15 @@ class EligibilityService(Service):
 
     def tick(self, now: float, session: Session) -> None:
         task = session.task
-        at_work = isinstance(task, TrainTask) and session.result is None
+        at_work = task is not None and task.plan is not None and session.result is None
         for command in self._monitor.check(now, at_work=at_work):
             match command:
                 case Hold():
                     self._worker.hold()
                 case Resume():
                     self._worker.resume()
+                case GiveBack(detail) if isinstance(task, DeliverTask):
+                    self._worker.give_up_training(detail)
                 case GiveBack(detail):
                     log.warning("the task is given back: %s", detail)
                     self._runner.step(GivenBack(detail))

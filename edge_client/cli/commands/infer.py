@@ -123,7 +123,8 @@ def _as_text(answer: dict[str, Any]) -> str:
 def _in_words(result: dict[str, Any]) -> str:
     """`seven 93.1%` of a class, `co2 612.4` of a number."""
     if "outputs" in result:
-        return "  ".join(f"{output['name']} {output['value']:.6g}" for output in result["outputs"])
+        text = "  ".join(f"{output['name']} {output['value']:.6g}" for output in result["outputs"])
+        return f"{text}  unusual" if result.get("unusual") else text
     return "  ".join(f"{ranked['name']} {ranked['probability']:.1%}" for ranked in result["top"])
 
 

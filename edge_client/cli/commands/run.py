@@ -38,7 +38,7 @@ data sources:
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
   csv:PATH?label=COLUMN     rows of a table, or windows of rows: csv:room.csv?label=open&window=60&stride=30
-  sqlite:PATH?label=COLUMN  the same from an SQLite file
+  sqlite:PATH, parquet:PATH the same from an SQLite or Parquet file
   recorded:PATH?label=label what `edge-client record PATH` records from MQTT topics
   wav:FOLDER                recordings in a folder per class
   python:module:function    a function that returns images and labels; a parameter `split` gets "train",
@@ -111,6 +111,7 @@ def execute(args: argparse.Namespace) -> int:
         trust=read_trust_option(args),
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
+        min_examples=args.min_examples,
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),

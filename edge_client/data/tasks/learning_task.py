@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 LabelKind = Literal["classes", "flags", "numbers", "none"]
 """Labels int64 [N]; 0 or 1 per class [N, L]; numbers [N, L]; or unlabelled examples."""
+LEAST = 20
+"""Examples from which a threshold is taken; of fewer than 100 it is about the largest score."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,9 @@ class LearningTask:
     - `metrics` are figures of merit, the leading one first;
     - `errors` [N] order two models' answers for one example: the smaller is better;
     - `by_output` names one figure for each output [L], which is NaN where it is not defined;
-    - `answers` turn outputs [N, L] into what a user gets for raw inputs [N, ...].
+    - `by_class` counts each class's examples and those of them that are recognised, [L, 2];
+    - `answers` turn outputs [N, L] into what a user gets for raw inputs [N, ...];
+    - `usual` is the share of usual examples that no alarm is to be raised for, where answers are scores.
     """
 
     name: str
@@ -94,11 +98,18 @@ class LearningTask:
     answers: Callable[[Array, Array], Array]
     targets: Callable[[Array, Array], Array] = lambda inputs, labels: labels
     outputs: Callable[[int, tuple[int, ...]], int] = lambda labels, shape: labels
+    by_class: Callable[[Answers], Array] | None = None
+    usual: float | None = None
 
     @property
     def ranked(self) -> bool:
         """Whether answers are probabilities, of which users want the largest."""
         return self.labels in ("classes", "flags")
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether each example has exactly one class."""
+        return self.labels == "classes"
 
     @property
     def named(self) -> bool:
@@ -108,6 +119,13 @@ class LearningTask:
     def leading(self, found: Mapping[str, float]) -> Metric:
         """The metric that decides where models are compared: the first of those that were `found`."""
         return next((metric for metric in self.metrics if metric.name in found), self.metrics[0])
+
+    def threshold(self, answers: Answers) -> float | None:
+        """The score that a share `usual` of the examples with label 0 do not exceed; None from too few."""
+        scores = self.errors(answers)[answers.labels == 0] if self.usual is not None else ()
+        if self.usual is None or len(scores) < LEAST:
+            return None
+        return float(np.quantile(scores, self.usual))
 
     def measured(self, answers: Answers) -> dict[str, float]:
         """Every metric that the examples define, by name; values that are not finite are left out."""

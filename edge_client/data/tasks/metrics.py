@@ -10,13 +10,18 @@ import numpy as np
 from edge_client.data.tasks.learning_task import Answers, Array
 
 
-def recalls(answers: Answers) -> Array:
-    """Share of each class's examples that are recognised [classes]; NaN for a class without examples."""
+def class_counts(answers: Answers) -> Array:
+    """Examples of each class, and those of them that are recognised, [classes, 2]."""
     classes = answers.outputs.shape[1]
     known = (answers.labels >= 0) & (answers.labels < classes)
     labels, right = answers.labels[known], (answers.outputs.argmax(1) == answers.labels)[known]
-    counts = np.bincount(labels, minlength=classes)
-    return _ratio(np.bincount(labels, weights=right, minlength=classes), counts)
+    return np.stack([np.bincount(part, minlength=classes) for part in (labels, labels[right])], 1)
+
+
+def recalls(answers: Answers) -> Array:
+    """Share of each class's examples that are recognised [classes]; NaN for a class without examples."""
+    examples, right = class_counts(answers).T
+    return _ratio(right, examples)
 
 
 def accuracy(answers: Answers) -> float | None:
@@ -39,6 +44,12 @@ def class_auroc(answers: Answers) -> float | None:
     """The mean over classes of the area under the curve of that class against the rest."""
     flags = _one_hot(answers.labels, answers.outputs.shape[1])
     return _mean(np.array([auroc(s, f) for s, f in zip(_softmax(answers.outputs).T, flags.T, strict=True)]))
+
+
+def flag_counts(answers: Answers) -> Array:
+    """Examples with each flag, and those of them that are recognised, [L, 2]."""
+    true = answers.labels > 0.5
+    return np.stack([true.sum(0), (true & (answers.outputs > 0)).sum(0)], 1)
 
 
 def flag_f1s(answers: Answers) -> Array:

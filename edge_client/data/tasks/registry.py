@@ -83,6 +83,7 @@ CLASSIFICATION = LearningTask(
     errors=_is_wrong,
     by_output=("recall", metrics.recalls),
     answers=_softmax,
+    by_class=metrics.class_counts,
 )
 
 TASKS: Mapping[str, LearningTask] = {
@@ -103,6 +104,7 @@ TASKS: Mapping[str, LearningTask] = {
             errors=_wrong_flags,
             by_output=("f1", metrics.flag_f1s),
             answers=_sigmoid,
+            by_class=metrics.flag_counts,
         ),
         _of_numbers(
             "regression", "one or more numbers per example; squared error, led by the mean absolute error"
@@ -125,6 +127,7 @@ TASKS: Mapping[str, LearningTask] = {
             answers=_missed,
             targets=_flat,
             outputs=lambda _, shape: math.prod(shape),
+            usual=0.99,
         ),
     )
 }

@@ -61,11 +61,12 @@ def reshape(call: Call) -> Value:
     others = [size for place, size in enumerate(sizes) if place != axis]
     if axis is None or any(isinstance(size, Node) and call.values[size] for size in others):
         return call.give_up()
-    width = call.values[sizes[axis]] if isinstance(sizes[axis], Node) else None
+    size = sizes[axis]
+    width = call.values[size] if isinstance(size, Node) else None
     if isinstance(width, Extent) and result[axis] == shape[signal.axis] and width.block == signal.block:
         call.ledger.unify(width.segments, signal.segments)
         return replace(signal, axis=axis, inner=None)
-    return _resized(call, signal, axis) if sizes[axis] == -1 else call.give_up()
+    return _resized(call, signal, axis) if size == -1 else call.give_up()
 
 
 def squeeze(call: Call) -> Value:

@@ -6,12 +6,18 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from edge_client.pruning.own_layers import ANCHOR
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from edge_client.training.objectives.parameters import tensor_for, trained_parameters
 from schemas.errors import ConfigError
 
 
 class Prox(LocalObjective):
-    """Add mu / 2 * |w - w_received|^2 over the trained parameters (FedProx, eq. 2); mu = 0 is plain SGD."""
+    """Add mu / 2 * |w - w_received|^2 over the trained parameters (FedProx, eq. 2); mu = 0 is plain SGD.
+
+    For w_received, the group `anchor` counts, which a device's own model has (Ditto), else the weights at the
+    start.
+    """
 
     def __init__(self, *, mu: float = 0.01) -> None:
         if not (isinstance(mu, int | float) and 0 <= mu < math.inf):
@@ -20,7 +26,11 @@ class Prox(LocalObjective):
         self._pairs: list[tuple[nn.Parameter, Tensor]] = []
 
     def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
-        self._pairs = [(w, w.detach().clone()) for w in module.parameters() if w.requires_grad]
+        weights, anchor = trained_parameters(module), context.received.get(ANCHOR)
+        self._pairs = [
+            (w, w.detach().clone() if anchor is None else tensor_for(anchor, name, w))
+            for name, w in weights.items()
+        ]
         return ()
 
     def loss(self, batch: Batch, base: Tensor) -> Tensor:

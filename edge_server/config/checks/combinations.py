@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from edge_client.compression.chain import make_chain
 from edge_client.data.tasks.registry import learning_task
+from edge_server.config.checks.data_statistics import statistics_problems
 from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.openings import opening_problems
@@ -43,6 +44,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _weights_left_aside,
         _held_out_data,
         _own_layers,
+        _personalised,
         _class_names,
         _moved_channels,
         _schedules,
@@ -52,6 +54,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _changing_sub_models,
         privacy_problems,
         masking_problems,
+        statistics_problems,
         trainer_problems,
     )
     return [line for check in checks for line in check(config, strategy)] + layer_problems(config)
@@ -174,16 +177,30 @@ def _own_layers(config: Config, strategy: Strategy) -> Iterator[str]:
     if own is None:
         return
     key, remedy = f"[strategy] own: '{own.name}' stays on devices", "leave own out"
-    if config.privacy.secure_aggregation:
+    if strategy.withholds and config.privacy.secure_aggregation:
         yield f"{key}, and [privacy] secure-aggregation sums whole models: {remedy}, or secure-aggregation"
-    if strategy.privacy is not None:
+    if strategy.withholds and strategy.privacy is not None:
         yield f"{key}, and [privacy] accounts for whole models: {remedy}, or the privacy budget"
-    if config.firewall.canary is not None:
+    if strategy.withholds and config.firewall.canary is not None:
         yield f"{key}, so the server cannot test a model for [firewall] canary: leave one of the two out"
     if config.simulation.hold_out == 0:
         yield (
             f"[simulation] hold-out: '{own.name}' stays on devices, so they alone can measure their models, "
             "and here they hold out no data: set hold-out = 0.2"
+        )
+
+
+def _personalised(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Training of delivered models where nothing is delivered, or nobody can say whether it has helped."""
+    key = "[training] personalise-epochs"
+    if not config.training.personalise_epochs:
+        return
+    if config.federation.deliver == "none":
+        yield f'{key}: nothing is delivered with deliver = "none": leave one of the two out'
+    if config.simulation.hold_out == 0:
+        yield (
+            f"{key}: devices keep the trained model only if it is no worse on data that they hold out, and "
+            "here they hold out none: set [simulation] hold-out = 0.2"
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
@@ -15,7 +16,7 @@ from schemas.messages.object_store import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan
-from schemas.values import ModelSpec, Preprocessing
+from schemas.values import MAX_COUNTED_CLASSES, ModelSpec, Preprocessing
 
 DELIVERY_TERMS = TrialTerms(watch_s=0.0, latency_ratio=1000.0)
 """A rollout's terms without watching the model after the switch, and without a limit on its latency.
@@ -95,15 +96,28 @@ def make_task(
     }
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
-        return DeliverTask(**fields, trial=trial, provenance=plan.provenance)
+        tuning = _personalising(template.config, command.round, device)
+        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, personalise=tuning)
     return TrainTask(
         **fields,
         personal=plan.cut.personal,
         returned=plan.cut.returned,
         masking=masking,
-        uplink=template.uplink,
+        uplink=() if plan.cut.statistics is not None else template.uplink,
+        statistics=plan.cut.statistics,
         training=_training(template.config, command.round, device, plan, participants),
+        own_model=plan.cut.own_model,
+        by_class=counts_classes(template),
     )
+
+
+def counts_classes(template: TaskTemplate) -> bool:
+    """Whether devices count by class: where they only measure, and nothing keeps their figures secret."""
+    config = template.config
+    privacy, counted = config.privacy, learning_task(template.model.task).by_class is not None
+    secret = privacy.secure_aggregation or (privacy.mechanism != "none" and not privacy.release_metrics)
+    measures = not config.federation.trains and config.federation.by_class
+    return counted and measures and not secret and template.model.num_classes <= MAX_COUNTED_CLASSES
 
 
 def _training(
@@ -117,6 +131,16 @@ def _training(
         objectives=plan.cut.objectives,
         participants=participants,
     )
+
+
+def _personalising(config: Config, round_number: int, device: str) -> TrainingPlan | None:
+    """The training of a delivered model on the device's data; None if it is exported as it is."""
+    epochs = config.training.personalise_epochs
+    if not epochs:
+        return None
+    settings = config.training.of_round(max(1, round_number)).model_dump()
+    seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
+    return TrainingPlan(**{**settings, "local_epochs": epochs}, seed=seed)
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:

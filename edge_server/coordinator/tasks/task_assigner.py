@@ -146,7 +146,12 @@ class TaskAssigner:
         channel_map: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> tuple[PublishedVersion, ...]:
-        """Publish the model for these sub-models; repeating it makes the same blobs."""
+        """Publish the model for these sub-models; repeating it makes the same blobs.
+
+        Nothing is published for statistics, which need no model.
+        """
+        if self._strategy.statistics:
+            return ()
         holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map, tiers=tiers)
         version = ModelVersion(state.params, state.round, holding, channel_map.chunk_bytes)
         if deliver:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.rule import GroupRule
@@ -21,7 +22,8 @@ VARIANCE = "running_var"
 
 
 def check_training(update: Update, task: TrainTask) -> None:
-    """Raise `PeerError` unless the steps fit the examples, in the task's batches and epochs.
+    """Raise `PeerError` unless the steps fit the examples, in the task's batches and epochs, and the counts
+    by class fit the examples held out.
 
     A device may leave out a last batch that is too small to be normalised.
     """
@@ -33,6 +35,22 @@ def check_training(update: Update, task: TrainTask) -> None:
     if not least <= metrics.steps <= most:
         detail = f"{metrics.examples} examples in {metrics.epochs} epochs take {most}"
         raise _refused(f"{metrics.steps} steps: {detail}")
+    if metrics.by_class:
+        _check_counts(metrics.by_class, metrics.measured_on, task)
+
+
+def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: TrainTask) -> None:
+    """Raise `PeerError` unless these can be the counts of so many examples; a device may count none."""
+    if not task.by_class:
+        raise _refused("counts by class were not asked for")
+    if len(by_class) != task.model.num_classes:
+        raise _refused(f"counts of {len(by_class)} classes, the model has {task.model.num_classes}")
+    for examples, right in by_class:
+        if not right <= examples <= held_out:
+            raise _refused(f"{right} of {examples} examples of a class are right, {held_out} are held out")
+    total = sum(examples for examples, _ in by_class)
+    if learning_task(task.model.task).exclusive and total != held_out:
+        raise _refused(f"the counts by class are of {total} examples, {held_out} are held out")
 
 
 def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule]) -> None:

@@ -12,6 +12,7 @@ from edge_client.compression.chain import make_chain
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check, expected_shapes
 from edge_server.coordinator.validation.consistency import check_group_values
+from edge_server.coordinator.validation.data_statistics import answer_numbers
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
@@ -29,6 +30,8 @@ BYTES_PER_TENSOR = 256
 
 def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()) -> int:
     """Most bytes of an honest answer to `task`: tensors, header, attention scores."""
+    if isinstance(task, TrainTask) and task.statistics is not None:
+        return HEADER_BYTES + 8 * answer_numbers(task.statistics, task.model)
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
     chain, model = make_chain(task.uplink), shapes.pop("model").values()
     arrays = [shape for name, group in shapes.items() if name != "attention" for shape in group.values()]

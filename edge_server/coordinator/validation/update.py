@@ -9,6 +9,7 @@ from edge_client.compression.decoding import MODEL, decoded
 from edge_client.compression.zstd import is_compressed
 from edge_server.coordinator.validation.consistency import check_training
 from edge_server.coordinator.validation.contents import examine, max_answer_bytes
+from edge_server.coordinator.validation.data_statistics import examine_statistics
 from edge_server.coordinator.validation.encoding import check_encoding
 from edge_server.coordinator.validation.magnitudes import Magnitudes
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
@@ -56,6 +57,9 @@ def examine_update(
         check_training(update, task)
         if task.masking is not None:
             examine_masked(update, FileGroups(path), task, segments)
+            return Examination()
+        if task.statistics is not None:
+            examine_statistics(update, FileGroups(path), task, task.statistics)
             return Examination()
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         sizes = examine(update, groups, task, channel_map, rules)

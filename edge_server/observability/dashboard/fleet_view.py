@@ -10,7 +10,7 @@ from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.rounds.link_bytes import link_bytes
 from edge_server.rounds.tiers import tier_of
 from edge_server.storage.records import DeviceRecord
-from schemas.values import CapabilityProfile
+from schemas.values import CapabilityProfile, DataCard
 
 OFFLINE, IDLE, TRAINING, DONE, REFUSED = "offline", "idle", "training", "done", "refused"
 
@@ -46,6 +46,8 @@ class FleetRow:
     downlink_bytes: int = 0
     ineligible_because: str = ""
     examples: int | None = None
+    new_examples: int | None = None
+    drift: str = ""
 
 
 def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
@@ -82,7 +84,7 @@ def _live_row(view: DeviceView, known: KnownDevice | None) -> FleetRow:
         uplink_bytes=view.uplink_bytes,
         downlink_bytes=view.downlink_bytes,
         ineligible_because=view.ineligible_because,
-        examples=known.examples if known else None,
+        **_of_data(view.data or (known.data if known else None)),
         **_of_profile(profile),
     )
 
@@ -102,7 +104,7 @@ def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
         refused=dict(record.refused),
         uplink_bytes=record.uplink_bytes,
         downlink_bytes=record.downlink_bytes,
-        examples=known.examples if known else record.examples,
+        **(_of_data(known.data) if known else {"examples": record.examples}),
         **_of_profile(known.profile if known else None),
     )
 
@@ -128,7 +130,7 @@ def _known_row(known: KnownDevice, facts: FolderFacts, rounds: int) -> FleetRow:
         uplink_bytes=link.sent,
         downlink_bytes=link.received,
         reason=(planning.examined.get(known.device) or "") if planning and state == REFUSED else "",
-        examples=known.examples,
+        **_of_data(known.data),
         **_of_profile(known.profile),
     )
 
@@ -152,6 +154,17 @@ def _attention(facts: FolderFacts, device: str) -> float | None:
             found = record.attention.get(device)
             return float(found) if isinstance(found, int | float) else None
     return None
+
+
+def _of_data(card: DataCard | None) -> dict[str, Any]:
+    if card is None:
+        return {}
+    found = card.drift
+    return {
+        "examples": card.examples,
+        "new_examples": card.new,
+        "drift": f"{found.statistic} of {found.examples} examples, p = {found.p_value:.2g}" if found else "",
+    }
 
 
 def _of_profile(profile: CapabilityProfile | None) -> dict[str, Any]:

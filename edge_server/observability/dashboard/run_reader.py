@@ -32,7 +32,7 @@ class KnownDevice:
 
     device: str
     profile: CapabilityProfile
-    examples: int
+    data: DataCard
     seen_at: float
 
 
@@ -218,7 +218,7 @@ def _with_rows(facts: FolderFacts, reader: JournalReader) -> FolderFacts:
 
 def _known(name: str, profile: str, data: str, seen_at: float) -> KnownDevice:
     card = DataCard.model_validate_json(data)
-    return KnownDevice(name, CapabilityProfile.model_validate_json(profile), card.examples, seen_at)
+    return KnownDevice(name, CapabilityProfile.model_validate_json(profile), card, seen_at)
 
 
 def _planning(reader: JournalReader) -> Planning | None:

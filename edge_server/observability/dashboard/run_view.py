@@ -1,14 +1,22 @@
 """The JSON value of a run: pure functions of the folder's facts and the newest snapshot, if any."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import islice
 from typing import Any
 
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
+from edge_server.observability.by_class import class_figures, newest_counts
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
+from edge_server.observability.data_statistics import (
+    FEATURE_COLUMNS,
+    LABEL_COLUMNS,
+    as_texts,
+    newest_statistics,
+)
 from edge_server.observability.figures import leading_metric
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import DeviceRecord, RoundRecord
@@ -18,6 +26,8 @@ Json = dict[str, Any]
 FLOAT32 = 4
 ENDED, SUSPENDED = "ended", "suspended"
 """Phases in addition to those of `edge_server.rounds.state`; no process runs a suspended run."""
+MOST_COUNTED = 14
+"""Columns of the table by class."""
 CUT_OFF = "the run was interrupted: the command that began it resumes it"
 SAME_MOMENT_S = 1.0
 """A deadline that moved by less (seconds) is the same deadline, computed again."""
@@ -54,6 +64,8 @@ def run_value(
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
         "metric": _metric(history_of(facts, snapshot)),
+        "by_class": _by_class(history_of(facts, snapshot)),
+        "statistics": _statistics(history_of(facts, snapshot)),
         "virtual": is_simulated(facts, snapshot),
         "events": events,
     }
@@ -77,7 +89,7 @@ def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Jso
     whole = _everyones_bytes(facts)
     return [
         {
-            **record.model_dump(mode="json"),
+            **record.model_dump(mode="json", exclude={"statistics"}),
             "cost_relative": cost_relative(record, whole),
             "tested": record.tested,
             "tested_tiers": record.tested_tiers,
@@ -171,6 +183,33 @@ def _deadline_at(shown: Snapshot, now: float) -> float | None:
 def _metric(history: Sequence[RoundRecord]) -> Json:
     metric = leading_metric(history)
     return {"name": metric.name, "share": metric.share, "higher": metric.higher_is_better}
+
+
+def _by_class(history: Sequence[RoundRecord]) -> Json | None:
+    """The newest counts by class: a row per class, a column for the test data, all devices and the first few.
+
+    None if no round has counted any.
+    """
+    number, counted = newest_counts(history)
+    shown = dict(islice(counted.items(), MOST_COUNTED))
+    if not shown:
+        return None
+    columns = [class_figures(counts) for counts in shown.values()]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [
+        {"name": name, "cells": [asdict(column[name]) if name in column else None for column in columns]}
+        for name in names
+    ]
+    return {"round": number, "columns": [*shown], "rows": rows}
+
+
+def _statistics(history: Sequence[RoundRecord]) -> Json | None:
+    """The newest statistics of the devices' data as texts of two tables."""
+    found = newest_statistics(history)
+    if found is None:
+        return None
+    heads = {"feature_heads": FEATURE_COLUMNS, "label_heads": LABEL_COLUMNS}
+    return {**heads, **asdict(as_texts(found))}
 
 
 def _privacy(history: Sequence[RoundRecord]) -> Json | None:

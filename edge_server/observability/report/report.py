@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
-from edge_server.config.units import bytes_text, count_text, duration_text
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text
 from edge_server.observability.figures import measured_figures, measured_name
 from edge_server.observability.report.contents import RunContents, read_run_contents
 from edge_server.observability.report.document import Document, FactList
@@ -52,6 +52,10 @@ def run_document(run: RunContents) -> Document:
     )
 
 
+def _measured(summary: Summary, last: str, best: str) -> tuple[str, str]:
+    return measured_name(summary), last + (f", best {best}" if best else "")
+
+
 def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
     last, best = measured_figures(summary)
     return (
@@ -62,7 +66,7 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         ("rounds", count_text(summary.rounds)),
         ("devices", count_text(len(summary.devices))),
         ("duration", duration_text(summary.duration_s)),
-        (measured_name(summary), last + (f", best {best}" if best else "")),
+        *([] if UNKNOWN == last == best else [_measured(summary, last, best)]),
         ("sent by the server", bytes_text(summary.downlink_bytes)),
         ("received by the server", bytes_text(summary.uplink_bytes)),
         *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),

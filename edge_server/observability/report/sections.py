@@ -15,6 +15,7 @@ from edge_server.observability.figures import figure_text, leading_metric
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
+from edge_server.observability.report.data_statistics import statistics_sections
 from edge_server.observability.report.devices import device_section, tier_section
 from edge_server.observability.report.document import (
     Card,
@@ -28,6 +29,7 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.report.figure_tables import figure_section
 from edge_server.observability.report.origin import file_section, origin_section, repeat_section
+from edge_server.observability.report.personal import personal_sections
 from edge_server.observability.report.privacy import privacy_section
 from edge_server.observability.report.refusals import refusal_section
 from edge_server.releases.registry.card import model_card_body
@@ -39,8 +41,10 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
     return (
         Section("Curves", (Curves(run_charts(run.history)),)),
         figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
+        *statistics_sections(run),
         tier_section(run),
         device_section(run),
+        *personal_sections(run),
         round_section(run.history, run.summary.undone),
         cost_section(run),
         privacy_section(run),

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from edge_server.observability.personal_models import personal_line
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table
+from edge_server.observability.terminal.personal import personal_table
 from edge_server.observability.terminal.tables import device_table, outcome_text, round_table
 from edge_server.observability.terminal.trials import on_trial, trial_line, trial_table
 from edge_server.storage.records import DeviceRecord
@@ -26,9 +28,20 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print()
         table = tier_table if is_large_fleet(snapshot.summary.devices) else device_table
         console.print(table(snapshot.summary, dense=dense))
+        _print_personal(console, snapshot.summary.devices, dense=dense)
         _print_trials(console, snapshot.summary.devices, dense=dense)
     console.print()
     console.print(Text(_outcome(snapshot), style="bold"))
+
+
+def _print_personal(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
+    """Print what training on the devices' own data has changed, if it was asked for."""
+    line = personal_line(devices)
+    if line:
+        console.print()
+        if not is_large_fleet(devices):
+            console.print(personal_table(devices, dense=dense))
+        console.print(Text(line))
 
 
 def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:

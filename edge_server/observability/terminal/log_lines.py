@@ -95,10 +95,11 @@ def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]
 def round_line(record: RoundRecord, *, rounds: int) -> str:
     """A closed round in one line."""
     tiers = " ".join(f"{tier}: {percent_text(x)}" for tier, x in sorted(record.tier_accuracy.items()))
+    asked = record.statistics is not None
     parts = [
-        f"test {percent_text(record.test_accuracy)}",
+        "" if asked else f"test {percent_text(record.test_accuracy)}",
         f"tiers {tiers}" if tiers else "",
-        f"train loss {loss_text(record.train_loss)}",
+        "" if asked else f"train loss {loss_text(record.train_loss)}",
         epsilon_text(record),
         f"{len(record.completed)}/{len(record.selected)} devices",
         trouble_text(record),

@@ -1,8 +1,8 @@
-"""What devices measured in a round without training: a row per device, per tier, and for all."""
+"""What devices measured in a round without training: per device, per tier, for all, and by class."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -11,25 +11,32 @@ from rich.text import Text
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
 from edge_server.config.units import UNKNOWN, clean, count_text
+from edge_server.observability.by_class import ClassFigure, class_figures, pooled
 from edge_server.observability.figures import figure_text
 from edge_server.observability.intervals import FEWEST, over_devices, wilson
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import MeasuredDevice, RoundRecord
 
 FAILED = 1
+TIER, MOST_TIERS = "tier ", 5
+"""A tier's row, and the tiers that have a column of the table by class, so that it fits a terminal."""
 PROPORTIONS = frozenset({"accuracy"})
 """Figures that are shares of examples, so that one device's has an interval."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of a device, a tier or all, on this many examples; `interval` is the leading one's at 95 %."""
+    """Figures of a device, a tier or all, on this many examples; `interval` is the leading one's at 95 %.
+
+    `by_class` is empty where the devices have counted no classes.
+    """
 
     name: str
     devices: int
     examples: int
     metrics: Mapping[str, float]
     interval: tuple[float, float] | None
+    by_class: Mapping[str, ClassFigure] = field(default_factory=dict)
 
 
 def print_measured(folder: Path, output_format: str) -> int:
@@ -44,6 +51,7 @@ def print_measured(folder: Path, output_format: str) -> int:
         print(json.dumps([asdict(row) for row in rows]))
     else:
         _print_table(rows)
+        _print_classes(rows)
     return 0
 
 
@@ -53,17 +61,17 @@ def rows_of(measured: Mapping[str, MeasuredDevice]) -> Iterator[Row]:
         yield _row(name, [device])
     tiers = sorted({device.tier for device in measured.values()})
     for tier in tiers if len(tiers) > 1 else ():
-        yield _row(f"tier {tier}", [device for device in measured.values() if device.tier == tier])
+        yield _row(f"{TIER}{tier}", [device for device in measured.values() if device.tier == tier])
     yield _row("all", [*measured.values()])
 
 
 def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
     names = list(dict.fromkeys(key for device in devices for key in device.metrics))
-    pooled = {key: value for key in names if (value := _pooled(METRICS[key], devices)) is not None}
+    metrics = {key: value for key in names if (value := _pooled(METRICS[key], devices)) is not None}
     examples = sum(device.examples for device in devices)
-    lead = next(iter(pooled), None)
-    interval = None if lead is None else _interval(METRICS[lead], pooled[lead], devices)
-    return Row(name, len(devices), examples, pooled, interval)
+    lead = next(iter(metrics), None)
+    interval = None if lead is None else _interval(METRICS[lead], metrics[lead], devices)
+    return Row(name, len(devices), examples, metrics, interval, class_figures(pooled(devices)))
 
 
 def _pooled(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
@@ -91,6 +99,37 @@ def _print_table(rows: Sequence[Row]) -> None:
         counts = (count_text(row.devices), count_text(row.examples))
         table.add_row(Text(clean(row.name)), *counts, figure, _range(row, lead))
     Console().print(table)
+
+
+def _print_classes(rows: Sequence[Row]) -> None:
+    """All devices' examples of each class, the share that is recognised, and that of each tier."""
+    whole, tiers = rows[-1].by_class, [row for row in rows if row.name.startswith(TIER)]
+    if not whole:
+        return
+    if len(tiers) > MOST_TIERS:
+        tiers = []
+    table = plain_table("By class: the share of its examples that is recognised")
+    table.add_column("", overflow="fold")
+    add_numbers(table, "examples", "recall", "95 % interval", *(row.name for row in tiers))
+    for name, figure in whole.items():
+        shares = (_recall(row, name) for row in tiers)
+        counted = (count_text(figure.examples), _share(figure.recall), _share_range(figure.interval))
+        table.add_row(Text(clean(name)), *counted, *shares)
+    console = Console()
+    console.print()
+    console.print(table)
+
+
+def _recall(row: Row, name: str) -> str:
+    return _share(row.by_class[name].recall) if name in row.by_class else UNKNOWN
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
+def _share_range(interval: tuple[float, float] | None) -> str:
+    return UNKNOWN if interval is None else f"{100 * interval[0]:.1f}-{interval[1]:.1%}"
 
 
 def _text(metric: Metric, value: float | None) -> str:

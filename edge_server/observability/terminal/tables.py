@@ -9,6 +9,7 @@ from rich.text import Text
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import leading
 from edge_server.config.units import (
+    UNKNOWN,
     bytes_text,
     clean,
     count_text,
@@ -27,6 +28,7 @@ from edge_server.observability.figures import (
     leading_metric,
     measured_figures,
     measured_name,
+    own_figure,
     range_text,
 )
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
@@ -130,9 +132,13 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     metric, tested = leading_metric(history), any(record.tested for record in history)
     name = "" if metric is ACCURACY else f" {metric.name}"
     measured = f"test{name}" if tested or not history else f"own data{name}"
-    add_numbers(table, "round", "devices", measured, "tiers", "train loss", "down", "up", time)
+    # A round of statistics neither trains nor measures a model.
+    asked = any(record.statistics is not None for record in history)
+    add_numbers(table, "round", "devices", *([] if asked else [measured, "tiers", "train loss"]))
+    add_numbers(table, "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
-        table.add_row(*_round_cells(record, metric, tested=tested))
+        figures = [] if asked else _figure_cells(record, metric, tested=tested)
+        table.add_row(*_device_counts(record), *figures, *_cost_cells(record))
     table.caption = Text("\n".join(_remarks(history)))
     return table
 
@@ -144,17 +150,22 @@ def _remarks(history: Sequence[RoundRecord]) -> list[str]:
     return remarks + [f"round {number}: {trouble}" for number, trouble in troubles if trouble]
 
 
-def _round_cells(record: RoundRecord, metric: Metric, *, tested: bool) -> tuple[str, ...]:
-    return (
-        str(record.round),
-        f"{len(record.completed)}/{len(record.selected)}",
-        figure_text(metric)((record.tested if tested else record.on_devices).get(metric.name)),
+def _device_counts(record: RoundRecord) -> list[str]:
+    return [str(record.round), f"{len(record.completed)}/{len(record.selected)}"]
+
+
+def _figure_cells(record: RoundRecord, metric: Metric, *, tested: bool) -> list[str]:
+    measured = (record.tested if tested else record.on_devices).get(metric.name)
+    return [
+        figure_text(metric)(measured),
         range_text(metric, record.tested_tiers),
         loss_text(record.train_loss),
-        bytes_text(record.downlink_bytes),
-        bytes_text(record.uplink_bytes),
-        duration_text(record.duration_s),
-    )
+    ]
+
+
+def _cost_cells(record: RoundRecord) -> list[str]:
+    sizes = (record.downlink_bytes, record.uplink_bytes)
+    return [*map(bytes_text, sizes), duration_text(record.duration_s)]
 
 
 def trouble_text(record: RoundRecord) -> str:
@@ -186,11 +197,12 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 def outcome_text(summary: Summary) -> str:
     """The run in one sentence."""
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
-    spent, (last, best) = epsilon_text(summary), measured_figures(summary)
+    (last, best), own, spent = measured_figures(summary), own_figure(summary), epsilon_text(summary)
+    measured = f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
     return (
         f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
         f"in {duration_text(summary.duration_s)}, "
-        f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
+        f"{'' if UNKNOWN == last == best else measured}{f'{own}, ' if own else ''}"
         f"the server sent {bytes_text(summary.downlink_bytes)} "
         f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )

@@ -44,7 +44,7 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
     """The whole view, cut to fit the terminal; active devices are shown first."""
     above: list[RenderableType] = [Text(), _header(snapshot), _progress(snapshot), Text()]
     below: list[RenderableType] = []
-    if snapshot.history:
+    if _has_figures(snapshot):
         below += [Text(), _figures(snapshot.history, size.width, ascii_only=ascii_only)]
     if snapshot.notes:
         below += [Text(), *(_note(note) for note in snapshot.notes[-LAST_NOTES:])]
@@ -56,8 +56,13 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
     return Group(*above, *devices, *below)
 
 
+def _has_figures(snapshot: Snapshot) -> bool:
+    """Whether a round has closed that may have figures; one of statistics has none of the model."""
+    return any(record.statistics is None for record in snapshot.history[-1:])
+
+
 def _height(snapshot: Snapshot) -> int:
-    accuracy = min(len(snapshot.history), LAST_ROUNDS) + 4 if snapshot.history else 0
+    accuracy = min(len(snapshot.history), LAST_ROUNDS) + 4 if _has_figures(snapshot) else 0
     notes = min(len(snapshot.notes), LAST_NOTES) + 1 if snapshot.notes else 0
     return accuracy + notes
 

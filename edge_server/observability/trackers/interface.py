@@ -49,6 +49,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         **{f"tier-{tier}/accuracy": value for tier, value in sorted(record.tier_accuracy.items())},
         **_figures("test", record.test_metrics),
         **_figures("client", record.client_metrics),
+        **_figures("own", record.own_metrics),
         **{
             k: v
             for tier, found in record.tier_metrics.items()

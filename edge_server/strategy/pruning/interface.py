@@ -12,6 +12,7 @@ import numpy as np
 
 from edge_client.pruning.channel_selection import Scores, kept_count, prefix_spec, ranking
 from edge_server.strategy.aggregation.updates import ClientUpdate
+from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray
@@ -27,7 +28,9 @@ class Cut:
     """A device's sub-model for one round.
 
     `personal`: the device prunes it further after training; without `train` it only evaluates its data.
-    `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps.
+    `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps;
+    `own_model`: the objective of a second model, which it keeps.
+    With `statistics` the device gets no model at all, and measures its data.
     """
 
     spec: SubModelSpec
@@ -36,6 +39,8 @@ class Cut:
     train: bool = True
     returned: tuple[str, ...] | None = None
     own: tuple[str, ...] = ()
+    own_model: Component | None = None
+    statistics: StatisticsRequest | None = None
 
 
 Ratios = Mapping[str, float]

@@ -1,9 +1,12 @@
 """Which layers each device keeps for itself: they stay on it, and are in its own model file.
 
 The server sends these layers with the first model and never gets them back; a device trains its own further
-in every round (FedPer, Arivazhagan et al. 2019, Algorithm 1; FedBN, Li et al. 2021, section 3).
+in every round (FedPer, Arivazhagan et al. 2019, Algorithm 1; FedBN, Li et al. 2021, section 3). Or a device
+trains a whole model of its own beside the shared one, of which the server gets all (Ditto, Li et al. 2021,
+Fair and Robust Federated Learning Through Personalization, Algorithm 1).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,18 +15,25 @@ from typing import ClassVar, Protocol
 from edge_client.system.plugins import Registry
 from edge_server.strategy.pruning.layers import units
 from schemas.errors import ConfigError
+from schemas.strategy import Component
 from schemas.submodel import ChannelMap
 
 Layers = tuple[str, ...]
 
 
 class OwnPart(Protocol):
-    """Names the layers of a network that stay on each device.
+    """Names the layers of a network that stay on each device, and are in its model file.
 
-    One that `needs_header` is for networks whose outputs are those of a linear layer.
+    One that `needs_header` is for networks whose outputs are those of a linear layer. With `own_model` they
+    are those of a second model, which devices train with that objective; else the shared model lacks them.
     """
 
     needs_header: ClassVar[bool] = False
+
+    @property
+    def own_model(self) -> Component | None:
+        """The objective of a model of the device's own; None where there is only the shared one."""
+        return None
 
     def layers(self, channel_map: ChannelMap) -> Layers:
         """The layers' names; `ConfigError` if the network has none of the kind, or no other."""
@@ -94,6 +104,26 @@ class Named(OwnPart):
         return found
 
 
+@dataclass(frozen=True)
+class OwnModel(OwnPart):
+    """A whole model beside the shared one, pulled towards it by mu / 2 |v - w|^2 (Ditto's lambda is mu)."""
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise ValueError("mu must be a number of at least 0")
+
+    @property
+    def own_model(self) -> Component:
+        """The proximal term, which is that of FedProx."""
+        return Component(name="prox", options={"mu": self.mu})
+
+    def layers(self, channel_map: ChannelMap) -> Layers:
+        """All layers."""
+        return tuple(layer for unit in units(channel_map) for layer in unit)
+
+
 OWN_PARTS: Registry[Callable[..., OwnPart]] = Registry(
-    "own-part", {"head": Head, "normalisation": Normalisation, "named": Named}
+    "own-part", {"head": Head, "normalisation": Normalisation, "named": Named, "model": OwnModel}
 )

@@ -24,7 +24,7 @@ class Drawn:
     def __init__(self, *_: Any) -> None:
         self.calls: list[int] = []
 
-    def of(self, params: Any, spec: SubModelSpec, *_: Any, trains: bool) -> dict[str, bytes]:
+    def of(self, params: Any, spec: SubModelSpec, *_: Any, trains: bool, own_model: bool) -> dict[str, bytes]:
         kept = spec.count("hidden", 9)
         self.calls.append(kept)
         if kept == 1:

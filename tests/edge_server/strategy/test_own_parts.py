@@ -8,7 +8,7 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.pruning.own_parts import Head, Named, Normalisation
+from edge_server.strategy.pruning.own_parts import Head, Named, Normalisation, OwnModel
 from edge_server.strategy.strategy import Network, cut, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
@@ -69,6 +69,19 @@ def test_a_cut_asks_for_all_layers_but_the_devices_own(ratio: float) -> None:
     *shared, head = layers_of(MLP)
     assert made.own == (head,)
     assert made.returned == tuple(shared)
+
+
+def test_with_a_model_of_its_own_a_device_sends_all_of_the_shared_one() -> None:
+    spec = StrategySpec(own=Component(name="model", options={"mu": 0.5}))
+    strategy = make_strategy(spec, (0.0,))
+    params = {name: np.zeros(layout.shape, np.float32) for name, layout in MLP.parameters.items()}
+    made = cut(strategy, start(strategy, params), Network(entry("mlp"), MLP), 0.0)
+    assert (made.own, made.returned) == ((), None)
+    assert made.own_model == Component(name="prox", options={"mu": 0.5})
+    assert OwnModel().layers(MLP) == tuple(layers_of(MLP))
+    assert (strategy.withholds, make_strategy(StrategySpec(), (0.0,)).withholds) == (False, False)
+    with pytest.raises(ConfigError, match="mu must be a number of at least 0"):
+        make_strategy(StrategySpec(own=Component(name="model", options={"mu": -1.0})), (0.0,))
 
 
 def test_without_own_layers_everything_is_asked_for() -> None:

@@ -1,7 +1,7 @@
 /** A device: its properties, its current state, and the outcome of each round. */
 
 import { el, emptyState, mark, plainTable, write } from "./dom.js";
-import { stateMark } from "./fleet_columns.js";
+import { dataText, stateMark } from "./fleet_columns.js";
 import { kindOf, refusedText, stateText } from "./states.js";
 import { serverNow } from "./store.js";
 import { agoText, bytesText, celsiusText, countText, momentText, msText, percentText, ratioText, scoreText } from "./units.js";
@@ -56,6 +56,8 @@ export class DeviceWhy {
 const standing = (row) => [
   ["Tier", `${row.tier}, ${ratioText(row.ratio)} pruned`],
   ["Board", row.board],
+  ["Data", dataText(row)],
+  ["Drift", row.drift],
   ["Attention", scoreText(row.attention)],
   ["Rounds counted", countText(row.rounds)],
   ["Refusals", row.refusals ? `${countText(row.refusals)}: ${refusedText(row.refused)}` : ""],

@@ -17,6 +17,7 @@ export function fleetColumns(now) {
     textColumn({ key: "tier", head: "Tier", card: true, width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
     { key: "board", head: "Board", card: "wide", width: 144, value: ({ board }) => board || null, fill: fillBoard },
     textColumn({ key: "seen", head: "Last seen", card: "wide", width: 196, number: true, value: ({ seen_at: at }) => at && -at }, seen),
+    textColumn({ key: "examples", head: "Examples", title: "Examples that the device trains on, and how many are new to it", width: 150, ...number, value: ({ examples }) => examples ?? null }, dataText),
     textColumn({ key: "attention", head: "Attention", title: "The device's selection score (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
     textColumn({ key: "ratio", head: "Pruned", width: 74, ...number, value: ({ ratio }) => ratio }, ({ ratio }) => ratioText(ratio)),
     textColumn({ key: "rounds", head: "Rounds", card: true, title: "Rounds in which its update counted", width: 74, ...number, value: ({ rounds }) => rounds }, ({ rounds }) => countText(rounds)),
@@ -29,6 +30,11 @@ export function fleetColumns(now) {
     textColumn({ key: "down", head: "Received", card: true, title: "Bytes received over its own link in this run, including broadcasts", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
     textColumn({ key: "up", head: "Sent", card: true, title: "Bytes sent over its own link in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
   ];
+}
+
+/** How many examples a device has, how many are new to it, and whether they drift. */
+export function dataText({ examples, new_examples: added, drift }) {
+  return [countText(examples), added ? `${countText(added)} new` : "", drift ? "drift" : ""].filter(Boolean).join(", ");
 }
 
 function fillDevice(cell, { device }) {

@@ -18,7 +18,7 @@ export const diverging = (value) => between(DIVERGING, (value + 1) / 2);
 export function inkOn([red, green, blue]) {
   const linear = [red, green, blue].map((value) => ((value / 255 + 0.055) / 1.055) ** 2.4);
   const luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-  return luminance > 0.18 ? "#111" : "#fff";
+  return luminance > 0.18 ? "#000" : "#fff";
 }
 
 function between(stops, share) {

@@ -1,6 +1,8 @@
 /** The run: its progress, results and costs. */
 
 import { fromZero, RoundChart, shareBounds } from "./charts.js";
+import { ClassTable } from "./class_table.js";
+import { DataTables } from "./data_tables.js";
 import { el, emptyState, mark, write } from "./dom.js";
 import { bestOf, figureText, measureOf, metricOf, testedOf } from "./figures.js";
 import { serverNow } from "./store.js";
@@ -19,7 +21,9 @@ export class RunView {
     this._waiting = el("div", { hidden: true });
     this._charts = makeCharts();
     this._rounds = new RoundsTable();
+    this._data = new DataTables();
     this._tiers = new TiersTable();
+    this._classes = new ClassTable();
     this._rollouts = new RolloutsTable();
     this._parts = makeHead();
     this._tiles = el("dl", { class: "tiles" });
@@ -27,7 +31,7 @@ export class RunView {
     this._noted = el("section", { hidden: true }, el("h3", { text: "Notes" }), this._notes);
     this._curves = el("section", { "aria-label": "Curves" }, el("div", { class: "grid" }, this._charts.map(({ chart }) => chart.element)));
     this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._tiles,
-      this._waiting, this._curves, this._rollouts.element, this._tiers.element, this._rounds.element, this._noted);
+      this._waiting, this._curves, this._data.element, this._rollouts.element, this._tiers.element, this._classes.element, this._rounds.element, this._noted);
   }
 
   /** Draw the run. */
@@ -50,7 +54,9 @@ export class RunView {
       const series = columns(history, tiersOf(state.fleet), metricOf(run));
       chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
     }
+    this._data.show(run);
     this._tiers.show(run);
+    this._classes.show(run);
     this._rounds.show(history, metricOf(run));
     this._note(run.notes ?? []);
   }
@@ -162,6 +168,7 @@ function makeCharts() {
       columns: (history, had, metric) => [
         { ...line("test", "whole model", 0), of: (record) => testedOf(metric, record) }, ...tiers(history, had, metric),
         { ...line("devices", "devices' own data", 7), of: (record) => record.on_devices?.[metric.name] ?? null },
+        { ...line("own", "devices' own models", 6), of: (record) => record.own_metrics?.[metric.name] ?? null },
       ],
     },
     {

@@ -15,6 +15,7 @@ from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import LinkUp
 from schemas.messages import Birth, TaskReply
+from schemas.strategy import TrainingPlan
 from schemas.values import CapabilityProfile, Eligibility, Reason
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
 from tests.edge_client.agent.test_agent_restart import DIGITS, Life, StillLink, StillWorker
@@ -27,7 +28,10 @@ RULES = Rules(max_temperature_c=70, check_every_s=1e-6, give_back_after_s=0.0)
 class HeldWorker(StillWorker):
     """Fake worker that records whether training is held."""
 
-    held = False
+    held, given_up = False, ""
+
+    def give_up_training(self, why: str) -> None:
+        self.given_up = why
 
     def hold(self) -> None:
         self.held = True
@@ -106,6 +110,17 @@ def test_a_task_held_for_too_long_is_given_back_and_the_next_task_is_declined(tm
     device.warm(64_000)
     device.hear(task(2))
     assert (device.phase, device.session.task) == (SessionPhase.WORKING, task(2))
+
+
+def test_a_delivery_that_is_held_for_too_long_goes_on_without_training(tmp_path):
+    device = OnBoard(tmp_path, RULES)
+    device.warm(75_000)
+    device.hear(task(2, action="deliver", personalise=TrainingPlan()))
+    device.receive(0, 1, 2)
+    assert (device.phase, device.worker.given_up) == (SessionPhase.WORKING, "")
+    device.look()
+    assert (device.phase, device.worker.given_up) == (SessionPhase.WORKING, "75 °C, at most 70 °C")
+    assert all(reply.accepted for reply in device.published(TaskReply))
 
 
 def test_a_missing_sensor_is_logged_once_and_the_device_keeps_working(tmp_path, caplog):

@@ -176,3 +176,17 @@ def test_examples_with_numbers_are_split_by_tenths_of_the_first() -> None:
     data = labelled(np.zeros((100, 2), np.float32), np.arange(100, dtype=np.float32)[::-1, None] / 7)
     assert np.bincount(data.strata).tolist() == [10] * 10
     assert data.strata[0] == 9
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if TASKS[name].by_class is not None])
+def test_right_outputs_recognise_every_example_of_each_class(name: str) -> None:
+    data = examples(name)
+    task, count = data.learning_task, data.learning_task.by_class
+    assert count is not None
+    counts = count(Answers(perfect(data), data.labels, data.labels))
+    assert counts.shape == (outputs_of(data), 2)
+    assert (counts[:, 0] == counts[:, 1]).all()
+    total = int(counts[:, 0].sum())
+    assert total == len(data) if task.exclusive else 0 < total <= data.labels.size
+    # Of the opposite answers none is right.
+    assert not count(Answers(-perfect(data), data.labels, data.labels))[:, 1].any()

@@ -22,6 +22,15 @@ def test_figures_of_classes() -> None:
     assert metrics.macro_f1(ANSWERS) == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
 
 
+def test_counts_of_each_class_and_of_those_recognised() -> None:
+    # One 0, two 1 of which one was taken for a 0, one 2.
+    assert metrics.class_counts(ANSWERS).tolist() == [[1, 1], [2, 1], [1, 1]]
+    # Flags: of 4 examples 2 have the first, of which one is recognised, and none has the second.
+    flags = np.array([[1, 0], [1, 0], [0, 0], [0, 0]], np.float32)
+    said = np.array([[3.0, -1], [-2, -1], [1, -1], [-1, 5]], np.float32)
+    assert metrics.flag_counts(Answers(said, flags, flags)).tolist() == [[2, 1], [0, 0]]
+
+
 def test_a_class_that_does_not_occur_counts_in_no_mean() -> None:
     absent = Answers(OUTPUTS[:, :3], np.array([0, 1, 1, 1]), np.array([0, 1, 1, 1]))
     # Recalls 1 and 1/3, as the last example is taken for class 2, which no label has.
@@ -76,6 +85,19 @@ def test_anomalies_are_what_is_reconstructed_worst() -> None:
     assert metrics.anomaly_auroc(answers) == 1
     assert metrics.mean_reconstruction_error(answers) == 1
     assert metrics.anomaly_auroc(Answers(outputs, targets, np.zeros(3, int))) is None
+
+
+def test_a_threshold_is_exceeded_by_one_usual_example_of_a_hundred() -> None:
+    scores = np.arange(101, dtype=np.float32)
+    outputs = np.stack([np.sqrt(scores), np.sqrt(scores)], axis=1)
+    targets, labels = np.zeros((101, 2), np.float32), np.zeros(101, int)
+    anomaly = TASKS["anomaly"]
+    assert anomaly.threshold(Answers(outputs, targets, labels)) == pytest.approx(99)
+    # What is known to be unusual does not count, and few examples give no threshold.
+    labels[51:] = 1
+    assert anomaly.threshold(Answers(outputs, targets, labels)) == pytest.approx(49.5)
+    assert anomaly.threshold(Answers(outputs[:19], targets[:19], labels[:19])) is None
+    assert TASKS["regression"].threshold(Answers(outputs, targets, targets)) is None
 
 
 def test_figures_that_nothing_defines_are_left_out() -> None:

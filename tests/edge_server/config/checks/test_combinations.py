@@ -1,5 +1,7 @@
 """Contradictory settings are refused before a run, with section, key, reason and remedy."""
 
+import re
+
 import pytest
 
 from edge_server.cli.main import main
@@ -33,6 +35,25 @@ def test_every_recipe_is_free_of_problems(name):
     assert found(name) == []
 
 
+def test_the_server_may_sum_masked_updates_beside_models_that_devices_keep():
+    assert found("ditto", privacy={"secure-aggregation": True}) == []
+    (problem,) = found("fedper", privacy={"secure-aggregation": True})
+    assert "'head' stays on devices, and [privacy] secure-aggregation sums whole models" in problem
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"federation": {"deliver": "none"}, "simulation": {"hold-out": 0.2}}, "nothing is delivered"),
+        ({}, "they hold out none: set \\[simulation\\] hold-out"),
+    ],
+)
+def test_models_that_nobody_gets_or_measures_are_not_personalised(sections, reason):
+    (problem,) = found(training={"personalise-epochs": 3}, **sections)
+    assert problem.startswith("[training] personalise-epochs: ")
+    assert re.search(reason, problem)
+
+
 def test_every_component_listed_with_a_trait_exists():
     assert COMBINERS.keys() >= IGNORES_WEIGHTS
     assert PRUNERS.keys() >= RANKS_CHANNELS | NEW_EACH_ROUND
@@ -56,6 +77,8 @@ def test_every_component_listed_with_a_trait_exists():
         {"clients": {"fraction": 0.1}},
         {"strategy": {"downlink": ["delta", "int8", "zstd"]}},
         {"tiers": {"ratios": [{"conv2": 0.3}, 0.0]}},
+        {"training": {"personalise-epochs": 3}, "simulation": {"hold-out": 0.2}},
+        {"strategy": {"own": "model"}, "simulation": {"hold-out": 0.2}, "firewall": {"canary": 0.1}},
     ],
     ids=str,
 )

@@ -1,5 +1,7 @@
 """An update's metrics must agree with its task, and its groups must be values that devices can measure."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,10 @@ from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.weighting.claims import Claims
 from schemas.errors import PeerError
+from schemas.messages import decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.values import CapabilityProfile, DataCard, Reason
+from schemas.values import CapabilityProfile, DataCard, ModelSpec, Reason
 from tests.edge_server.coordinator.validation.test_firewall import PREFIX, task, update
 
 TRAIN = task(training=TrainingPlan(batch_size=16, local_epochs=3))
@@ -140,3 +143,39 @@ def test_a_birth_counts_at_most_ten_medians_of_the_other_births():
 def test_free_memory_is_capped_at_the_total_memory():
     (held,), cut = cap_birth_claims([device("a", 1, memory_bytes=10**9, memory_free_bytes=10**15)], Claims())
     assert (held.profile.memory_free_bytes, cut) == (10**9, {})
+
+
+MULTI_LABEL = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=3, task="multi-label")
+MEASURE = TrainingPlan(batch_size=16, local_epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("by_class", "asked", "refused"),
+    [
+        # 10 examples are held out, of three classes.
+        (((5, 5), (3, 0), (2, 1)), {}, False),
+        ((), {}, False),
+        (((5, 5), (3, 0), (2, 1)), {"by_class": False}, True),
+        (((5, 5), (5, 0)), {}, True),
+        (((5, 5), (3, 0), (2, 1), (0, 0)), {}, True),
+        (((5, 6), (3, 0), (2, 1)), {}, True),
+        (((5, 5), (3, 0), (1, 1)), {}, True),
+        (((5, 5), (3, 0), (10**12, 1)), {}, True),
+        # An example may have several labels, or none.
+        (((10, 5), (9, 0), (0, 0)), {"model": MULTI_LABEL}, False),
+        (((11, 5), (9, 0), (0, 0)), {"model": MULTI_LABEL}, True),
+    ],
+)
+def test_counts_by_class_fit_the_examples_held_out(by_class, asked, refused):
+    claimed = claiming(examples=40, epochs=0, steps=0, measured_on=10, by_class=by_class)
+    assert (
+        refuses(check_training, claimed, task(**{"training": MEASURE, "by_class": True, **asked})) is refused
+    )
+
+
+@pytest.mark.parametrize("by_class", [[[1, -1]], [[1.5, 1]], [[1]], [[1, 1, 1]], [[1, 1]] * 101, [["x", 1]]])
+def test_counts_by_class_are_pairs_of_counts_of_a_bounded_number(by_class):
+    message = json.loads(encode_message(update(PREFIX)))
+    message["metrics"]["by_class"] = by_class
+    with pytest.raises(PeerError):
+        decode_message(json.dumps(message).encode())

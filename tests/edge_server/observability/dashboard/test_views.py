@@ -11,8 +11,10 @@ from edge_server.observability.dashboard.model_view import channel_value, evenly
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.storage.data_statistics import DataStatistics, Distribution
+from edge_server.storage.records import MeasuredDevice
 from schemas.errors import ConfigError
-from schemas.values import BoardState
+from schemas.values import BoardState, DataCard, DriftFinding
 from tests.edge_server.observability.dashboard.folders import (
     PROFILE,
     begun,
@@ -101,6 +103,19 @@ def test_the_deadline_of_a_simulation_is_left_out(tmp_path):
     assert (reported["deadline_at"], reported["virtual"]) == (None, True)
 
 
+def test_statistics_of_the_devices_data_are_texts_and_their_histograms_stay_in_the_folder(tmp_path):
+    figures = {"count": (4.0,), "mean": (2.0,), "variance": (4.0,), "least": (0.0,), "most": (4.0,)}
+    bins = {"low": (0.0,), "high": (4.0,), "histogram": ((0.0, 2.0, 2.0, 0.0),)}
+    found = DataStatistics(devices=1, examples=4, features=Distribution(**figures, **bins), labels={"a": 4})
+    asked = replace(MOMENT, history=(record(1, statistics=found), record(2)))
+    facts = read_facts(ended(tmp_path / "run").path)
+    shown = run_value(facts, asked, now=NOW, live=True)["statistics"]
+    assert shown["features"] == [["1", "2", "2", "0", "1", "1", "3", "4"]]
+    assert shown["labels"] == [["a", "4", "100.00%"]]
+    assert all("statistics" not in line for line in round_values(facts, asked.history))
+    assert run_value(facts, MOMENT, now=NOW, live=True)["statistics"] is None
+
+
 def test_unknown_values_are_null_before_the_folder_exists(tmp_path):
     reported = run_value(read_facts(tmp_path / "later", live=True), None, now=NOW, live=True)
     assert (reported["recipe"], reported["parameters"], reported["tiers"], reported["outcome"]) == (
@@ -128,6 +143,15 @@ def test_a_row_shows_the_state_of_a_device_and_its_board():
     assert (row.board, row.processor, row.cores, row.memory_total_bytes) == ("Pi 4", "Cortex-A72", 4, 4096)
     assert (row.celsius, row.battery, row.memory_bytes, row.memory_free_bytes) == (61.5, 0.8, 10, 20)
     assert row.ineligible_because == "on battery"
+
+
+def test_a_row_shows_what_is_new_and_drifts():
+    (device,) = MOMENT.devices
+    drift = DriftFinding(statistic="loss", p_value=0.00014, examples=57)
+    card = DataCard(source="npz", examples=460, input_shape=(1,), num_classes=2, new=57, drift=drift)
+    (row,) = fleet_rows(read_facts(NOWHERE), replace(MOMENT, devices=(replace(device, data=card),)))
+    assert (row.examples, row.new_examples) == (460, 57)
+    assert row.drift == "loss of 57 examples, p = 0.00014"
 
 
 def test_the_fleet_of_a_finished_run_is_offline(tmp_path):
@@ -260,3 +284,23 @@ def test_an_incomplete_line_of_history_is_ignored(tmp_path):
     with (folder.path / "history.jsonl").open("a") as file:
         file.write('{"round": 3, "fra')
     assert len(read_facts(folder.path).history) == 2
+
+
+def test_the_newest_counts_by_class_are_sent_with_their_intervals(tmp_path):
+    facts = read_facts(ended(tmp_path / "run").path)
+    devices = {
+        "a": MeasuredDevice(tier=1, examples=4, by_class={"cat": (3, 2), "dog": (1, 0)}),
+        "b": MeasuredDevice(tier=2, examples=1, by_class={"cat": (1, 1)}),
+        "c": MeasuredDevice(tier=2, examples=1),
+    }
+    counted = record(1).model_copy(update={"measured": devices, "test_by_class": {"cat": (0, 0)}})
+    moment = replace(MOMENT, history=(counted, record(2)))
+    found = run_value(facts, moment, now=NOW, live=True)["by_class"]
+    assert (found["round"], found["columns"]) == (1, ["test data", "all devices", "a", "b"])
+    assert [row["name"] for row in found["rows"]] == ["cat", "dog"]
+    cat, dog = (row["cells"] for row in found["rows"])
+    assert cat[0] == {"examples": 0, "right": 0, "recall": None, "interval": None}
+    assert (cat[1]["examples"], cat[1]["right"], cat[1]["recall"]) == (4, 3, 0.75)
+    assert cat[1]["interval"] == pytest.approx((0.3006, 0.9544), abs=1e-4)
+    assert [cell and cell["examples"] for cell in dog] == [None, 1, 1, None]
+    assert run_value(facts, MOMENT, now=NOW, live=True)["by_class"] is None

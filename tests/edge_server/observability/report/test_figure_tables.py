@@ -3,7 +3,7 @@
 from edge_server.observability.figures import leading_metric, measured_figures, measured_name, range_text
 from edge_server.observability.report.document import Paragraph, Table
 from edge_server.observability.report.figure_tables import figure_section
-from edge_server.storage.records import RoundRecord
+from edge_server.storage.records import MeasuredDevice, RoundRecord
 from tests.edge_server.observability.terminal.shown import record, summary
 
 MAE = {"mae": 0.25, "rmse": 0.5, "r2": 0.75}
@@ -35,6 +35,51 @@ def test_recalls_of_classes_are_shares() -> None:
     assert isinstance(outputs, Table)
     assert outputs.columns == ("output", "recall")
     assert outputs.rows[0][1].text == "75.00%"
+
+
+def rows(block: object) -> list[list[str]]:
+    assert isinstance(block, Table)
+    return [[cell.text for cell in row] for row in block.rows]
+
+
+def test_shares_of_classes_have_their_examples_and_intervals() -> None:
+    counts = {"cat": (4, 3), "dog": (0, 0)}
+    history = [
+        measured(1, test_metrics={"accuracy": 0.75}, test_by_output={"cat": 0.75}, test_by_class=counts)
+    ]
+    outputs = figure_section(history, "classification").blocks[1]
+    assert isinstance(outputs, Table)
+    assert outputs.columns == ("output", "recall", "examples", "95 % interval of recall")
+    # Wilson: (0.75 + 0.48018 -+ 1.96 sqrt(0.75 * 0.25 / 4 + 3.84146 / 64)) / 1.96036, 3.84146 = 1.96^2.
+    assert rows(outputs) == [["cat", "75.00%", "4", "30.06% - 95.44%"]]
+    flags = [measured(1, test_metrics={"macro-f1": 0.5}, test_by_output={"cat": 0.5}, test_by_class=counts)]
+    outputs = figure_section(flags, "multi-label").blocks[1]
+    assert isinstance(outputs, Table)
+    assert outputs.columns == ("output", "f1", "examples", "recall", "95 % interval of recall")
+    assert rows(outputs) == [["cat", "50.00%", "4", "75.00%", "30.06% - 95.44%"]]
+
+
+def test_devices_that_counted_their_classes_have_a_table_together_and_one_each() -> None:
+    devices = {
+        "a": MeasuredDevice(tier=1, examples=4, by_class={"cat": (3, 2), "dog": (1, 0)}),
+        "b": MeasuredDevice(tier=2, examples=1, by_class={"cat": (1, 1), "dog": (0, 0)}),
+        "c": MeasuredDevice(tier=2, examples=9),
+    }
+    history = [measured(1, client_metrics={"accuracy": 0.5}, measured=devices)]
+    _, pooled, each = figure_section(history, "classification").blocks
+    # 3 of 4 cats; 0 of 1 dogs, whose interval ends at 3.84146 / 4.84146.
+    assert rows(pooled) == [
+        ["cat", "4", "75.00%", "30.06% - 95.44%"],
+        ["dog", "1", "0.00%", "0.00% - 79.35%"],
+    ]
+    assert rows(each) == [["a", "67% of 3", "0% of 1"], ["b", "100% of 1", "-"]]
+
+
+def test_many_classes_have_no_column_each() -> None:
+    many = MeasuredDevice(tier=1, examples=21, by_class={str(number): (1, 1) for number in range(21)})
+    history = [measured(1, client_metrics={"accuracy": 0.5}, measured={"a": many})]
+    _, pooled = figure_section(history, "classification").blocks
+    assert len(rows(pooled)) == 21
 
 
 def test_a_run_that_measured_nothing_says_so() -> None:

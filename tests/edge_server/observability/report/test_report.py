@@ -14,7 +14,7 @@ from edge_server.observability.report.curves import accuracy_chart
 from edge_server.observability.report.report import write_report
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
-from schemas.values import DeliveryVerdict
+from schemas.values import DeliveryVerdict, Personalisation
 from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
 
 VOID = {"meta"}
@@ -173,6 +173,16 @@ def test_an_undone_round_is_shown_with_the_devices_left_out(tmp_path: Path) -> N
 def test_runtimes_that_disagree_are_marked(tmp_path: Path) -> None:
     device = MEASURED.model_copy(update={"onnx_accuracy": 0.5})
     assert "50.00% differs" in page_of(tmp_path, end=summary(devices=(device,))).text
+
+
+def test_models_trained_on_own_data_have_a_section(tmp_path: Path) -> None:
+    figures = {"metric": "accuracy", "before": 0.75, "after": 0.5, "why": "50%, 75% before"}
+    found = Personalisation(kept=False, epochs=2, **figures)
+    device = MEASURED.model_copy(update={"personalisation": found})
+    text = page_of(tmp_path, end=summary(devices=(device,))).text
+    assert "Personal models" in text
+    assert "50%, 75% before" in text
+    assert "Personal models" not in page_of(tmp_path, end=summary(devices=(MEASURED,))).text
 
 
 def test_a_run_interrupted_before_its_first_round_has_a_report(tmp_path: Path) -> None:

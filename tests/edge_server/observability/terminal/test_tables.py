@@ -9,7 +9,7 @@ from edge_server.observability.terminal.final_summary import print_closing
 from edge_server.observability.terminal.tables import LAST_ROUNDS, device_table, round_table
 from edge_server.observability.terminal.trials import trial_table
 from edge_server.storage.records import DeviceRecord
-from schemas.values import DeliveryVerdict
+from schemas.values import DeliveryVerdict, Personalisation
 from tests.edge_server.observability.terminal.shown import MEASURED, drawn, record, scored, snapshot, summary
 
 
@@ -73,6 +73,29 @@ def test_the_closing_output_lists_trials_if_a_model_was_in_use() -> None:
     assert "Trials" not in closing(MEASURED)
     # Many devices are counted, not listed.
     assert "30 of 30 devices on trial keep their earlier model" in closing(*[kept] * 30)
+
+
+def test_the_closing_output_says_what_training_on_own_data_has_changed() -> None:
+    def closing(*found: Personalisation) -> str:
+        devices = tuple(MEASURED.model_copy(update={"personalisation": each}) for each in found)
+        console = Console(width=120, record=True, file=io.StringIO())
+        print_closing(console, snapshot(history=(scored(1),), summary=summary(devices=devices)))
+        return console.export_text()
+
+    better = Personalisation(kept=True, epochs=2, metric="accuracy", before=0.5, after=0.9)
+    worse = Personalisation(kept=False, epochs=2, metric="accuracy", before=0.7, after=0.6, why="60%, 70%")
+    unable = Personalisation(kept=False, why="the task has no step graph")
+    # (0.9 + 0.7) / 2 after, (0.5 + 0.7) / 2 before: the second device keeps what it has received.
+    text = closing(better, worse, unable)
+    line = "1 of 3 devices keep the model that they trained on their own data: accuracy 80.00%, 60.00% as"
+    assert line in text
+    assert [row.split() for row in text.splitlines() if row.startswith("phone ")][3:] == [
+        ["phone", "50.00%", "90.00%", "trained", "-"],
+        ["phone", "70.00%", "60.00%", "as", "received", "60%,", "70%"],
+        ["phone", "-", "-", "as", "received", *unable.why.split()],
+    ]
+    # Many devices are counted, not listed.
+    assert "Models trained" not in closing(*[better] * 30)
 
 
 def test_virtual_time_is_labelled() -> None:

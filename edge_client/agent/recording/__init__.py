@@ -1,0 +1,1 @@
+"""Sensors' messages recorded as the rows of an example store."""

@@ -1,0 +1,128 @@
+"""The rows that messages become: each column's last value, taken together by the clock or by id."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from edge_client.agent.recording.labels import ById, ByTime, FromNow, read_label
+from edge_client.agent.recording.readings import Place, Reading, number_in, value_in
+from edge_client.data.example_store import ExampleStore
+from schemas.errors import PeerError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is recorded.
+
+    With `ident` a row is recorded when an id arrives there, else every `every_s` seconds. Labels come on the
+    topic `label`.
+    """
+
+    readings: tuple[Reading, ...]
+    every_s: float = 10.0
+    ident: Place | None = None
+    label: str | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics to subscribe to."""
+        places = [reading.place for reading in self.readings] + ([self.ident] if self.ident else [])
+        return tuple(dict.fromkeys([place.topic for place in places] + ([self.label] if self.label else [])))
+
+
+@dataclass
+class Counts:
+    """What a recorder has done."""
+
+    rows: int = 0
+    labelled: int = 0
+    incomplete: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class RowMaker:
+    """Takes messages, and writes rows and labels into a store. Times are given, so that it needs no clock."""
+
+    def __init__(self, wanted: Wanted, store: ExampleStore) -> None:
+        self._wanted, self._store = wanted, store
+        self._values: dict[str, float] = {}
+        self._label: str | None = None
+        self._last: float | None = None
+        self.counts = Counts()
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """The columns without a value now."""
+        return [reading.name for reading in self._wanted.readings if reading.name not in self._values]
+
+    def take(self, topic: str, payload: bytes, *, now: float) -> None:
+        """Take a message; `PeerError` for what cannot be used, which is counted by topic."""
+        try:
+            self._take_values(topic, payload)
+            if topic == self._wanted.label:
+                self._take_label(payload)
+            if self._wanted.ident and topic == self._wanted.ident.topic:
+                self._take_ident(self._wanted.ident, payload, now)
+        except PeerError:
+            self.counts.refused[topic] += 1
+            raise
+
+    def tick(self, now: float) -> bool:
+        """Record a row by the clock, if all columns have a value; says whether one was recorded."""
+        if self._last is not None and not 0 < now - self._last < 1.5 * self._wanted.every_s:
+            # The machine slept, or the clock was set.
+            self._store.begin_series()
+        self._last = now
+        return self._record(now, "")
+
+    def forget(self) -> None:
+        """The connection is lost: values may change unseen, so columns wait for new ones."""
+        self._values.clear()
+        self._label = None
+
+    def _take_values(self, topic: str, payload: bytes) -> None:
+        trouble = None
+        for reading in self._wanted.readings:
+            if reading.place.topic != topic:
+                continue
+            try:
+                number = number_in(payload, reading.place.keys)
+            except PeerError as error:
+                number, trouble = None, PeerError(f"column '{reading.name}': {error}")
+            if number is None:
+                self._values.pop(reading.name, None)
+            else:
+                self._values[reading.name] = number
+        if trouble is not None:
+            raise trouble
+
+    def _take_label(self, payload: bytes) -> None:
+        match read_label(payload):
+            case FromNow(label):
+                self._label = label
+            case ById(ident, label):
+                if not self._store.label(ident, label):
+                    raise PeerError(f"label '{label}' names no example: there is no id '{ident}' (any more)")
+                self.counts.labelled += 1
+            case ByTime(first, last, label):
+                labelled = self._store.label_span(first, last, label)
+                if not labelled:
+                    raise PeerError(f"label '{label}' names no example: none was recorded in that time")
+                self.counts.labelled += labelled
+
+    def _take_ident(self, place: Place, payload: bytes, now: float) -> None:
+        ident = str(value_in(payload, place.keys)).strip()
+        if not ident:
+            raise PeerError("the id is empty")
+        if not self._record(now, ident):
+            raise PeerError(f"the row '{ident}' is incomplete: no value of {', '.join(self.missing)}")
+
+    def _record(self, now: float, ident: str) -> bool:
+        if self.missing:
+            self.counts.incomplete += 1
+            self._store.begin_series()
+            return False
+        self._store.add(self._values, at=now, ident=ident, label=self._label)
+        self.counts.rows += 1
+        self.counts.labelled += self._label is not None
+        return True

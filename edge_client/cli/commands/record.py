@@ -1,0 +1,136 @@
+"""`edge-client record`: record sensors' messages as examples to train on."""
+
+import argparse
+import logging
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
+from edge_client.system.logging.setup import add_log_options, begin_log
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.agent.recording.row_maker import Wanted
+
+EXAMPLES = """\
+A row has the last value of every column. Values are numbers, or states such as on and off (1 and 0). A sensor
+that is unavailable makes rows incomplete; they are not recorded.
+
+labels, on the topic of --label:
+  busy                                          the label of the rows from now on; an empty text ends it
+  {"id": "1764110000000", "label": "busy"}      the label of one row: its id is that of --id, else its time in
+                                                milliseconds
+  {"from": "2026-11-25T09:00", "to": "2026-11-25T09:20", "label": "busy"}
+                                                the label of the rows of that time
+
+examples:
+  edge-client record room.sqlite --column co2=home/office/co2 --column light=zigbee2mqtt/office#illuminance
+  edge-client record room.sqlite --column co2=home/office/co2 --every 60 --label home/office/state \\
+      --most-mb 20 --most-days 90
+  edge-client record parts.sqlite --column force=press/force --id press/part#serial --label press/test \\
+      --keep reservoir --balance
+  edge-client run --data 'recorded:room.sqlite?label=label' ...          train on the rows with a label
+
+Home Assistant publishes its sensors with the integration "MQTT Statestream". SIGTERM and Ctrl-C end the
+recorder; started again with the same store it continues.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "record", help="record MQTT topics as examples to train on", examples=EXAMPLES
+    )
+    parser.add_argument("store", type=Path, metavar="STORE", help="the file to record into, made if missing")
+    parser.add_argument(
+        "--broker",
+        default="mqtt://127.0.0.1:1883",
+        metavar="URL",
+        help="broker of the sensors (default: %(default)s)",
+    )
+    add_tls_options(parser, whose="this recorder's")
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=TOPIC[#KEY]",
+        help="a column and the topic of its values, with the key of a value in JSON; repeatable",
+    )
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument(
+        "--every", type=positive_float, default=10.0, metavar="S", help="seconds between rows (default: 10)"
+    )
+    rows.add_argument(
+        "--id", metavar="TOPIC[#KEY]", help="record a row with each id that arrives here instead"
+    )
+    parser.add_argument("--label", metavar="TOPIC", help="topic of labels")
+    parser.add_argument(
+        "--most-mb", type=positive_float, default=50.0, metavar="MB", help="size of the store (default: 50)"
+    )
+    parser.add_argument(
+        "--most-days", type=positive_float, metavar="DAYS", help="remove rows older than this"
+    )
+    parser.add_argument(
+        "--keep",
+        choices=("newest", "reservoir"),
+        default="newest",
+        help="rows that stay in a full store: the newest, or a random choice of all (default: newest)",
+    )
+    parser.add_argument(
+        "--balance", action="store_true", help="in a full store remove rows of the most frequent label first"
+    )
+    parser.add_argument("--client-id", metavar="NAME", help="name at the broker (default: HOST-record-STORE)")
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    add_log_options(parser, level="info")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Record until stopped."""
+    from edge_client.agent.recording.recorder import Recorder
+    from edge_client.data.example_store import ExampleStore, StoreLimits
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+
+    begin_log(args, level=logging.WARNING if args.quiet else logging.INFO)
+    wanted = _wanted(args)
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    limits = StoreLimits(
+        most_bytes=int(args.most_mb * 1e6),
+        most_age_s=args.most_days * 86_400 if args.most_days else None,
+        keep=args.keep,
+        balance=args.balance,
+    )
+    store = ExampleStore(args.store, tuple(reading.name for reading in wanted.readings), limits)
+    client_id = args.client_id or f"{socket.gethostname()}-record-{args.store.stem}"
+    try:
+        recorder = Recorder(address, wanted, store, client_id=client_id)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: recorder.stop())
+        recorder.run()
+        if args.format == "json":
+            counts = recorder.counts
+            print_json({**vars(counts), "refused": dict(counts.refused), "stored": len(store)})
+        else:
+            print(f"{args.store}: {recorder.progress()}")
+    finally:
+        store.close()
+    return 0
+
+
+def _wanted(args: argparse.Namespace) -> "Wanted":
+    from edge_client.agent.recording.readings import parse_place, parse_reading
+    from edge_client.agent.recording.row_maker import Wanted
+
+    if not args.column:
+        raise ConfigError("record: nothing to record: state columns, such as --column co2=home/office/co2")
+    readings = tuple(parse_reading(text) for text in args.column)
+    names = [reading.name for reading in readings]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"record: two columns are named '{twice}'")
+    ident = parse_place(args.id, option="--id") if args.id else None
+    label = parse_place(args.label, option="--label").topic if args.label else None
+    return Wanted(readings, args.every, ident, label)

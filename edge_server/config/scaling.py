@@ -1,0 +1,62 @@
+"""The section `[data.statistics]`: by which numbers all devices scale their inputs."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from schemas.base import Settings
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec, Preprocessing
+
+Deviation = Annotated[float, Field(gt=0)]
+
+
+class Scaling(Settings):
+    """Means and standard deviations in the units of the data: one number each, or one per channel."""
+
+    mean: Annotated[tuple[float, ...], Field(min_length=1)]
+    """Mean of each channel."""
+    std: Annotated[tuple[Deviation, ...], Field(min_length=1)]
+    """Standard deviation of each channel."""
+    target_mean: tuple[float, ...] = ()
+    """Mean of each number that is learned; such numbers stay as they are if unset."""
+    target_std: tuple[Deviation, ...] = ()
+    """Standard deviation of each number that is learned."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> "Scaling":
+        if len(self.mean) != len(self.std) or len(self.target_mean) != len(self.target_std):
+            raise ValueError("state as many means as standard deviations")
+        return self
+
+
+def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: ModelSpec) -> Preprocessing:
+    """The preprocessing with these figures, if any; `ConfigError` unless they fit the network's inputs."""
+    if scaling is None:
+        return preprocessing
+    channels, targets = spec.input_shape[0], len(scaling.target_mean)
+    if len(scaling.mean) not in (1, channels) or targets not in (0, spec.num_classes):
+        raise ConfigError(
+            f"[data.statistics] has {len(scaling.mean)} means and {targets} of targets, and the network has "
+            f"{channels} channels and {spec.num_classes} outputs: state one for each"
+        )
+    scale = preprocessing.scale
+    return preprocessing.model_copy(
+        update={
+            "mean": tuple(mean / scale for mean in scaling.mean),
+            "std": tuple(std / scale for std in scaling.std),
+            "target_mean": scaling.target_mean,
+            "target_std": scaling.target_std,
+        }
+    )
+
+
+def scaling_in(preprocessing: Preprocessing) -> Scaling:
+    """The figures by which a preprocessing scales, the inverse of `scaled_by`."""
+    scale = preprocessing.scale
+    return Scaling(
+        mean=tuple(mean * scale for mean in preprocessing.mean),
+        std=tuple(std * scale for std in preprocessing.std),
+        target_mean=preprocessing.target_mean,
+        target_std=preprocessing.target_std,
+    )

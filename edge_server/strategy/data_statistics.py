@@ -1,0 +1,107 @@
+"""Statistics of all devices' examples, pooled from additive answers (`schemas.statistics`).
+
+The first round finds means and ranges; every further one sums around the means that are known, and fills
+histograms over the ranges that are known.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy.aggregation.updates import ClientUpdate
+from schemas.statistics import (
+    COUNT,
+    FEATURES,
+    HISTOGRAM,
+    LABELS,
+    LEAST,
+    MOST,
+    SQUARES,
+    SUM,
+    TARGETS,
+    Ranges,
+    StatisticsRequest,
+)
+from schemas.tensors.blobs import Arrays
+
+STATISTICS: Final = "statistics"
+"""What a round has observed of the data, in the strategy's state."""
+ROUNDS = 2
+BINS = 256
+FINE_BINS = 1024
+"""Bins of a histogram, if there are at most `FEW` features and numbers to learn."""
+FEW = 64
+WIDTH = 8.0
+"""A histogram reaches this many standard deviations from the mean, or to the least and most value. By
+Chebyshev's inequality at most 1/64 of the values lie outside."""
+NOISE = 1e-6
+"""Standard deviations below this part of the mean are rounding where sums are around 0."""
+
+Figures = dict[str, Any]
+Numbers = NDArray[np.float64]
+
+
+def next_request(known: Mapping[str, Any] | None) -> StatisticsRequest:
+    """What devices measure next, given the pooled statistics that are `known`."""
+    if known is None:
+        return StatisticsRequest()
+    ranges = {kind: _ranges(known[kind]) for kind in (FEATURES, TARGETS) if kind in known}
+    features = sum(len(each.centre) for each in ranges.values())
+    return StatisticsRequest(bins=FINE_BINS if features <= FEW else BINS, **ranges)
+
+
+def pooled(
+    updates: Sequence[ClientUpdate], request: StatisticsRequest, believed: Mapping[str, float]
+) -> Figures:
+    """The figures of all examples, equal for every order of the `updates`, of which there is at least one.
+
+    `believed` is the share of each client's examples that counts. `features` and `targets` have arrays [F]:
+    count, mean, variance, least, most, and with bins low, high and the histogram [F, bins + 2].
+    """
+    ordered = sorted(updates, key=lambda update: update.client)
+    shares = [believed[update.client] for update in ordered]
+    answers = [update.groups for update in ordered]
+    found: Figures = {
+        "devices": len(ordered),
+        "examples": float(sum(update.examples for update in ordered)),
+    }
+    for kind, ranges in ((FEATURES, request.features), (TARGETS, request.targets)):
+        if kind in answers[0]:
+            found[kind] = _moments([answer[kind] for answer in answers], shares, ranges)
+    if LABELS in answers[0]:
+        found[LABELS] = _sum([answer[LABELS] for answer in answers], COUNT, shares)
+    return found
+
+
+def _moments(answers: Sequence[Arrays], shares: Sequence[float], ranges: Ranges | None) -> Figures:
+    count, total, squares = (_sum(answers, name, shares) for name in (COUNT, SUM, SQUARES))
+    apart = total / count
+    centre = np.zeros(len(count)) if ranges is None else np.asarray(ranges.centre)
+    found = {
+        COUNT: count,
+        "mean": centre + apart,
+        "variance": np.maximum(squares / count - np.square(apart), 0.0),
+        LEAST: np.min([answer[LEAST] for answer in answers], axis=0),
+        MOST: np.max([answer[MOST] for answer in answers], axis=0),
+    }
+    if ranges is not None:
+        found |= {"low": np.asarray(ranges.low), "high": np.asarray(ranges.high)}
+        found[HISTOGRAM] = _sum(answers, HISTOGRAM, shares)
+    return found
+
+
+def _sum(answers: Sequence[Arrays], name: str, shares: Sequence[float]) -> Numbers:
+    total = np.zeros(answers[0][name].shape)
+    for answer, share in zip(answers, shares, strict=True):
+        total += share * np.asarray(answer[name], np.float64)
+    return total
+
+
+def _ranges(figures: Mapping[str, Any]) -> Ranges:
+    mean = np.asarray(figures["mean"], np.float64)
+    spread = WIDTH * np.sqrt(np.maximum(figures["variance"], np.square(NOISE * mean)))
+    low = np.minimum(np.maximum(figures[LEAST], mean - spread), mean)
+    high = np.maximum(np.minimum(figures[MOST], mean + spread), mean)
+    return Ranges(centre=tuple(mean.tolist()), low=tuple(low.tolist()), high=tuple(high.tolist()))

@@ -1,0 +1,153 @@
+"""Classes that arrive over time, over a broker: rounds by drift beside rounds by the clock.
+
+Four devices of four tiers gather pictures of clothes; every minute other kinds of clothes arrive. Accuracy is
+that of the whole model on the classes that have arrived, averaged over the time of the run.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.drift_monitor import DriftMonitor
+from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.data.dataset import LabelledData, sample
+from edge_client.data.sources import load_source
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.config.load import load_config
+from edge_server.observability.snapshot import Snapshot
+from edge_server.transport.broker.launch import running_broker
+from schemas.values import CapabilityProfile
+from tests.integration.conftest import Run
+
+PHASES = (range(6), range(6, 8), range(8, 10))
+"""The classes that begin to arrive in each phase; those of earlier phases go on."""
+PHASE_S, STEP_S = 60.0, 2.0
+FIRST, PER_STEP = 400, 12
+"""Pictures of a device at the beginning, and how many arrive in each step."""
+TIERS = (1, 3, 4, 5)
+OPENINGS: Mapping[str, Mapping[str, object]] = {
+    "the clock": {"when": "every-s", "every-s": 10.0, "rounds-per-opening": 3},
+    "drift": {"when": "drift", "drifting": 2, "rounds-per-opening": 3},
+}
+SETTINGS = {
+    "federation.name": "arrivals",
+    "federation.rounds": 0,
+    "num-clients": len(TIERS),
+    "model.name": "mlp",
+    "training.optimizer": "adam",
+    "training.learning-rate": 0.001,
+    "training.local-epochs": 2,
+    "training.batch-size": 32,
+}
+
+
+def arrivals(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
+    """Accuracy over time and at the end, rounds, and megabytes over all links, for each opening of rounds."""
+    for name, opening in OPENINGS.items():
+        place = folder / name.replace(" ", "-")
+        with running_broker("mosquitto", place / "broker") as broker:
+            seen = _Seen()
+            _run(data, place, seed, opening, broker.url, seen)
+        end = len(PHASES) * PHASE_S
+        over_time = float(np.mean([seen.at(moment) for moment in np.arange(0.0, end)]))
+        yield f"arrivals, rounds by {name}: accuracy over time", over_time
+        yield f"arrivals, rounds by {name}: accuracy at the end", seen.at(end - 1)
+        yield f"arrivals, rounds by {name}: rounds", len(seen.rounds)
+        yield f"arrivals, rounds by {name}: MB", seen.megabytes
+
+
+class _Seen:
+    """What a run shows: the recall of each class after each round, by time, and the bytes over all links."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[float, Sequence[float]]] = []
+        self.megabytes = 0.0
+        self.begun: float | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the figures of a snapshot."""
+        if len(snapshot.history) > len(self.rounds):
+            now = time.monotonic()
+            self.begun = self.begun or now
+            self.rounds.append((now - self.begun, tuple(snapshot.history[-1].test_by_output.values())))
+        over_links = sum(view.downlink_bytes + view.uplink_bytes for view in snapshot.devices)
+        self.megabytes = max(self.megabytes, over_links / 1e6)
+
+    def at(self, moment: float) -> float:
+        """Accuracy of the model of this moment on the classes that have arrived."""
+        recalls = [found for closed, found in self.rounds if closed <= moment][-1]
+        return float(np.mean([recalls[k] for k in _arrived(moment)]))
+
+
+def _arrived(moment: float) -> list[int]:
+    """The classes that have begun to arrive, seconds after the first round."""
+    return [k for phase in PHASES[: 1 + int(moment // PHASE_S)] for k in phase]
+
+
+def _run(data: Path, folder: Path, seed: int, opening: Mapping[str, object], url: str, seen: _Seen) -> None:
+    test = sample(load_source("FashionMNIST", data_root=data, split="test"), 2000)
+    np.savez(folder / "test.npz", images=test.images, labels=test.labels)
+    opened = {f"federation.{key}": value for key, value in opening.items()}
+    settings = {**SETTINGS, **opened, "federation.seed": seed, "data.source": f"npz:{folder / 'test.npz'}"}
+    config = load_config("attending", [f"{key}={value}" for key, value in settings.items()])
+    pictures = load_source("FashionMNIST", data_root=data, split="train")
+    boards = [_Board(folder / f"pi-{index}", pictures, seed * 10 + index) for index in range(len(TIERS))]
+    address = parse_address(url)
+    run = Run(config, address, folder / "run", watcher=seen)
+    agents = [board.agent(address, tier) for board, tier in zip(boards, TIERS, strict=True)]
+    with ThreadPoolExecutor(len(agents)) as pool:
+        for agent in agents:
+            pool.submit(agent.run)
+        try:
+            while seen.begun is None:
+                time.sleep(0.05)
+            for step in range(1, int(len(PHASES) * PHASE_S / STEP_S)):
+                time.sleep(max(0.0, seen.begun + step * STEP_S - time.monotonic()))
+                for board in boards:
+                    board.gather(_arrived(step * STEP_S), PER_STEP)
+        finally:
+            for agent in agents:
+                agent.stop()
+            run.stop()
+
+
+class _Board:
+    """A device whose pictures grow."""
+
+    def __init__(self, folder: Path, pictures: LabelledData, seed: int) -> None:
+        self._folder, self._pictures = folder, pictures
+        self._random = np.random.default_rng(seed)
+        self._mine = np.zeros(0, np.int64)
+        folder.mkdir(parents=True)
+        self.gather(_arrived(0.0), FIRST)
+
+    def gather(self, classes: Sequence[int], count: int) -> None:
+        """Save the pictures so far and `count` more of these classes; a reader sees all or none of them."""
+        fitting = np.flatnonzero(np.isin(self._pictures.labels, classes))
+        self._mine = np.append(self._mine, self._random.choice(fitting, count))
+        mine = self._pictures.subset(self._mine)
+        np.savez(self._folder / "next.npz", images=mine.images, labels=mine.labels)
+        (self._folder / "next.npz").replace(self._folder / "pictures.npz")
+
+    def agent(self, address: BrokerAddress, tier: int) -> Agent:
+        """The device's client, which looks at its pictures every second."""
+        source, state = f"npz:{self._folder / 'pictures.npz'}", self._folder / "state"
+        state.mkdir()
+        settings = AgentSettings(
+            "arrivals",
+            self._folder.name,
+            address,
+            state,
+            source,
+            CapabilityProfile(tier=tier, trainers=("torch",)),
+            threads=1,
+            watch_data_s=1.0,
+        )
+        feed = LocalSource(
+            DataChoice(source), record=state / "examples", drift=DriftMonitor(state / "models")
+        )
+        return Agent(settings, feed.read(), feed=feed)
