@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.late_labels import late_labels
-from edge_client.data.parquet_table import ParquetTable
 from edge_client.data.source_options import options_of
-from edge_client.data.sqlite_table import SqliteTable
 from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
 from edge_client.data.tables import (
     CsvTable,
@@ -40,12 +38,17 @@ def read_csv(path: Path, text: str) -> LabelledData:
 
 def read_parquet(path: Path, text: str) -> LabelledData:
     """The examples of a Parquet file with these options."""
+    from edge_client.data.parquet_table import ParquetTable
+
     source = f"parquet:{path}"
     return read_table(ParquetTable(path), options_of(text, OPTIONS, source=source), source=source)
 
 
 def read_sqlite(path: Path, text: str) -> LabelledData:
     """The examples of a table of an SQLite file with these options."""
+    # Imported here: sqlite3 takes 1 MB.
+    from edge_client.data.sqlite_table import SqliteTable
+
     options = options_of(text, SQLITE_OPTIONS, source=f"sqlite:{path}")
     return read_table(SqliteTable(path, options.get("table", "")), options, source=f"sqlite:{path}")
 

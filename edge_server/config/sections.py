@@ -52,12 +52,16 @@ class FederationSettings(Settings):
     rounds: int = Field(default=10, ge=0, lt=LAST_ROUND)
     """Number of rounds of the run; 0 goes on until the run is stopped."""
     when: When = "at-once"
-    """When rounds begin, after the first `rounds-per-opening`: "at-once", "every-s" (so many seconds after
+    """When rounds begin, after the `first-rounds`: "at-once", "every-s" (so many seconds after
     the last), "new-data" (as soon as devices have enough new examples) or "drift" (as soon as enough devices
     report that their new examples differ).
     """
     rounds_per_opening: int = Field(default=3, ge=1)
     """Rounds that follow each other each time; the model is delivered after them."""
+    first_rounds: int = Field(default=0, ge=0)
+    """Rounds that follow each other at the beginning, at least, since a new model needs more of them than a
+    trained one that meets new data. They end with an opening; 0 is one opening.
+    """
     every_s: float = Field(default=3600.0, gt=0)
     """Seconds from a round to the next, for when = "every-s"."""
     new_examples: int = Field(default=100, ge=1)

@@ -34,7 +34,14 @@ def make_rules(config: Config) -> RoundRules:
         ),
         masking_step_s=privacy.masking_step_s,
         goes_on=config.federation.statistics and config.data.scaling == "federated",
-        opening=OpeningRules(run.when, run.rounds_per_opening, run.every_s, run.new_examples, run.drifting),
+        opening=OpeningRules(
+            run.when,
+            run.rounds_per_opening,
+            run.every_s,
+            run.new_examples,
+            run.drifting,
+            run.first_rounds,
+        ),
     )
 
 

@@ -32,7 +32,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class OpeningRules:
-    """What opens the next `rounds` rounds, after the first ones.
+    """What opens the next `rounds` rounds, after the first ones, which are `first_rounds` or more.
 
     `every_s`: seconds since the last round. `new_examples`: number over all devices that may train.
     `drifting`: number of devices that report a drift.
@@ -43,10 +43,12 @@ class OpeningRules:
     every_s: float = 3600.0
     new_examples: int = 100
     drifting: int = 1
+    first_rounds: int = 0
 
     def begins(self, round_number: int) -> bool:
         """Whether a later opening begins with this round."""
-        return self.when != "at-once" and round_number > 1 and (round_number - 1) % self.rounds == 0
+        later = round_number > max(1, self.first_rounds)
+        return self.when != "at-once" and later and (round_number - 1) % self.rounds == 0
 
     def not_before(self, round_number: int, now: float) -> float:
         """The earliest time in seconds at which this round may be planned."""

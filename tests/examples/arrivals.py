@@ -1,7 +1,8 @@
 """Classes that arrive over time, over a broker: rounds by drift beside rounds by the clock.
 
-Four devices of four tiers gather pictures of clothes; every minute other kinds of clothes arrive. Accuracy is
-that of the whole model on the classes that have arrived, averaged over the time of the run.
+Four devices of four tiers gather pictures of clothes; every minute each gets many pictures of kinds that no
+device has had before. Accuracy is that of the whole model on the classes that have arrived, averaged over the
+time of the run.
 """
 
 import time
@@ -24,18 +25,20 @@ from schemas.values import CapabilityProfile
 from tests.integration.conftest import Run
 
 PHASES = (range(6), range(6, 8), range(8, 10))
-"""The classes that begin to arrive in each phase; those of earlier phases go on."""
+"""The classes that arrive in each phase."""
 PHASE_S, STEP_S = 60.0, 2.0
-FIRST, PER_STEP = 400, 12
-"""Pictures of a device at the beginning, and how many arrive in each step."""
+PER_CLASS, PER_STEP = 70, 4
+"""Pictures of a device of each class that arrives, and how many of all known classes come in each step."""
 TIERS = (1, 3, 4, 5)
 OPENINGS: Mapping[str, Mapping[str, object]] = {
-    "the clock": {"when": "every-s", "every-s": 10.0, "rounds-per-opening": 3},
-    "drift": {"when": "drift", "drifting": 2, "rounds-per-opening": 3},
+    "the clock": {"when": "every-s", "every-s": 10.0},
+    "drift": {"when": "drift", "drifting": 2},
 }
 SETTINGS = {
     "federation.name": "arrivals",
     "federation.rounds": 0,
+    "federation.first-rounds": 9,
+    "federation.rounds-per-opening": 3,
     "num-clients": len(TIERS),
     "model.name": "mlp",
     "training.optimizer": "adam",
@@ -108,7 +111,7 @@ def _run(data: Path, folder: Path, seed: int, opening: Mapping[str, object], url
             for step in range(1, int(len(PHASES) * PHASE_S / STEP_S)):
                 time.sleep(max(0.0, seen.begun + step * STEP_S - time.monotonic()))
                 for board in boards:
-                    board.gather(_arrived(step * STEP_S), PER_STEP)
+                    board.gather(step * STEP_S)
         finally:
             for agent in agents:
                 agent.stop()
@@ -123,12 +126,17 @@ class _Board:
         self._random = np.random.default_rng(seed)
         self._mine = np.zeros(0, np.int64)
         folder.mkdir(parents=True)
-        self.gather(_arrived(0.0), FIRST)
+        self._classes: list[int] = []
+        self.gather(0.0)
 
-    def gather(self, classes: Sequence[int], count: int) -> None:
-        """Save the pictures so far and `count` more of these classes; a reader sees all or none of them."""
-        fitting = np.flatnonzero(np.isin(self._pictures.labels, classes))
-        self._mine = np.append(self._mine, self._random.choice(fitting, count))
+    def gather(self, moment: float) -> None:
+        """Save the pictures so far and those of this moment; a reader sees all or none of them."""
+        new = [k for k in _arrived(moment) if k not in self._classes]
+        self._classes += new
+        chosen = [(new, PER_CLASS * len(new)), (self._classes, PER_STEP)]
+        for classes, count in chosen:
+            fitting = np.flatnonzero(np.isin(self._pictures.labels, classes))
+            self._mine = np.append(self._mine, self._random.choice(fitting, count if classes else 0))
         mine = self._pictures.subset(self._mine)
         np.savez(self._folder / "next.npz", images=mine.images, labels=mine.labels)
         (self._folder / "next.npz").replace(self._folder / "pictures.npz")

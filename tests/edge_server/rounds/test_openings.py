@@ -50,6 +50,13 @@ def test_rounds_of_one_opening_follow_each_other() -> None:
     assert ready == [True, True, True, False, True, True, False, True]
 
 
+def test_a_new_model_may_have_more_rounds_at_the_beginning() -> None:
+    opening = OpeningRules("drift", rounds=3, first_rounds=4)
+    ready = [is_ready(waiting(number, opening, device("a")), 0.0) for number in range(1, 11)]
+    # The first rounds end with the second opening.
+    assert ready == [True] * 6 + [False, True, True, False]
+
+
 def test_by_the_clock_an_opening_begins_so_many_seconds_after_the_last_round() -> None:
     opening = OpeningRules("every-s", rounds=2, every_s=60.0)
     assert [opening.not_before(number, 100.0) for number in (1, 2, 3, 4, 5)] == [100, 100, 160, 100, 160]
