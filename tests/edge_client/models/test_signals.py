@@ -111,6 +111,7 @@ def test_every_tier_learns_to_tell_frequencies_apart(tmp_path: Path, name: str) 
         "batch-size": 16,
         "optimizer": "adam",
         "learning-rate": 0.005,
+        "federation.evaluate-every": 12,
         "workers": 1,
     }
     config = load_config("attending", [f"{key}={value}" for key, value in settings.items()])

@@ -20,6 +20,7 @@ from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from tests.edge_client.data.test_wav_source import tone, write_wav
 from tests.edge_server.simulation.small import Quiet
+from tests.once import made_once
 
 LENGTH = 4096
 
@@ -53,7 +54,11 @@ def test_a_network_travels_without_its_constants() -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulation with recordings of three tones, by devices with and without torch."""
-    root = tmp_path_factory.mktemp("tones")
+    return made_once(tmp_path_factory, "tones", simulate_tones)
+
+
+def simulate_tones(root: Path) -> None:
+    """Write the recordings and the run."""
     random = np.random.default_rng(0)
     folder = root / "tones"
     folder.mkdir()
@@ -68,6 +73,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tiers.ratios": [0.5, 0.0],
         "rounds": 6,
         "local-epochs": 2,
+        "federation.evaluate-every": 6,
         "batch-size": 8,
         "learning-rate": 0.05,
         "simulation.trainer": ["torch", "onnx"],
@@ -77,7 +83,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{key}={json.dumps(value) if isinstance(value, list) else value}" for key, value in settings.items()
     ]
     simulate(load_config("attending", words), out=root / "run", watcher=Quiet())
-    return root
 
 
 def test_devices_learn_from_recordings_and_the_file_takes_raw_samples(
@@ -95,9 +100,9 @@ def test_devices_learn_from_recordings_and_the_file_takes_raw_samples(
 
 
 def test_a_file_of_another_rate_is_resampled_and_a_service_takes_its_bytes(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = run / "other.wav"
+    path = tmp_path / "other.wav"
     write_wav(path, tone(300, 0.4, 16_000), rate=16_000)
     model = run / "run" / "onnx" / "tier-1.onnx"
     assert main(["infer", str(model), str(path), "--format", "json"]) == 0
