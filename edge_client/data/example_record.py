@@ -30,22 +30,21 @@ class ExampleRecord:
 
     def sides(self, marks: Marks) -> NDArray[np.int64]:
         """The earlier side of each example [N], for `split_indices`; equal examples are on one side."""
-        return np.select([np.isin(marks, self.held), np.isin(marks, self.train)], [HELD, TRAINED], NEW)
+        return np.select([_among(self.held, marks), _among(self.train, marks)], [HELD, TRAINED], NEW)
 
     def is_new(self, marks: Marks) -> Chosen:
         """Which examples [N] came since the last training."""
-        return np.isin(marks, self.known, invert=True)
+        return ~_among(self.known, marks)
 
     def is_untested(self, marks: Marks) -> Chosen:
         """Which new examples [N] no drift test has compared."""
-        found: Chosen = self.is_new(marks) & np.isin(marks, self.tested, invert=True)
-        return found
+        return self.is_new(marks) & ~_among(self.tested, marks)
 
     def split(self, train: Marks, held: Marks) -> "ExampleRecord":
         """The record with these two sides; examples that are gone are forgotten."""
         both = np.concatenate([train, held])
         return replace(
-            self, train=train, held=held, known=_in(self.known, both), tested=_in(self.tested, both)
+            self, train=train, held=held, known=_still(self.known, both), tested=_still(self.tested, both)
         )
 
     def after_training(self) -> "ExampleRecord":
@@ -57,9 +56,15 @@ class ExampleRecord:
         return replace(self, tested=np.concatenate([self.tested, marks]))
 
 
-def _in(marks: Marks, those: Marks) -> Marks:
-    found: Marks = marks[np.isin(marks, those)]
-    return found
+def _among(known: Marks, marks: Marks) -> Chosen:
+    """Which of the `marks` [N] are known; `numpy.isin` takes 2 MB of a small board."""
+    found = set(known.tolist())
+    return np.fromiter((mark in found for mark in marks.tolist()), np.bool_, len(marks))
+
+
+def _still(marks: Marks, there: Marks) -> Marks:
+    """Those of the marks whose examples are still there."""
+    return marks[_among(there, marks)]
 
 
 def write_record(path: Path, record: ExampleRecord, *, about: str) -> None:
