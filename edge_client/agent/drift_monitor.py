@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_client.data.changes import marks_of_images
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.drift import DriftResult, Values, feature_statistics, most_different
 from edge_client.data.example_record import Chosen, ExampleRecord
@@ -42,8 +41,11 @@ class DriftMonitor:
     alarm_rate: float = 0.01
 
     def __call__(self, data: LocalData, record: ExampleRecord) -> DriftResult | None:
-        """The outcome for the examples that no test has compared; None while there are too few."""
-        marks = [marks_of_images(part.images) for part in (data.train, data.held_out)]
+        """The outcome for the examples that no test has compared; None while there are too few.
+
+        The sides of `record` are those of `data`, in its order.
+        """
+        marks = (record.train, record.held)
         is_fresh, is_new = [record.is_untested(m) for m in marks], [record.is_new(m) for m in marks]
         fresh = _joined(data, is_fresh)
         known = _joined(data, [~new for new in is_new])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.changes import Mark, mark_of_examples, mark_of_files, marks_of_images
+from edge_client.data.changes import Mark, Marks, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest
 from edge_client.data.example_record import ExampleRecord, read_record, write_record
@@ -80,7 +80,10 @@ class LocalSource:
             self._data = self._split_again(mine)
         else:
             self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
-            self._remember()
+            if self.grows:
+                self._remember(
+                    *(marks_of_images(part.images) for part in (self._data.train, self._data.held_out))
+                )
         self._log("")
         if (name := mine.only_class) is not None:
             log.warning(
@@ -148,25 +151,24 @@ class LocalSource:
 
     def _split_again(self, mine: LabelledData) -> LocalData:
         """The current examples, each on the side (training, held out) it was on before."""
+        marks = marks_of_images(mine.images)
         train, held_out = split_indices(
             np.arange(len(mine)),
             mine.strata,
             fraction=self._choice.hold_out,
             seed=self._choice.seed,
-            before=self._record.sides(marks_of_images(mine.images)),
+            before=self._record.sides(marks),
         )
         self._data = LocalData(mine.subset(train), mine.subset(held_out))
-        self._remember()
-        return self._data
+        return self._remember(marks[train], marks[held_out])
 
-    def _remember(self) -> None:
-        """Record the side of each example, and count those that are new."""
-        if not self.grows or self._data is None:
-            return
-        train = marks_of_images(self._data.train.images)
-        self._record = self._record.split(train, marks_of_images(self._data.held_out.images))
+    def _remember(self, train: Marks, held_out: Marks) -> LocalData:
+        """Record the side of each example of the current data, and count those that are new."""
+        assert self._data is not None
+        self._record = self._record.split(train, held_out)
         self._save()
         self._data = replace(self._data, new=int(self._record.is_new(train).sum()))
+        return self._data
 
     def _save(self) -> None:
         if self._path is None:

@@ -29,7 +29,8 @@ def after(known: LabelledData, fresh: LabelledData) -> tuple[LocalData, ExampleR
         ]
         images, labels = (np.concatenate([getattr(p, name) for p in chosen]) for name in ("images", "labels"))
         sides.append(replace(known, images=images, labels=labels))
-    return LocalData(*sides), ExampleRecord(known=marks_of_images(known.images))
+    train, held_out = (marks_of_images(side.images) for side in sides)
+    return LocalData(*sides), ExampleRecord(known=marks_of_images(known.images)).split(train, held_out)
 
 
 def test_more_of_the_same_raises_no_alarm_and_is_not_tested_twice(tmp_path: Path) -> None:
