@@ -17,7 +17,7 @@
 | `table` | the table of an SQLite file, if it has several |
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,33 +57,11 @@ class TableChoice:
 
 def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice:
     """What the options choose of a table; `ConfigError` with the remedy for what it does not have."""
-    path, names = table.path, header_of(table)
-    labels, ignored = names_in(options, "label"), names_in(options, "ignore")
-    group, time, ident, sequence = (options.get(key) for key in ("group", "time", "id", "sequence"))
-    late = Path(options["labels"]).expanduser() if "labels" in options else None
-    if late is not None and (ident is None or len(labels) != 1):
-        raise ConfigError(
-            f"{source}: labels={late} needs id=COLUMN, which both files have, and label=COLUMN, which that "
-            "file has"
-        )
+    names, labels = header_of(table), names_in(options, "label")
+    late = _late(options, labels, source)
     horizon = whole_number(options, "horizon", 0, least=1, source=source)
     # What is forecast may be known until now.
-    others = {*(() if horizon else labels), *ignored, group, time, ident, sequence, ROW}
-    number, first = first_row(table)
-    inputs = names_in(options, "columns") or tuple(name for name in names if name not in others)
-    single = (group, time, ident, sequence)
-    stated = (*(() if late else labels), *inputs, *ignored, *(name for name in single if name is not None))
-    unknown = next((name for name in stated if name not in names), None)
-    if unknown is not None:
-        raise ConfigError(f"{path} has no column '{unknown}'{nearest(unknown, names)}: {', '.join(names)}")
-    unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
-    if unfit is not None:
-        raise ConfigError(
-            f"{table.place(number)}: column '{unfit}' is {first[unfit][:40]!r}, no number: leave it out with "
-            f"ignore={unfit}, or state the inputs with columns=..."
-        )
-    if not inputs:
-        raise ConfigError(f"{path} has no column of numbers to learn from: state columns=...")
+    inputs = _inputs(table, names, options, learned=() if horizon else labels, inside=() if late else labels)
     window = whole_number(options, "window", 0, least=1, source=source)
     if horizon and not (window and labels):
         raise ConfigError(
@@ -101,15 +79,61 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
         source,
         inputs,
         labels,
-        group,
-        time,
+        options.get("group"),
+        options.get("time"),
         window,
         stride,
         horizon,
         change == "yes",
         fill,
         sparse=bool(labels) and (late is not None or unlabelled == "drop"),
-        ident=ident,
+        ident=options.get("id"),
         late=late,
-        sequence=sequence,
+        sequence=options.get("sequence"),
     )
+
+
+def _late(options: Mapping[str, str], labels: Sequence[str], source: str) -> Path | None:
+    """The other file that has the labels, if any."""
+    if "labels" not in options:
+        return None
+    late = Path(options["labels"]).expanduser()
+    if "id" not in options or len(labels) != 1:
+        raise ConfigError(
+            f"{source}: labels={late} needs id=COLUMN, which both files have, and label=COLUMN, which that "
+            "file has"
+        )
+    return late
+
+
+def _inputs(
+    table: Table,
+    names: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    learned: Sequence[str],
+    inside: Sequence[str],
+) -> tuple[str, ...]:
+    """The input columns: those stated, else all of numbers but the `learned` ones and those of other options.
+
+    The table has all columns that an option names, and the labels `inside` it; `ConfigError` otherwise.
+    """
+    ignored = names_in(options, "ignore")
+    single = [options[key] for key in ("group", "time", "id", "sequence") if key in options]
+    others = {*learned, *ignored, *single, ROW}
+    number, first = first_row(table)
+    inputs = names_in(options, "columns") or tuple(name for name in names if name not in others)
+    stated = (*inside, *inputs, *ignored, *single)
+    unknown = next((name for name in stated if name not in names), None)
+    if unknown is not None:
+        near = nearest(unknown, names)
+        raise ConfigError(f"{table.path} has no column '{unknown}'{near}: {', '.join(names)}")
+    unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
+    if unfit is not None:
+        raise ConfigError(
+            f"{table.place(number)}: column '{unfit}' is {first[unfit][:40]!r}, no number: leave it out with "
+            f"ignore={unfit}, or state the inputs with columns=..."
+        )
+    if not inputs:
+        raise ConfigError(f"{table.path} has no column of numbers to learn from: state columns=...")
+    return inputs
