@@ -4,7 +4,8 @@ import argparse
 
 from edge_client.cli.app import FAILED
 from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_server.cli.commands.asking import add_asking_options, ask, load_asking
+from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.run_names import run_folder
 
 EXAMPLES = """\
@@ -29,42 +30,21 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers, "statistics", help="means, quantiles and labels of the devices' data", examples=EXAMPLES
     )
-    parser.add_argument(
-        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. quorum=0.8"
-    )
-    parser.add_argument(
-        "--simulate", action="store_true", help="ask virtual devices on this machine instead of real ones"
-    )
-    add_broker_options(parser)
-    add_run_options(parser)
+    add_asking_options(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Ask all devices, and print what they have answered."""
     from edge_server.config.data_statistics import for_statistics
-    from edge_server.config.load import load_config
-    from edge_server.coordinator.launch import exit_code, run_and_report, serve
     from edge_server.coordinator.scaling import write_results
     from edge_server.observability.data_statistics import last_statistics
     from edge_server.observability.terminal.data_statistics import print_statistics
-    from edge_server.observability.watchers import watchers
-    from edge_server.simulation.simulator import simulate
 
-    overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
-    asking = ["federation.statistics=true", "data.scaling=source"]
-    config = for_statistics(load_config(args.config, [*overrides, *asking]))
+    config = for_statistics(load_asking(args, "federation.statistics=true", "data.scaling=source"))
     out = run_folder(args.out, f"{config.federation.name}-statistics")
     begin_run_log(args)
-    if args.simulate:
-        with watchers(args, out) as watcher:
-            code = exit_code(simulate(config, out=out, watcher=watcher, export=False))
-    else:
-        code = run_and_report(args, out, lambda *to: serve(config, *to, out=out))
-    found = last_statistics(out)
+    code, found = ask(args, config, out), last_statistics(out)
     if code or found is None:
         return code or FAILED
     print_statistics(found, args.format)

@@ -1,0 +1,45 @@
+"""What the verbs share that ask devices without training: the federation, and the run that asks."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_server.cli.commands.options import add_broker_options, add_run_options
+
+if TYPE_CHECKING:
+    from edge_server.config.config import Config
+
+
+def add_asking_options(parser: argparse.ArgumentParser) -> None:
+    """Add the federation, its overrides, and who is asked."""
+    parser.add_argument(
+        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. quorum=0.8"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="ask virtual devices on this machine instead of real ones"
+    )
+    add_broker_options(parser)
+    add_run_options(parser)
+
+
+def load_asking(args: argparse.Namespace, *settings: str) -> "Config":
+    """The federation with the user's overrides, then the verb's own `settings`."""
+    from edge_server.config.load import load_config
+
+    seed = [f"federation.seed={args.seed}"] if args.seed is not None else []
+    return load_config(args.config, [*args.overrides, *seed, *settings])
+
+
+def ask(args: argparse.Namespace, config: "Config", out: Path) -> int:
+    """Run `config` in the folder `out` with real or virtual devices; returns the exit code."""
+    from edge_server.coordinator.launch import exit_code, run_and_report, serve
+    from edge_server.observability.watchers import watchers
+    from edge_server.simulation.simulator import simulate
+
+    if not args.simulate:
+        return run_and_report(args, out, lambda *to: serve(config, *to, out=out))
+    with watchers(args, out) as watcher:
+        return exit_code(simulate(config, out=out, watcher=watcher, export=False))
