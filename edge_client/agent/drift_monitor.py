@@ -56,9 +56,9 @@ class DriftMonitor:
         if len(unseen) >= self.least:
             pairs |= self._of_model(unseen, fresh)
         name, p = most_different(pairs)
-        alarm = DriftFinding(statistic=name, p_value=p, examples=len(fresh))
+        finding = DriftFinding(statistic=name, p_value=p, examples=len(fresh))
         tested = np.concatenate([m[new] for m, new in zip(marks, is_fresh, strict=True)])
-        return DriftResult(tested, alarm if p <= self.alarm_rate else None)
+        return DriftResult(tested, finding if p <= self.alarm_rate else None)
 
     def _of_model(self, known: LabelledData, fresh: LabelledData) -> dict[str, tuple[Values, Values]]:
         """Losses and confidences of the served model; none without a model that takes these examples."""

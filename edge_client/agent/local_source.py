@@ -107,21 +107,24 @@ class LocalSource:
             if before is None:
                 return None
             if found is not None:
-                self._data = replace(self._split_again(self._mine(found)), drift=before.drift)
+                self._data = self._split_again(self._mine(found))
                 self._log("changed: ")
             self._look_for_drift()
             return None if self._data is before else self._data
 
-    def note_training(self) -> LocalData | None:
-        """Note that the device has trained on the current data; returns it if any of it was new."""
+    def note_training(self, received_loss: float | None) -> LocalData | None:
+        """Note that the device has trained a model, which had this loss, on the current data.
+
+        Returns the data if any of it was new, or if there was an alarm about it.
+        """
         with self._lock:
             if not self.grows or self._data is None:
                 return None
             before = self._data
-            self._record = self._record.after_training()
+            self._record = self._record.after_training(received_loss)
             self._save()
-            self._data = replace(before, new=0, drift=None)
-            return self._data if before.new or before.drift else None
+            self._data = replace(before, new=0, alarm=self._record.alarm)
+            return self._data if before.new or before.alarm else None
 
     def _changed(self) -> LabelledData | None:
         if self._files:
@@ -167,7 +170,8 @@ class LocalSource:
         assert self._data is not None
         self._record = self._record.split(train, held_out)
         self._save()
-        self._data = replace(self._data, new=int(self._record.is_new(train).sum()))
+        new = int(self._record.is_new(train).sum())
+        self._data = replace(self._data, new=new, alarm=self._record.alarm)
         return self._data
 
     def _save(self) -> None:
@@ -184,14 +188,14 @@ class LocalSource:
         tested = self._drift(self._data, self._record)
         if tested is None:
             return
-        self._record = self._record.after_test(tested.marks)
+        self._record = self._record.after_test(tested.marks, tested.finding)
         self._save()
-        if tested.alarm is not None:
+        if tested.finding is not None:
             log.warning(
                 "the data has drifted: %s of %d new examples differs (p = %.2g)",
-                *(tested.alarm.statistic, tested.alarm.examples, tested.alarm.p_value),
+                *(tested.finding.statistic, tested.finding.examples, tested.finding.p_value),
             )
-            self._data = replace(self._data, drift=tested.alarm)
+            self._data = replace(self._data, alarm=self._record.alarm)
 
     def _log(self, prefix: str) -> None:
         assert self._data is not None

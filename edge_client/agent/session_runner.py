@@ -213,7 +213,7 @@ class SessionRunner(Service):
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
             if isinstance(result, Update) and result.metrics.epochs:
-                self._worker.note_training(self.context)
+                self._worker.note_training(self.context, result.metrics.received_loss)
         self._state_store.settle(settled)
         if self.session.phase is not SessionPhase.WORKING:
             # An answer may come late: files that the worker uses must stay.

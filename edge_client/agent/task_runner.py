@@ -14,6 +14,7 @@ from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
 from edge_client.compression.uplink import encode_answer
+from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
@@ -22,7 +23,7 @@ from edge_client.training.trainer import Trained
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
-from schemas.values import MAX_COUNTED_CLASSES, DeliveryMetrics, TrainingMetrics
+from schemas.values import MAX_COUNTED_CLASSES, DeliveryMetrics, DriftFinding, TrainingMetrics
 
 
 def do_training(
@@ -68,7 +69,16 @@ def _train_shared(task: TrainTask, training: DeviceTraining, sent: Groups) -> Up
         own = kept_own(received["model"], trained.delta, task.own)
         keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=_metrics(task, trained))
+    metrics = _metrics(task, trained)
+    drift = _standing(context.data.alarm, metrics)
+    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)
+
+
+def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFinding | None:
+    """What the alarm about the data is about, if it stands after this training."""
+    if alarm is not None and metrics.epochs:
+        alarm = alarm.after_training(metrics.received_loss)
+    return None if alarm is None else alarm.finding
 
 
 def _metrics(task: TrainTask, trained: Trained) -> TrainingMetrics:

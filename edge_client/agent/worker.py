@@ -85,9 +85,9 @@ class Worker:
         with self._one_at_a_time:
             self._with_current_data(context)
 
-    def note_training(self, context: TaskContext) -> None:
-        """Note that the device has trained on its current data."""
-        self._take(context.feed.note_training() if context.feed is not None else None)
+    def note_training(self, context: TaskContext, received_loss: float | None) -> None:
+        """Note that the device has trained a model, which had this loss, on its current data."""
+        self._take(context.feed.note_training(received_loss) if context.feed is not None else None)
 
     def mask(self, update: Update, membership: Membership, context: TaskContext) -> None:
         """Begin to mask an update, which ends in the event `UpdateMasked` or `WorkFailed`."""

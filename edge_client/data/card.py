@@ -35,7 +35,7 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
         named=data.named,
         class_names=names,
         new=local.new,
-        drift=local.drift,
+        drift=None if local.alarm is None else local.alarm.finding,
     )
 
 

@@ -26,10 +26,10 @@ TERMS = 100
 
 @dataclass(frozen=True, eq=False)
 class DriftResult:
-    """The marks of the new examples that were compared, and the alarm about them if there is one."""
+    """The marks of the new examples that were compared, and what was found if they differ."""
 
     marks: Marks
-    alarm: DriftFinding | None = None
+    finding: DriftFinding | None = None
 
 
 DriftTest = Callable[[LocalData, ExampleRecord], DriftResult | None]

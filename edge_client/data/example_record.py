@@ -1,14 +1,18 @@
 """What a device remembers of its examples when it is started again: which are held out, which are new."""
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.changes import Marks
+from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.partition import HELD, NEW, TRAINED
 from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
+from schemas.values import DriftFinding
 
 Chosen = NDArray[np.bool_]
 
@@ -20,13 +24,14 @@ def _none() -> Marks:
 @dataclass(frozen=True, eq=False)
 class ExampleRecord:
     """Marks of the examples that are held out, in the training part, there at the last training, and compared
-    by a drift test since.
+    by a drift test since; and the alarm about the data, if one stands.
     """
 
     held: Marks = field(default_factory=_none)
     train: Marks = field(default_factory=_none)
     known: Marks = field(default_factory=_none)
     tested: Marks = field(default_factory=_none)
+    alarm: DriftAlarm | None = None
 
     def sides(self, marks: Marks) -> NDArray[np.int64]:
         """The earlier side of each example [N], for `split_indices`; equal examples are on one side."""
@@ -47,13 +52,15 @@ class ExampleRecord:
             self, train=train, held=held, known=_still(self.known, both), tested=_still(self.tested, both)
         )
 
-    def after_training(self) -> "ExampleRecord":
-        """The record once the device has trained on all that is there."""
-        return replace(self, known=np.concatenate([self.train, self.held]), tested=_none())
+    def after_training(self, received_loss: float | None) -> "ExampleRecord":
+        """The record once the device has trained a model of this loss on all that is there."""
+        alarm = self.alarm and self.alarm.after_training(received_loss)
+        return replace(self, known=np.concatenate([self.train, self.held]), tested=_none(), alarm=alarm)
 
-    def after_test(self, marks: Marks) -> "ExampleRecord":
-        """The record once a drift test has compared these examples."""
-        return replace(self, tested=np.concatenate([self.tested, marks]))
+    def after_test(self, marks: Marks, found: DriftFinding | None) -> "ExampleRecord":
+        """The record once a drift test has compared these examples; what it `found` is a new alarm."""
+        alarm = self.alarm if found is None else DriftAlarm(found)
+        return replace(self, tested=np.concatenate([self.tested, marks]), alarm=alarm)
 
 
 def _among(known: Marks, marks: Marks) -> Chosen:
@@ -69,14 +76,21 @@ def _still(marks: Marks, there: Marks) -> Marks:
 
 def write_record(path: Path, record: ExampleRecord, *, about: str) -> None:
     """Save a record; `about` names the data that it is of."""
-    marks = {name.name: getattr(record, name.name) for name in fields(record)}
-    write_plain(path, {"about": about, "marks": marks})
+    marks = {name: getattr(record, name) for name in ("held", "train", "known", "tested")}
+    alarm = record.alarm and {**asdict(record.alarm), "finding": record.alarm.finding.model_dump()}
+    write_plain(path, {"about": about, "marks": marks, "alarm": alarm})
 
 
 def read_record(path: Path, *, about: str) -> ExampleRecord | None:
     """The saved record; None if there is none, or if it is of other data."""
     try:
         found = read_plain(path)
-        return ExampleRecord(**found["marks"]) if found["about"] == about else None
-    except (NotPlainFile, OSError, KeyError, TypeError):
+        return ExampleRecord(**found["marks"], alarm=_alarm(found)) if found["about"] == about else None
+    except (NotPlainFile, OSError, LookupError, TypeError, ValueError):
         return None
+
+
+def _alarm(saved: Mapping[str, Any]) -> DriftAlarm | None:
+    """The saved alarm; None if there is none, as in the file of an earlier version."""
+    alarm = saved.get("alarm")
+    return alarm and DriftAlarm(**{**alarm, "finding": DriftFinding(**alarm["finding"])})

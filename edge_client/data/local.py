@@ -7,23 +7,24 @@ from edge_client.data.classes import misfit
 from edge_client.data.shapes import fit, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task
-from schemas.values import DriftFinding, Reason
+from schemas.values import Reason
 
 if TYPE_CHECKING:
     from edge_client.data.dataset import LabelledData
+    from edge_client.data.drift_alarm import DriftAlarm
 
 
 @dataclass(frozen=True)
 class LocalData:
     """A device's own examples: a training part and a held-out part.
 
-    Of data that grows, `new` examples came since the device last trained, and `drift` is an alarm about them.
+    Of data that grows, `new` examples came since the device last trained, and `alarm` is about a drift.
     """
 
     train: "LabelledData"
     held_out: "LabelledData"
     new: int | None = None
-    drift: DriftFinding | None = None
+    alarm: "DriftAlarm | None" = None
 
     def fewer_than_a_batch(self, task: Task) -> str:
         """A message that a task's batches exceed the number of examples; empty if they do not."""
@@ -56,8 +57,11 @@ class DataFeed(Protocol):
     def reload_if_changed(self) -> LocalData | None:
         """The data if it has changed, else None."""
 
-    def note_training(self) -> LocalData | None:
-        """Note that the device has trained on the current data; returns it if any of it was new."""
+    def note_training(self, received_loss: float | None) -> LocalData | None:
+        """Note that the device has trained a model, which had this loss, on the current data.
+
+        Returns the data if any of it was new, or if there was an alarm about it.
+        """
 
 
 def _other_rate(data: "LabelledData", task: Task) -> str:

@@ -1,12 +1,12 @@
 """The devices that the server knows: their births, their last wills, and which are connected."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_server.rounds import newcomers as fresh
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.persistent_map import PersistentMap
-from schemas.messages import Birth, Death
+from schemas.messages import Birth, Death, Update
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
 MAX_DEVICES = 50_000
@@ -122,13 +122,15 @@ class Fleet:
             return self
         return self._with(replace(known, lost_at=now))
 
-    def trained(self, names: Iterable[str]) -> "Fleet":
-        """Devices of these names have trained: none of their data is new until they say so."""
+    def trained(self, updates: Mapping[str, Update]) -> "Fleet":
+        """These devices have trained: none of their data is new until they say so, and an alarm about it stands
+        if their update says so.
+        """
         fleet = self
-        for name in names:
+        for name, update in updates.items():
             device = self.devices.get(name)
             if device is not None and (device.data.new or device.data.drift):
-                known = device.data.model_copy(update={"new": 0, "drift": None})
+                known = device.data.model_copy(update={"new": 0, "drift": update.drift})
                 fleet = fleet._with(replace(device, data=known))
         return fleet
 

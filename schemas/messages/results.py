@@ -13,6 +13,7 @@ from schemas.values import (
     Attempt,
     Bytes,
     DeliveryMetrics,
+    DriftFinding,
     Instance,
     Reason,
     RoundNumber,
@@ -43,6 +44,7 @@ class Update(Message):
 
     A `deposited` blob is in the object store, at the address that the task gave; the device still sends it in
     chunks on request. `heard_bytes` were received on shared topics, `fetched_bytes` from the object store.
+    `drift` is the alarm about the device's data that stands after the training.
     """
 
     kind: Literal["update"] = "update"
@@ -53,6 +55,7 @@ class Update(Message):
     blob: BlobRef
     spec: SubModelSpec = SubModelSpec.model_construct()
     metrics: TrainingMetrics
+    drift: DriftFinding | None = Field(default=None, exclude_if=lambda found: found is None)
     deposited: bool = False
     heard_bytes: Bytes | None = None
     fetched_bytes: Bytes | None = None

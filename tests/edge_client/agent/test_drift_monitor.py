@@ -39,16 +39,16 @@ def test_more_of_the_same_raises_no_alarm_and_is_not_tested_twice(tmp_path: Path
     monitor = DriftMonitor(tmp_path)
     tested = monitor(data, record)
     assert tested is not None
-    assert (tested.alarm, len(tested.marks)) == (None, len(even) // 2)
-    assert monitor(data, record.after_test(tested.marks)) is None
+    assert (tested.finding, len(tested.marks)) == (None, len(even) // 2)
+    assert monitor(data, record.after_test(tested.marks, tested.finding)) is None
 
 
 def test_other_classes_raise_an_alarm_about_a_feature(tmp_path: Path) -> None:
     tested = DriftMonitor(tmp_path)(*after(of_classes(1, 7), of_classes(0, 8)))
     assert tested is not None
-    assert tested.alarm is not None
-    assert "channel 0" in tested.alarm.statistic
-    assert tested.alarm.p_value < 1e-6
+    assert tested.finding is not None
+    assert "channel 0" in tested.finding.statistic
+    assert tested.finding.p_value < 1e-6
 
 
 def test_few_new_examples_wait_for_more(tmp_path: Path) -> None:
@@ -69,15 +69,15 @@ def test_a_model_in_use_says_what_it_does_not_know(tmp_path: Path) -> None:
     swapped = labelled(images[200:], (labels[200:] + 1) % 3, class_names=names)
     with_model = DriftMonitor(tmp_path)(*after(known, swapped))
     assert with_model is not None
-    assert with_model.alarm is not None
-    assert with_model.alarm.statistic == "loss"
+    assert with_model.finding is not None
+    assert with_model.finding.statistic == "loss"
     without = DriftMonitor(tmp_path / "none")(*after(known, swapped))
     assert without is not None
-    assert without.alarm is None
+    assert without.finding is None
 
 
 def test_a_model_of_other_inputs_is_left_out(tmp_path: Path) -> None:
     write_model(tmp_path / "model.onnx")
     tested = DriftMonitor(tmp_path)(*after(of_classes(1, 2, 7, 9), of_classes(0, 8)))
     assert tested is not None
-    assert tested.alarm is not None
+    assert tested.finding is not None

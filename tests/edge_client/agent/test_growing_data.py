@@ -16,6 +16,7 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
 from edge_client.data.changes import marks_of_images
 from edge_client.data.drift import DriftResult
+from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
@@ -162,7 +163,7 @@ class Given:
     def reload_if_changed(self) -> LocalData | None:
         return self._answers.pop(0)
 
-    def note_training(self) -> LocalData | None:
+    def note_training(self, received_loss: float | None) -> LocalData | None:
         return None
 
 
@@ -208,7 +209,7 @@ def test_a_record_of_other_data_is_ignored(tmp_path: Path) -> None:
     for name in ("a", "b"):
         source = LocalSource(DataChoice(f"npz:{tmp_path / name}.npz"), record=tmp_path / "examples")
         assert source.read().new == 16
-        source.note_training()
+        source.note_training(None)
 
 
 def test_examples_are_new_until_the_device_has_trained_on_them(tmp_path: Path) -> None:
@@ -216,10 +217,10 @@ def test_examples_are_new_until_the_device_has_trained_on_them(tmp_path: Path) -
     choice, record = DataChoice(f"npz:{tmp_path / 'a.npz'}"), tmp_path / "examples"
     source = LocalSource(choice, record=record)
     assert source.read().new == 16
-    trained = source.note_training()
+    trained = source.note_training(None)
     assert trained is not None
     assert trained.new == 0
-    assert source.note_training() is None
+    assert source.note_training(None) is None
     save(tmp_path / "a.npz", 30)
     found = source.reload_if_changed()
     assert found is not None
@@ -230,29 +231,37 @@ def test_examples_are_new_until_the_device_has_trained_on_them(tmp_path: Path) -
 
 def test_data_that_cannot_grow_has_nothing_new(tmp_path: Path) -> None:
     source = LocalSource(DataChoice("digits", count=10), record=tmp_path / "examples")
-    assert (source.grows, source.read().new, source.note_training()) == (False, None, None)
+    assert (source.grows, source.read().new, source.note_training(None)) == (False, None, None)
     assert not (tmp_path / "examples").exists()
 
 
-def test_an_alarm_stays_until_the_next_training(tmp_path: Path) -> None:
+def test_an_alarm_stands_while_training_helps_also_over_a_restart(tmp_path: Path) -> None:
     save(tmp_path / "a.npz", 20)
     looks = []
-    alarm = DriftFinding(statistic="loss", p_value=0.001, examples=4)
+    finding = DriftFinding(statistic="loss", p_value=0.001, examples=4)
 
     def drift(data: LocalData, record: ExampleRecord) -> DriftResult | None:
         fresh = record.is_untested(marks_of_images(data.train.images))
         looks.append(int(fresh.sum()))
-        return DriftResult(marks_of_images(data.train.images)[fresh], alarm) if len(looks) == 2 else None
+        return DriftResult(marks_of_images(data.train.images)[fresh], finding) if len(looks) == 2 else None
 
-    source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"), record=tmp_path / "examples", drift=drift)
+    choice, record = DataChoice(f"npz:{tmp_path / 'a.npz'}"), tmp_path / "examples"
+    source = LocalSource(choice, record=record, drift=drift)
     source.read()
-    source.note_training()
+    source.note_training(None)
     save(tmp_path / "a.npz", 30)
     first, second, third = (source.reload_if_changed() for _ in range(3))
     # The data has changed; an alarm about it; nothing has happened since, all eight are tested.
     assert first is not None
     assert second is not None
-    assert (first.drift, second.drift, third, looks) == (None, alarm, None, [8, 8, 0])
-    trained = source.note_training()
-    assert trained is not None
-    assert trained.drift is None
+    assert (first.alarm, second.alarm, third, looks) == (None, DriftAlarm(finding), None, [8, 8, 0])
+    assert LocalSource(choice, record=record).read().alarm == DriftAlarm(finding)
+    for loss in (2.0, 1.0):
+        source.note_training(loss)
+    source = LocalSource(choice, record=record)
+    assert source.read().alarm == DriftAlarm(finding, first=2.0, lowest=1.0)
+    standing, ended = (source.note_training(loss) for loss in (1.0, 1.0))
+    assert standing is not None
+    assert ended is not None
+    assert (standing.alarm, ended.alarm) == (DriftAlarm(finding, first=2.0, lowest=1.0, vain=1), None)
+    assert source.note_training(1.0) is None

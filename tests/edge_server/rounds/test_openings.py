@@ -12,6 +12,7 @@ from edge_server.rounds.openings import DEMANDS, OpeningRules, When
 from edge_server.rounds.planning import is_ready
 from edge_server.rounds.state import Federation, Phase, RoundRules
 from schemas.values import LAST_ROUND, CapabilityProfile, DataCard, DriftFinding
+from tests.edge_server.rounds.by_hand import update
 
 ALARM = DriftFinding(statistic="loss", p_value=0.001, examples=60)
 
@@ -79,10 +80,14 @@ def test_so_many_devices_must_report_a_drift() -> None:
     assert is_ready(waiting(2, opening, alarmed, device("b", new=60, drift=ALARM)), 0.0)
 
 
-def test_devices_that_have_trained_have_nothing_new_until_they_say_so() -> None:
-    before = fleet(device("a", new=60, drift=ALARM), device("b", new=5), device("c"))
-    after = before.trained(["a", "c", "unknown"])
-    assert [(one.data.new, one.data.drift) for one in after.able()] == [(0, None), (5, None), (None, None)]
+def test_devices_that_have_trained_have_nothing_new_and_an_alarm_stands_if_their_update_says_so() -> None:
+    before = fleet(
+        device("a", new=60, drift=ALARM), device("b", new=5), device("c"), device("d", new=9, drift=ALARM)
+    )
+    helped = update("d").model_copy(update={"drift": ALARM})
+    after = before.trained({"a": update("a"), "c": update("c"), "d": helped, "unknown": update("unknown")})
+    found = [(one.data.new, one.data.drift) for one in after.able()]
+    assert found == [(0, None), (5, None), (None, None), (0, ALARM)]
     assert after.devices["c"] is before.devices["c"]
 
 
