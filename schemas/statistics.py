@@ -3,7 +3,8 @@
 Its answer is additive, so that the server only adds answers up. The groups `features` (one row per channel of
 an example) and `targets` (one row per number that is learned) have the float64 arrays of `SUMS` [F], and with
 bins `histogram` [F, bins + 2], whose first and last column count values outside the range. The group `labels`
-has `count` [L], the examples of each class.
+has `count` [L], the examples of each class. The answer of a masked cohort also has the group `devices` with
+their `count` [1].
 """
 
 from itertools import starmap
@@ -14,7 +15,7 @@ from pydantic import Field, model_validator
 
 from schemas.base import Frozen
 
-FEATURES, TARGETS, LABELS = "features", "targets", "labels"
+FEATURES, TARGETS, LABELS, DEVICES = "features", "targets", "labels", "devices"
 COUNT, SUM, SQUARES, LEAST, MOST, HISTOGRAM = "count", "sum", "squares", "least", "most", "histogram"
 SUMS = (COUNT, SUM, SQUARES, LEAST, MOST)
 MAX_FEATURES = 1024

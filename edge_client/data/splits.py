@@ -16,7 +16,7 @@ from edge_client.data.dataset import LabelledData
 Split = Literal["train", "test"]
 
 _PART = re.compile(r"#(train|test)$")
-_UNOFFICIAL = ("folder:", "npz:", "python:", "csv:", "sqlite:", "recorded:", "wav:")
+_UNOFFICIAL = ("folder:", "npz:", "python:", "csv:", "parquet:", "sqlite:", "recorded:", "wav:")
 """Kinds of sources that may have no official parts."""
 
 

@@ -1,4 +1,4 @@
-"""The demo: five devices of five tiers as processes on this machine."""
+"""A federation on this machine: each device is a process, of tier 1, 2 and so on."""
 
 import contextlib
 import os
@@ -40,11 +40,14 @@ def run_demo(
 
     The first `torch_free` devices, which have the lowest tiers, cannot import torch.
 
-    Devices and server share one source: the server tests on the part that no device has.
+    Devices and server share one source, by default the shipped digits: the server tests on the part that no
+    device has.
     """
     source = config.data.source
+    if source is None and config.model.input_shape is None:
+        source = "digits"
     if source is None:
-        raise ConfigError("[data] source: the demo's devices need one, for instance data.source=digits")
+        raise ConfigError("[data] source: the devices of a demo need one, for instance data.source=digits")
     apart = config.data.model_copy(update={"source": part_of(source, "test")})
     config = config.model_copy(update={"data": apart})
     with devices(config, address, out / "devices", torch_free=torch_free):
@@ -106,6 +109,7 @@ def start_device(
         "--tier": index % len(config.tiers.ratios) + 1,
         "--state-dir": folder,
         "--threads": 1,
+        "--model-code": config.model.name if ":" in config.model.name else None,
     }
     options = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
     command = [*program, "run", "--once", *options]

@@ -25,9 +25,11 @@ from edge_server.config.sections import (
 )
 from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.data_statistics import rough_request
 from edge_server.strategy.selection.schedules import constant
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
+from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, StrategySpec
 
 DEFAULT_UPLINK = (Component(name="int8", options={"levels": 7}), Component(name="zstd"))
@@ -86,7 +88,15 @@ class Config(Settings):
             made = replace(made, trains=False)
         # Statistics are those of the whole fleet.
         everyone = replace(made, fraction=constant(), measuring=(), own=None)
-        return replace(everyone, trains=False, statistics=True) if run.statistics else made
+        return replace(everyone, trains=False, statistics=self._first_request()) if run.statistics else made
+
+    def _first_request(self) -> StatisticsRequest:
+        """The first request for statistics: masks need ranges, which are stated roughly."""
+        rough = self.data.statistics
+        if rough is None or not self.privacy.secure_aggregation:
+            return StatisticsRequest()
+        features = tuple(zip(rough.mean, rough.std, strict=True))
+        return rough_request(features, tuple(zip(rough.target_mean, rough.target_std, strict=True)))
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

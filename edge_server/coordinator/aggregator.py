@@ -13,7 +13,7 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation
 from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
 from edge_server.coordinator.run_storage import RunStorage
-from edge_server.coordinator.tasks.masking import cohort_update, sum_masked_updates
+from edge_server.coordinator.tasks.masking import cohort_update, sum_masked_answers, sum_masked_updates
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.round_review import RoundReview, looked
@@ -24,7 +24,7 @@ from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.explanations import Observation
-from edge_server.strategy.strategy import close, known_examples
+from edge_server.strategy.strategy import close, known_examples, statistics_request
 from schemas.messages import Update
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,11 @@ class Aggregator:
         if command.opened is None:
             return command.updates
         masked = self._updates(command.updates, {})
-        total = sum_masked_updates(masked, command.opened, self._context.channel_map)
+        asked = statistics_request(self._context.strategy, self._model.state)
+        if asked is None:
+            total = sum_masked_updates(masked, command.opened, self._context.channel_map)
+        else:
+            total = sum_masked_answers(masked, command.opened, asked, self._context.spec)
         blob = self._storage.store.put_groups(total.groups)
         update = cohort_update(total, blob, next(iter(command.updates.values())))
         self._storage.journal.examined(update, reason=None)

@@ -123,8 +123,8 @@ class Fleet:
         return self._with(replace(known, lost_at=now))
 
     def trained(self, updates: Mapping[str, Update]) -> "Fleet":
-        """These devices have trained: none of their data is new until they say so, and an alarm about it stands
-        if their update says so.
+        """These devices have trained: none of their data is new until they say so, and alarms stand where an
+        update says so.
         """
         fleet = self
         for name, update in updates.items():

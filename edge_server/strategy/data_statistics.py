@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.statistics import (
     COUNT,
+    DEVICES,
     FEATURES,
     HISTOGRAM,
     LABELS,
@@ -41,13 +42,32 @@ NOISE = 1e-6
 
 Figures = dict[str, Any]
 Numbers = NDArray[np.float64]
+Rough = tuple[float, float]
+"""A mean and a standard deviation."""
 
 
-def next_request(known: Mapping[str, Any] | None) -> StatisticsRequest:
-    """What devices measure next, given the pooled statistics that are `known`."""
+def next_request(known: Mapping[str, Any] | None, first: StatisticsRequest) -> StatisticsRequest:
+    """What devices measure next, given the pooled statistics that are `known`; `first` without any."""
     if known is None:
-        return StatisticsRequest()
-    ranges = {kind: _ranges(known[kind]) for kind in (FEATURES, TARGETS) if kind in known}
+        return first
+    return _request({kind: _ranges(known[kind]) for kind in (FEATURES, TARGETS) if kind in known})
+
+
+def rough_request(features: Sequence[Rough], targets: Sequence[Rough]) -> StatisticsRequest:
+    """A first request around a rough mean and standard deviation of each feature and number to learn."""
+    parts = ((FEATURES, features), (TARGETS, targets))
+    return _request({kind: _around(roughly) for kind, roughly in parts if roughly})
+
+
+def _around(roughly: Sequence[Rough]) -> Ranges:
+    return Ranges(
+        centre=tuple(mean for mean, _ in roughly),
+        low=tuple(mean - WIDTH * std for mean, std in roughly),
+        high=tuple(mean + WIDTH * std for mean, std in roughly),
+    )
+
+
+def _request(ranges: Mapping[str, Ranges]) -> StatisticsRequest:
     features = sum(len(each.centre) for each in ranges.values())
     return StatisticsRequest(bins=FINE_BINS if features <= FEW else BINS, **ranges)
 
@@ -64,7 +84,7 @@ def pooled(
     shares = [believed[update.client] for update in ordered]
     answers = [update.groups for update in ordered]
     found: Figures = {
-        "devices": len(ordered),
+        "devices": sum(int(answer[DEVICES][COUNT][0]) if DEVICES in answer else 1 for answer in answers),
         "examples": float(sum(update.examples for update in ordered)),
     }
     for kind, ranges in ((FEATURES, request.features), (TARGETS, request.targets)):
@@ -87,7 +107,8 @@ def _moments(answers: Sequence[Arrays], shares: Sequence[float], ranges: Ranges 
         MOST: np.max([answer[MOST] for answer in answers], axis=0),
     }
     if ranges is not None:
-        found |= {"low": np.asarray(ranges.low), "high": np.asarray(ranges.high)}
+        ends = (("low", ranges.low), ("high", ranges.high))
+        found |= {name: np.broadcast_to(np.asarray(end), count.shape) for name, end in ends}
         found[HISTOGRAM] = _sum(answers, HISTOGRAM, shares)
     return found
 

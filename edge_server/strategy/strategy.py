@@ -36,6 +36,7 @@ from edge_server.strategy.selection.interface import (
 from edge_server.strategy.selection.schedules import Schedule
 from edge_server.strategy.weighting.claims import Claims
 from edge_server.strategy.weighting.interface import AnyWeighting, WeighedUpdates, WeightingState, similarity
+from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
@@ -48,7 +49,7 @@ class Strategy:
     `own_order`: a transform moves each client's channels by the client's own ranking. In rounds that are
     multiples of `measure_every` devices train nothing: they send what the objectives `measuring` measure of
     the model, where there are any. The parts of `own` stay on devices. Without `trains` devices measure the
-    model and send nothing of it, or with `statistics` their data.
+    model and send nothing of it, or statistics of their data, of which `statistics` is the first request.
     """
 
     fraction: Schedule
@@ -71,7 +72,7 @@ class Strategy:
     measure_every: int = 1
     own: OwnPart | None = None
     trains: bool = True
-    statistics: bool = False
+    statistics: StatisticsRequest | None = None
 
     @property
     def withholds(self) -> bool:
@@ -183,8 +184,7 @@ def cut(
     """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
-    if strategy.statistics:
-        request = next_request(state.observed.get(STATISTICS))
+    if (request := statistics_request(strategy, state)) is not None:
         return Cut(SubModelSpec(), train=False, returned=(), statistics=request)
     if not strategy.trains:
         tier = strategy.pruner.tier(by_group, network.channel_map, evidence)
@@ -197,6 +197,12 @@ def cut(
     objectives = strategy.objectives + made.objectives
     second = strategy.own.own_model if strategy.own is not None else None
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
+
+
+def statistics_request(strategy: Strategy, state: State) -> StatisticsRequest | None:
+    """What devices measure of their data in the next round; None in a run that trains or measures models."""
+    first = strategy.statistics
+    return None if first is None else next_request(state.observed.get(STATISTICS), first)
 
 
 def _without(
@@ -257,9 +263,9 @@ def close(
     """
     sent = {update.client: update.examples for update in updates}
     updates, _ = strategy.claims.believed(updates, known_examples(state))
-    if strategy.statistics:
+    if (request := statistics_request(strategy, state)) is not None:
         shares = {update.client: update.examples / sent[update.client] for update in updates}
-        found = pooled(updates, next_request(state.observed.get(STATISTICS)), shares)
+        found = pooled(updates, request, shares)
         return replace(state, round=state.round + 1, observed={STATISTICS: found})
     matched = transform_updates(
         strategy.transforms, updates, state.params, channel_map, ordered=state.ordered

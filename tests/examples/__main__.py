@@ -6,6 +6,7 @@ user would with `edge-client infer`; figures of devices on data that they hold o
 
 import argparse
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
+from edge_server.cli.demo import device_name
 from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.records import RoundRecord
@@ -46,6 +48,9 @@ def digits(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
     for tier in TIERS:
         found = load_model(onnx(folder / "attending", tier), threads=1).measured(test.images, test.labels)
         yield f"digits, attending, tier {tier}: accuracy", found["accuracy"]
+    for tier, path in over_broker(folder / "broker", settings).items():
+        found = load_model(path, threads=1).measured(test.images, test.labels)
+        yield f"digits, attending over a broker, tier {tier}: accuracy", found["accuracy"]
     run(folder / "fedavg", "fedavg", settings)
     whole = load_model(onnx(folder / "fedavg", 1), threads=1).measured(test.images, test.labels)
     yield "digits, fedavg: accuracy", whole["accuracy"]
@@ -56,12 +61,16 @@ def digits(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
 def room(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
     """AUROC of whether somebody is in the room, on both test files; each device has a part of the week."""
     options = "label=Occupancy&ignore=date"
-    run(folder, "attending", room_settings(data, options, seed))
-    for name in ("datatest", "datatest2"):
-        test = load_source(f"csv:{data / 'occupancy' / name}.txt?{options}")
-        for tier in TIERS:
-            found = load_model(onnx(folder, tier), threads=1).measured(test.images, test.labels)
-            yield f"room, {name}, tier {tier}: auroc", found["auroc"]
+    settings = room_settings(data, options, seed)
+    run(folder / "simulated", "attending", settings)
+    simulated = {tier: onnx(folder / "simulated", tier) for tier in TIERS}
+    ways = {"room": simulated, "room over a broker": over_broker(folder / "broker", settings)}
+    for way, models in ways.items():
+        for name in ("datatest", "datatest2"):
+            test = load_source(f"csv:{data / 'occupancy' / name}.txt?{options}")
+            for tier, path in models.items():
+                found = load_model(path, threads=1).measured(test.images, test.labels)
+                yield f"{way}, {name}, tier {tier}: auroc", found["auroc"]
 
 
 def forecast(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
@@ -116,6 +125,14 @@ def run(folder: Path, recipe: str, settings: Mapping[str, object]) -> RoundRecor
 def onnx(folder: Path, tier: int) -> Path:
     """The file of a tier."""
     return folder / "onnx" / f"tier-{tier}.onnx"
+
+
+def over_broker(folder: Path, settings: Mapping[str, object]) -> Mapping[int, Path]:
+    """Train with a process for each device, and return a device's model file of each tier."""
+    words = ["attending", *(f"{key}={value}" for key, value in settings.items())]
+    command = [sys.executable, "-m", "edge_server.cli.main", "demo", *words, "--out", str(folder)]
+    subprocess.run([*command, "--dashboard", "127.0.0.1:0"], check=True, stdout=subprocess.DEVNULL)
+    return {tier: folder / "devices" / device_name(tier - 1) / "models" / "model.onnx" for tier in TIERS}
 
 
 EXAMPLES: Sequence[Callable[[Path, Path, int], Iterator[tuple[str, float]]]] = (

@@ -1,8 +1,8 @@
 """Classes that arrive over time, over a broker: rounds by drift beside rounds by the clock.
 
-Four devices of four tiers gather pictures of clothes; every minute each gets many pictures of kinds that no
-device has had before. Accuracy is that of the whole model on the classes that have arrived, averaged over the
-time of the run.
+Four devices of four tiers gather pictures of clothes; every two minutes each gets many pictures of kinds that
+no device has had before. Accuracy is that of the whole model on the classes that have arrived, averaged over
+the time of the run.
 """
 
 import threading
@@ -27,7 +27,7 @@ from tests.integration.conftest import Run
 
 PHASES = (range(6), range(6, 8), range(8, 10))
 """The classes that arrive in each phase."""
-PHASE_S, STEP_S = 60.0, 2.0
+PHASE_S, STEP_S = 120.0, 2.0
 FIRST_ROUND_S = 120.0
 PER_CLASS, PER_STEP = 70, 4
 """Pictures of a device of each class that arrives, and how many of all known classes come in each step."""

@@ -87,6 +87,19 @@ def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest
     assert not list((tmp_path / "e").glob("onnx/*.onnx"))
 
 
+def test_figures_are_the_same_where_models_would_be_masked(tmp_path: Path) -> None:
+    assert main(["simulate", "heterofl", *WORDS, "rounds=1", "--out", str(tmp_path / "run")]) == 0
+    measured = []
+    for masked in ("false", "true"):
+        out = tmp_path / masked
+        words = [str(tmp_path / "run"), "heterofl", *WORDS, f"privacy.secure-aggregation={masked}"]
+        assert main(["evaluate", *words, "--simulate", "--out", str(out)]) == 0
+        record = RoundRecord.model_validate_json((out / "history.jsonl").read_text())
+        measured.append({name: device.metrics for name, device in record.measured.items()})
+    assert all(measured[0].values())
+    assert measured[0] == measured[1]
+
+
 def test_a_model_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "nowhere", "attending", *WORDS, "--simulate", "--out", str(tmp_path / "e")]) == 2
     assert "'nowhere' is no version of a registry" in capsys.readouterr().err

@@ -16,15 +16,17 @@ from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_server.cli.main import main
 from edge_server.config.config import Config
+from edge_server.config.data_statistics import for_statistics
 from edge_server.config.differences import differences
 from edge_server.config.load import load_config
 from edge_server.coordinator.evaluation import Testing as ServerTesting
 from edge_server.coordinator.launch import serve
 from edge_server.coordinator.replay import replay
-from edge_server.observability.data_statistics import last_statistics
+from edge_server.observability.data_statistics import last_statistics, statistics_rows
 from edge_server.observability.snapshot import WatcherGroup
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.strategy.data_statistics import next_request
+from schemas.statistics import StatisticsRequest
 from schemas.tensors.blobs import FileGroups
 from schemas.values import CapabilityProfile, TrainerName
 from tests.integration.bench import Bench
@@ -45,7 +47,8 @@ def test_statistics_change_no_model_and_are_those_of_the_data(tmp_path: Path) ->
     first, _ = bench.round(1)
     known = bench.coordinator.model.state.observed
     read_back = bench.folder.load_state(1).observed
-    assert next_request(read_back["statistics"]) == next_request(known["statistics"])
+    again, kept = (next_request(f["statistics"], StatisticsRequest()) for f in (read_back, known))
+    assert again == kept
     second, updates = bench.round(2)
     assert bench.coordinator.model.sha256 == before
     assert all(update.blob.size < 10_000 for update in updates.values())
@@ -144,6 +147,31 @@ def test_a_run_scales_by_what_its_devices_answer(
     assert not any(differences(tmp_path / "run" / "federation.toml", config))
     # The devices, which leave after a run, have waited for the one that trains.
     assert set(history(tmp_path / "run")[-1].completed) >= {"one-class", "no-torch"}
+
+
+@ONE_BROKER
+def test_masked_answers_are_seen_in_sum_alone(address, tmp_path: Path) -> None:
+    words = ["federation.name=test", "model.name=mlp", "model.input-shape=[3]", "data.classes=['a','b','c']"]
+    words += ["num-clients=4", "deliver=none", "deadline-s=60", "privacy.secure-aggregation=true"]
+    words += ["data.statistics={mean=[1,0,800], std=[2,20,200]}", "federation.statistics=true"]
+    parts = [rows((0, 1, 2), 30 + 10 * index, index) for index in range(4)]
+    fleet = Fleet(address, tmp_path)
+    for index, data in enumerate(parts):
+        fleet.add(f"pi-{index}", data, "onnx")
+    config = for_statistics(load_config("heterofl", words))
+    assert fleet.serve(config, tmp_path / "run").outcome == "finished"
+    found = last_statistics(tmp_path / "run")
+    assert found is not None
+    assert (found.devices, found.examples) == (4, 180)
+    pooled = np.concatenate([part.images for part in parts]).astype(np.float64)
+    std = pooled.std(0)
+    assert (np.abs(np.array(found.features.mean) - pooled.mean(0)) < 1e-5 * std).all()
+    np.testing.assert_allclose(found.features.variance, std**2, rtol=1e-4)
+    median = [row.quantiles[0.5] for row in statistics_rows(found)]
+    assert (np.abs(np.array(median) - np.median(pooled, 0)) < 0.05 * std).all()
+    labels = np.concatenate([part.labels for part in parts])
+    assert list(found.labels.values()) == np.bincount(labels).tolist()
+    assert [replayed.verdict for replayed in replay(tmp_path / "run")] == ["agrees"] * 2
 
 
 def test_the_command_prints_and_writes_what_a_federation_file_may_state(

@@ -4,6 +4,7 @@ from typing import Any
 
 from edge_client.security.secure_aggregation import masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
+from edge_client.security.secure_aggregation.masked_statistics import as_means, map_of
 from edge_client.security.secure_aggregation.quantization import quantise
 from edge_client.security.secure_aggregation.segments import checked_labels, split
 from edge_client.storage.blob_store import BlobStore
@@ -22,10 +23,15 @@ def mask_update(
 
     Raises `PeerError` for numbers that are not finite, and for segments other than those of the sub-models.
     """
-    unmasked = store.path(update.blob.digest)
-    described = store.path(membership.task.blobs["channel-map"].digest)
-    channel_map = ChannelMap.model_validate_json(described.read_bytes())
-    groups = masked_groups(FileGroups(unmasked), update.metrics.examples, membership, channel_map)
+    unmasked, task, examples = store.path(update.blob.digest), membership.task, update.metrics.examples
+    if task.statistics is not None:
+        model: Any = as_means(FileGroups(unmasked), task.statistics, examples)
+        channel_map = map_of({name: array.shape for name, array in model.items()})
+    else:
+        model = FileGroups(unmasked)["model"]
+        described = store.path(task.blobs["channel-map"].digest)
+        channel_map = ChannelMap.model_validate_json(described.read_bytes())
+    groups = masked_groups({"model": model}, examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
     unmasked.unlink(missing_ok=True)
     return update.model_copy(update={"blob": blob})

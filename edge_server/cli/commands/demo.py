@@ -12,10 +12,14 @@ EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
 its own uneven share. Every device ends with its own compact ONNX model, served by onnxruntime.
 
+With a federation file its devices are processes on this machine, of tiers 1, 2, 3 and so on, which share its
+data source: a rehearsal of the run with real messages, before real boards take part.
+
 examples:
   edge-server demo
   edge-server demo --rounds 3 --broker embedded --out runs/demo
   edge-server demo --torch-free 3      the three smallest devices train with onnxruntime alone
+  edge-server demo federation.toml     the devices of this file
 """
 
 
@@ -23,9 +27,15 @@ def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "demo", help="run the whole system on this machine", examples=EXAMPLES)
     parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the demo's settings"
+        "config",
+        nargs="?",
+        metavar="FEDERATION.toml|RECIPE",
+        help="federation file, or a recipe's name (default: the demo's)",
     )
-    parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. rounds=3"
+    )
+    parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the file's)")
     parser.add_argument(
         "--torch-free",
         type=int,
@@ -45,10 +55,13 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import run_and_report
 
-    overrides = list(args.overrides)
+    # A first word with a value is an override already: a file is not required.
+    given = [word for word in (args.config, *args.overrides) if word is not None]
+    named = bool(given) and "=" not in given[0]
+    overrides = given[named:]
     overrides += [f"rounds={args.rounds}"] if args.rounds else []
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
-    config = load_config(str(DEMO), overrides)
+    config = load_config(given[0] if named else str(DEMO), overrides)
     if not 0 <= args.torch_free <= config.clients.num_clients:
         raise ConfigError(
             f"--torch-free {args.torch_free}: expected 0 to {config.clients.num_clients} devices"

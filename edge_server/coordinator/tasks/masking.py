@@ -1,12 +1,21 @@
 """Masking terms of a round, and the sum of its masked updates as one update."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from edge_client.security.secure_aggregation.mask_update import GROUP
+from edge_client.security.secure_aggregation.masked_statistics import (
+    VALUE_RANGE,
+    as_sums,
+    map_of,
+    mean_shapes,
+)
 from edge_client.security.secure_aggregation.quantization import Ring, most_weight
 from edge_client.security.secure_aggregation.segments import checked_labels, distinct, partition
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.task import TaskPlan
+from edge_server.coordinator.validation.data_statistics import answer_shapes
 from edge_server.rounds.fleet import Device
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
@@ -14,9 +23,10 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import ConfigError
 from schemas.messages import MAX_MESSAGE_BYTES, Update
 from schemas.security.secure_aggregation import MaskingTerms
+from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import BlobRef
-from schemas.values import TrainingMetrics
+from schemas.values import ModelSpec, TrainingMetrics
 
 SHARE_DIGITS = 2 * 33 + 3
 """Characters of one share in a message, with quotes; a parcel has one per segment and one of the key."""
@@ -25,10 +35,19 @@ NAME_DIGITS = 110
 
 
 def masking_terms(
-    config: Config, specs: Sequence[SubModelSpec], examples: Sequence[int], channel_map: ChannelMap
+    config: Config,
+    specs: Sequence[SubModelSpec],
+    examples: Sequence[int],
+    channel_map: ChannelMap,
+    *,
+    value_range: float | None = None,
 ) -> MaskingTerms:
-    """Masking terms for devices with these sub-models and examples; `ConfigError` if they are too many."""
-    privacy, weighting = config.privacy, config.strategy.weighting.name
+    """Masking terms for devices with these sub-models and examples; `ConfigError` if they are too many.
+
+    A `value_range` other than the configuration's is that of numbers which are weighted by examples.
+    """
+    privacy = config.privacy
+    equal = value_range is None and config.strategy.weighting.name == "equal"
     known = distinct(specs)
     segments, _ = partition(known, channel_map)
     if len(specs) * (SHARE_DIGITS * (1 + len(segments)) + NAME_DIGITS) > MAX_MESSAGE_BYTES:
@@ -39,12 +58,35 @@ def masking_terms(
     return MaskingTerms(
         specs=known,
         segments=segments,
-        value_range=privacy.value_range,
-        weighting="equal" if weighting == "equal" else "examples",
-        max_weight=1 if weighting == "equal" else most_weight(max(examples), len(specs)),
+        value_range=privacy.value_range if value_range is None else value_range,
+        weighting="equal" if equal else "examples",
+        max_weight=1 if equal else most_weight(max(examples), len(specs)),
         min_holders=privacy.min_holders,
         threshold=privacy.threshold,
     )
+
+
+def statistics_terms(
+    config: Config, request: StatisticsRequest, model: ModelSpec, examples: Sequence[int]
+) -> MaskingTerms:
+    """Masking terms for answers to a request for statistics, for devices with so many examples."""
+    specs = [SubModelSpec()] * len(examples)
+    return masking_terms(config, specs, examples, statistics_map(request, model), value_range=VALUE_RANGE)
+
+
+def statistics_map(request: StatisticsRequest, model: ModelSpec) -> ChannelMap:
+    """Where the numbers of a masked answer are."""
+    return map_of(mean_shapes(answer_shapes(request, model)))
+
+
+def sum_masked_answers(
+    updates: Sequence[ClientUpdate], opened: OpenedSecrets, request: StatisticsRequest, model: ModelSpec
+) -> ClientUpdate:
+    """The answer of all survivors to a request for statistics."""
+    total = sum_masked_updates(updates, opened, statistics_map(request, model))
+    values, devices = math.prod(model.input_shape[1:]), len(opened.survivors)
+    groups = as_sums(total.groups["model"], request, total.examples, values=values, devices=devices)
+    return replace(total, groups=groups)
 
 
 def with_local_examples(plans: Mapping[str, TaskPlan], devices: Sequence[Device]) -> dict[str, TaskPlan]:

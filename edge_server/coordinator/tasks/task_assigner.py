@@ -6,7 +6,7 @@ from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.increments import MAP, PublishedVersion, TaskBlobs, name_blobs
-from edge_server.coordinator.tasks.masking import masking_terms
+from edge_server.coordinator.tasks.masking import masking_terms, statistics_terms
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher, ModelVersion
 from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
@@ -107,17 +107,16 @@ class TaskAssigner:
         return made
 
     def _masking(self, command: PlanRound, plans: Mapping[str, TaskPlan]) -> MaskingTerms | None:
-        """Masking terms of the round; None without secure aggregation."""
+        """Masking terms of the round; None without secure aggregation, or if devices send figures alone."""
         config = self._template.config
-        if not config.privacy.secure_aggregation or command.deliver or not plans:
+        measures = not self._strategy.trains and self._strategy.statistics is None
+        if not config.privacy.secure_aggregation or command.deliver or measures or not plans:
             return None
-        examples = {device.name: device.data.examples for device in command.devices}
-        return masking_terms(
-            config,
-            [plan.cut.spec for plan in plans.values()],
-            [examples[name] for name in plans],
-            self._channel_map,
-        )
+        counts = {device.name: device.data.examples for device in command.devices}
+        cuts, examples = [plan.cut for plan in plans.values()], [counts[name] for name in plans]
+        if (asked := cuts[0].statistics) is not None:
+            return statistics_terms(config, asked, self._template.model, examples)
+        return masking_terms(config, [cut.spec for cut in cuts], examples, self._channel_map)
 
     def _blobs(
         self,

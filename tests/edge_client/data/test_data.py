@@ -13,6 +13,7 @@ from edge_client.data.arrays import channels_first
 from edge_client.data.dataset import LabelledData, Pixels, labelled, preprocess
 from edge_client.data.sources import SOURCES, load_source
 from edge_client.data.splits import part_of, split_off
+from edge_client.data.table_readers import TABLES
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -174,6 +175,11 @@ def test_a_python_function_with_a_parameter_data_root_gets_it(tmp_path: Path) ->
 )
 def test_part_of_names_the_parts_of_a_shared_source(source: str, train: str, test: str) -> None:
     assert (part_of(source, "train"), part_of(source, "test")) == (train, test)
+
+
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_a_table_has_two_parts(kind: str) -> None:
+    assert part_of(f"{kind}:rows?label=y", "test") == f"{kind}:rows?label=y#test"
 
 
 def test_the_parts_of_a_shared_source_are_disjoint(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def asked(parts: list[LabelledData], *, order: int = 1) -> dict:
     """The figures after two rounds."""
     known = None
     for _ in range(2):
-        request = next_request(known)
+        request = next_request(known, StatisticsRequest())
         updates = answers(parts, request)[::order]
         known = pooled(updates, request, {update.client: 1.0 for update in updates})
     assert known is not None
@@ -113,7 +113,8 @@ def test_many_features_have_coarser_histograms() -> None:
     def bins(features: int) -> int:
         data = labelled(np.ones((6, features), np.float32), np.zeros(6, np.int64))
         return next_request(
-            pooled(answers([data], StatisticsRequest()), StatisticsRequest(), {"device-0": 1})
+            pooled(answers([data], StatisticsRequest()), StatisticsRequest(), {"device-0": 1}),
+            StatisticsRequest(),
         ).bins
 
     assert (bins(64), bins(65)) == (1024, 256)

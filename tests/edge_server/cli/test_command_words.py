@@ -25,6 +25,7 @@ def test_rows_may_follow_options() -> None:
         ("simulate fedavg --sede 1", "simulate: there is no --sede; edge-server simulate --help"),
         ("report runs/one runs/two", "runs/one: expected a run folder, found no such directory"),
         ("simulate", "required: FEDERATION.toml|RECIPE; edge-server simulate --help"),
+        ("demo nowhere.toml", "nowhere.toml"),
         ("demo --torch-free 6", "--torch-free 6: expected 0 to 5 devices"),
         ("demo --torch-free=-1", "--torch-free -1: expected 0 to 5 devices"),
         ("compare fedavg --seeds 1,x", "'1,x' is not a list of different seeds such as 1,2,3"),

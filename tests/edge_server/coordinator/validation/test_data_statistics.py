@@ -29,7 +29,7 @@ def asked(kind: str) -> tuple[Any, StatisticsRequest, Answer]:
     )
     first = statistics_of(data, StatisticsRequest(), outputs=model.num_classes)
     known = pooled([ClientUpdate("a", SubModelSpec(), first, 40)], StatisticsRequest(), {"a": 1.0})
-    request = next_request(known)
+    request = next_request(known, StatisticsRequest())
     return (
         task(spec=SubModelSpec(), model=model, statistics=request),
         request,
