@@ -12,7 +12,7 @@ import numpy as np
 from edge_client.data.changes import Mark, Marks, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest
-from edge_client.data.example_record import ExampleRecord, read_record, write_record
+from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
@@ -75,15 +75,11 @@ class LocalSource:
         self._mark = mark_of_files(self._files) if self._files else None
         mine = self._mine(self._load())
         saved = read_record(self._path, about=str(self._choice)) if self._path is not None else None
-        if saved is not None:
-            self._record = saved
-            self._data = self._split_again(mine)
+        self._record = saved or self._record
+        if self.grows:
+            self._data = self._split(mine)
         else:
             self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
-            if self.grows:
-                self._remember(
-                    *(marks_of_images(part.images) for part in (self._data.train, self._data.held_out))
-                )
         self._log("")
         if (name := mine.only_class) is not None:
             log.warning(
@@ -107,7 +103,7 @@ class LocalSource:
             if before is None:
                 return None
             if found is not None:
-                self._data = self._split_again(self._mine(found))
+                self._data = self._split(self._mine(found))
                 self._log("changed: ")
             self._look_for_drift()
             return None if self._data is before else self._data
@@ -152,27 +148,27 @@ class LocalSource:
         chosen = self._choice
         return share(data, chosen.partition, index=chosen.index, count=chosen.count, seed=chosen.seed)
 
-    def _split_again(self, mine: LabelledData) -> LocalData:
-        """The current examples, each on the side (training, held out) it was on before."""
+    def _split(self, mine: LabelledData) -> LocalData:
+        """The current examples, each on the side (training, held out) it was on before, equal ones on one."""
         marks = marks_of_images(mine.images)
-        train, held_out = split_indices(
-            np.arange(len(mine)),
-            mine.strata,
+        first = np.sort(np.unique(marks, return_index=True)[1])
+        _, held = split_indices(
+            first,
+            mine.strata[first],
             fraction=self._choice.hold_out,
             seed=self._choice.seed,
-            before=self._record.sides(marks),
+            before=self._record.sides(marks[first]),
         )
-        self._data = LocalData(mine.subset(train), mine.subset(held_out))
-        return self._remember(marks[train], marks[held_out])
+        aside = among(marks[held], marks)
+        train, held_out = (mine.subset(np.flatnonzero(chosen)) for chosen in (~aside, aside))
+        return self._remember(LocalData(train, held_out), marks[~aside], marks[aside])
 
-    def _remember(self, train: Marks, held_out: Marks) -> LocalData:
-        """Record the side of each example of the current data, and count those that are new."""
-        assert self._data is not None
+    def _remember(self, data: LocalData, train: Marks, held_out: Marks) -> LocalData:
+        """Record the side of each example of the data, and count those that are new."""
         self._record = self._record.split(train, held_out)
         self._save()
         new = int(self._record.is_new(train).sum())
-        self._data = replace(self._data, new=new, alarm=self._record.alarm)
-        return self._data
+        return replace(data, new=new, alarm=self._record.alarm)
 
     def _save(self) -> None:
         if self._path is None:

@@ -35,15 +35,15 @@ class ExampleRecord:
 
     def sides(self, marks: Marks) -> NDArray[np.int64]:
         """The earlier side of each example [N], for `split_indices`; equal examples are on one side."""
-        return np.select([_among(self.held, marks), _among(self.train, marks)], [HELD, TRAINED], NEW)
+        return np.select([among(self.held, marks), among(self.train, marks)], [HELD, TRAINED], NEW)
 
     def is_new(self, marks: Marks) -> Chosen:
         """Which examples [N] came since the last training."""
-        return ~_among(self.known, marks)
+        return ~among(self.known, marks)
 
     def is_untested(self, marks: Marks) -> Chosen:
         """Which new examples [N] no drift test has compared."""
-        return self.is_new(marks) & ~_among(self.tested, marks)
+        return self.is_new(marks) & ~among(self.tested, marks)
 
     def split(self, train: Marks, held: Marks) -> "ExampleRecord":
         """The record with these two sides; examples that are gone are forgotten."""
@@ -63,7 +63,7 @@ class ExampleRecord:
         return replace(self, tested=np.concatenate([self.tested, marks]), alarm=alarm)
 
 
-def _among(known: Marks, marks: Marks) -> Chosen:
+def among(known: Marks, marks: Marks) -> Chosen:
     """Which of the `marks` [N] are known; `numpy.isin` takes 2 MB of a small board."""
     found = set(known.tolist())
     return np.fromiter((mark in found for mark in marks.tolist()), np.bool_, len(marks))
@@ -71,7 +71,7 @@ def _among(known: Marks, marks: Marks) -> Chosen:
 
 def _still(marks: Marks, there: Marks) -> Marks:
     """Those of the marks whose examples are still there."""
-    return marks[_among(there, marks)]
+    return marks[among(there, marks)]
 
 
 def write_record(path: Path, record: ExampleRecord, *, about: str) -> None:

@@ -30,12 +30,12 @@ def statistics_problems(config: Config, strategy: Strategy) -> Iterator[str]:
         return
     if rough is None:
         yield (
-            "[privacy] secure-aggregation: masks hide numbers within a known range: state a rough mean and std "
-            "of each feature, for instance data.statistics={mean=[20],std=[10]}"
+            "[privacy] secure-aggregation: masks hide numbers within a known range: state a rough mean and "
+            "std of each feature, for instance data.statistics={mean=[20],std=[10]}"
             + ("" if asked else "; `edge-server statistics` finds the exact ones")
         )
     elif learning_task(config.model.task).labels == "numbers" and not rough.target_mean:
         yield (
-            "[data.statistics] target-mean: masks hide numbers within a known range: state a rough target-mean "
-            "and target-std of each number that is learned"
+            "[data.statistics] target-mean: masks hide numbers within a known range: state a rough "
+            "target-mean and target-std of each number that is learned"
         )

@@ -92,7 +92,7 @@ class StillWorker:
     def start(self, task: Task, place: Any) -> None:
         self.started.append(task)
 
-    def note_training(self, place: Any) -> None:
+    def note_training(self, place: Any, received_loss: Any) -> None:
         """Its data does not change."""
 
     def stop(self, **more: Any) -> None:

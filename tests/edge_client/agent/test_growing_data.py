@@ -265,3 +265,15 @@ def test_an_alarm_stands_while_training_helps_also_over_a_restart(tmp_path: Path
     assert ended is not None
     assert (standing.alarm, ended.alarm) == (DriftAlarm(finding, first=2.0, lowest=1.0, vain=1), None)
     assert source.note_training(1.0) is None
+
+
+def test_equal_examples_are_on_one_side_before_and_after_a_restart(tmp_path: Path) -> None:
+    rows = np.repeat(DIGITS.images[:30], 5, axis=0)
+    np.savez(tmp_path / "a.npz", images=rows, labels=np.repeat(DIGITS.labels[:30], 5))
+    choice, record = DataChoice(f"npz:{tmp_path / 'a.npz'}"), tmp_path / "examples"
+    first, again = (LocalSource(choice, record=record).read() for _ in range(2))
+    train, held = ({image.tobytes() for image in part.images} for part in (first.train, first.held_out))
+    assert (len(train), len(held), len(first.held_out)) == (22, 8, 40)
+    assert not train & held
+    assert (again.train.images == first.train.images).all()
+    assert (again.held_out.images == first.held_out.images).all()
