@@ -25,6 +25,12 @@ def figure_text(metric: Metric) -> Callable[[float | None], str]:
     return percent_text if metric.share else _number
 
 
+def named_figure(metric: Metric, value: float) -> str:
+    """A figure of any task in a line of text: `97.12%` of accuracy, else `mae 0.1234`."""
+    text = figure_text(metric)(value)
+    return text if metric is ACCURACY else f"{metric.name} {text}"
+
+
 def served_figure(device: DeviceRecord, metric: Metric) -> float | None:
     """A device's figure of the exported network, or of the file that it serves."""
     if metric is ACCURACY:

@@ -1,12 +1,15 @@
 """Measures of a run: the columns of AdaFL's tables 1 and 2 (Chen et al. 2021, section 3.2).
 
-Accuracies are over the tested rounds, which are fewer than all where `evaluate-every` is above 1.
+Figures are those of the learning task's leading metric, in the papers accuracy, over the tested rounds, which
+are fewer than all where `evaluate-every` is above 1.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from edge_client.data.tasks.learning_task import Metric
+from edge_server.observability.figures import best_of, leading_metric, tested
 from edge_server.storage.records import RoundRecord, Summary
 
 STOPPING_WINDOW = 5
@@ -16,7 +19,7 @@ BYTES_PER_PARAMETER = 4
 
 @dataclass(frozen=True)
 class Reached:
-    """The round in which a target accuracy was reached, and the cost up to it.
+    """The round in which a target was reached, and the cost up to it.
 
     `updates` is the sum of gamma M, one relative unit per update whatever its size (section 3.2.2);
     `models` is the uplink in full models of 4 bytes per parameter.
@@ -29,7 +32,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class RunMeasures:
-    """The measures of one run; accuracies are 0 to 1, None for a run that was never tested."""
+    """The measures of one run; shares are 0 to 1, and figures None for a run that was never tested."""
 
     average: float | None
     best: float | None
@@ -52,17 +55,14 @@ def measure(
     window: int = 10,
 ) -> RunMeasures:
     """The measures of one run; the average is over the tested ones of its last `window` rounds."""
-    tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
-    last = [
-        record.test_accuracy
-        for record in history
-        if record.test_accuracy is not None and record.round > history[-1].round - window
-    ]
+    metric = leading_metric(history)
+    found = tested(history, metric)
+    last = tested((record for record in history if record.round > history[-1].round - window), metric)
     return RunMeasures(
         average=statistics.fmean(last) if last else None,
-        best=max(tested, default=None),
-        final=tested[-1] if tested else None,
-        reached={target: first_reached(history, summary.parameters, target) for target in targets},
+        best=best_of(metric, found),
+        final=found[-1] if found else None,
+        reached={target: first_reached(history, summary.parameters, target, metric) for target in targets},
         updates=sum(len(record.selected) for record in history),
         models=_models(history, summary.parameters),
         uplink_bytes=sum(record.uplink_bytes for record in history),
@@ -73,12 +73,15 @@ def measure(
     )
 
 
-def first_reached(history: Sequence[RoundRecord], parameters: int, target: float) -> Reached | None:
-    """The first round in which the mean of the last five tested accuracies exceeds `target`, if any."""
-    tested = [(index, r.test_accuracy) for index, r in enumerate(history) if r.test_accuracy is not None]
-    for end in range(STOPPING_WINDOW, len(tested) + 1):
-        if statistics.fmean(accuracy for _, accuracy in tested[end - STOPPING_WINDOW : end]) > target:
-            until = history[: tested[end - 1][0] + 1]
+def first_reached(
+    history: Sequence[RoundRecord], parameters: int, target: float, metric: Metric
+) -> Reached | None:
+    """The first round in which the mean of the last five tested figures is better than `target`, if any."""
+    places = [index for index, record in enumerate(history) if metric.name in record.tested]
+    found = tested(history, metric)
+    for end in range(STOPPING_WINDOW, len(found) + 1):
+        if metric.lost(target, statistics.fmean(found[end - STOPPING_WINDOW : end])) < 0:
+            until = history[: places[end - 1] + 1]
             updates = sum(len(record.selected) for record in until)
             return Reached(until[-1].round, updates, _models(until, parameters))
     return None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit
+from edge_client.data.tasks.registry import learning_task
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import logits
 from edge_server.config.config import Config
@@ -30,9 +31,11 @@ Floats = NDArray[np.float64]
 def client_accuracies(config: Config, folder: Path) -> dict[str, float]:
     """The accuracy of every client of an ended run, 0 to 1, by name; kept in the run folder.
 
-    {} for a run without models, and for one whose tiers have normalisation of their own, which the global
-    model in the run folder lacks.
+    {} for a run without models, for tasks without classes, and for a run whose tiers have normalisation of
+    their own, which the global model in the run folder lacks.
     """
+    if not learning_task(config.model.task).exclusive:
+        return {}
     kept = folder / FILE
     if kept.exists():
         return dict(json.loads(kept.read_text()))

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import bytes_text, count_text, duration_text
+from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.observability.report.measures import RunMeasures, averaging_window, measure
 from edge_server.simulation.experiments.cells import Cell, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
@@ -15,11 +17,12 @@ from edge_server.simulation.experiments.one_run import EndedRun
 
 @dataclass(frozen=True)
 class Result:
-    """A cell and the figures of its runs by seed; `parameters` is the mean over the tiers."""
+    """A cell and the figures of its runs by seed, of `metric`; `parameters` is the mean over the tiers."""
 
     cell: Cell
     runs: Mapping[int, RunMeasures]
     window: int
+    metric: Metric
     parameters: float | None = None
     failures: tuple[str, ...] = ()
 
@@ -51,7 +54,8 @@ def _result(plan: Plan, cell: Cell, own: Sequence[EndedRun], sizes: Mapping[str,
         if finished.summary is not None and not finished.failure
     }
     failures = tuple(f"seed {finished.run.seed}: {finished.failure}" for finished in own if finished.failure)
-    return Result(cell, runs, window, sizes.get(own[0].run.folder), failures)
+    metric = leading_metric([record for finished in own for record in finished.history])
+    return Result(cell, runs, window, metric, sizes.get(own[0].run.folder), failures)
 
 
 def comparison_tables(found: Sequence[Result]) -> list[Table]:
@@ -63,14 +67,14 @@ def comparison_tables(found: Sequence[Result]) -> list[Table]:
 
 
 def _table(column: str, found: Sequence[Result]) -> Table:
-    window = max(result.window for result in found)
+    window, metric = max(result.window for result in found), found[0].metric
     heads = [
         "",
-        f"average of last {window} (%)",
+        f"average of last {window} ({unit(metric)})",
         "paper",
-        "best (%)",
+        f"best ({unit(metric)})",
         "paper best",
-        *(head for target in _targets(found) for head in _target_heads(target)),
+        *(head for target in _targets(found) for head in _target_heads(target, metric)),
         "updates sent",
         "up",
         "down",
@@ -89,8 +93,15 @@ def _targets(found: Sequence[Result]) -> list[float]:
     return sorted(stated | {target for result in found for target in result.cell.targets})
 
 
-def _target_heads(target: float) -> tuple[str, ...]:
-    name = f"{100 * target:g}%"
+def unit(metric: Metric) -> str:
+    """What a table's figures are: `%` of accuracy, the metric's name otherwise."""
+    if metric is ACCURACY:
+        return "%"
+    return f"{metric.name}, %" if metric.share else metric.name
+
+
+def _target_heads(target: float, metric: Metric) -> tuple[str, ...]:
+    name = f"{100 * target:g}%" if metric.share else f"{target:g}"
     return (
         f"rounds to {name}",
         f"cost to {name} (updates)",
@@ -103,9 +114,9 @@ def _row(result: Result, targets: Sequence[float]) -> tuple[str, ...]:
     paper = result.cell.paper or PaperNumbers()
     return (
         result.cell.row,
-        percent(result.over_seeds(lambda run: run.average)),
+        spread_text(result.metric, result.over_seeds(lambda run: run.average)),
         _plus_minus(paper.average, paper.deviation),
-        percent(result.over_seeds(lambda run: run.best)),
+        spread_text(result.metric, result.over_seeds(lambda run: run.best)),
         _plus_minus(paper.best, None),
         *(text for target in targets for text in _target_cells(result, target, paper)),
         whole(result.over_seeds(lambda run: run.updates)),
@@ -141,10 +152,12 @@ def _rejected(result: Result) -> list[str]:
     return [f"{refused} updates refused"] if refused else []
 
 
-def percent(value: Spread | None) -> str:
-    """A share of one as `91.13 ± 0.20`."""
+def spread_text(metric: Metric, value: Spread | None) -> str:
+    """A share of one as `91.13 ± 0.20`, else `1.234 ± 0.05`."""
     if value is None:
         return NOTHING
+    if not metric.share:
+        return f"{value.mean:.4g}" + ("" if value.deviation is None else f" ± {value.deviation:.2g}")
     return _plus_minus(100 * value.mean, None if value.deviation is None else 100 * value.deviation)
 
 
@@ -166,13 +179,14 @@ def _mean_text(value: Spread | None, text: Callable[[float], str]) -> str:
 
 
 def records(found: Sequence[Result]) -> list[dict[str, Any]]:
-    """A flat record per cell: mean and deviation of each figure (accuracies 0 to 1), the paper's numbers."""
+    """A flat record per cell: mean and deviation of each figure (shares 0 to 1), the paper's numbers."""
     lines = []
     for result in found:
         line: dict[str, Any] = {
             "row": result.cell.row,
             "column": result.cell.column,
             "seeds": len(result.runs),
+            **({} if result.metric is ACCURACY else {"metric": result.metric.name}),
         }
         for name in _FIGURES:
             line |= _flat(name, result.over_seeds(lambda run, name=name: getattr(run, name)))  # type: ignore[misc]
@@ -221,6 +235,7 @@ def details(found: Sequence[Result]) -> dict[str, Any]:
             {
                 "row": result.cell.row,
                 "column": result.cell.column,
+                "metric": result.metric.name,
                 "notes": result.cell.notes,
                 "parameters": result.parameters,
                 "average_rounds": result.window,

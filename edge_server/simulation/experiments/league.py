@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from edge_server.config.units import bytes_text
+from edge_server.observability.figures import ACCURACY
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.client_accuracy import client_accuracies
-from edge_server.simulation.experiments.comparison import percent
+from edge_server.simulation.experiments.comparison import spread_text, unit
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.league_scores import (
     ABOVE,
@@ -106,15 +107,16 @@ def column_table(
     own = [score for row in rows for score in scores.get((row, column), {}).values()]
     tiers = max((len(score.tiers) for score in own), default=0)
     targets = sorted({target for score in own for target in score.reached})
+    metric = next((score.metric for score in own), ACCURACY)
     heads = (
         "",
-        "whole model (%)",
-        "mean tier (%)",
-        *(f"tier {number} (%)" for number in range(1, tiers + 1)),
-        "worst tier (%)",
+        f"whole model ({unit(metric)})",
+        f"mean tier ({unit(metric)})",
+        *(f"tier {number} ({unit(metric)})" for number in range(1, tiers + 1)),
+        f"worst tier ({unit(metric)})",
         "mean client (%)",
         "worst client (%)",
-        *(f"rounds to {100 * target:g} %" for target in targets),
+        *(f"rounds to {f'{100 * target:g} %' if metric.share else f'{target:g}'}" for target in targets),
         "up",
         "down",
         "MACs (M)",
@@ -150,9 +152,10 @@ def _row(
     macs: float,
 ) -> tuple[str, ...]:
     own = scores.get((row, column), {})
+    metric = next((score.metric for score in own.values()), ACCURACY)
 
     def over_seeds(measure: Measure) -> str:
-        return percent(spread([measure(score) for score in own.values()]))
+        return spread_text(metric, spread([measure(score) for score in own.values()]))
 
     def tier(number: int) -> Measure:
         return lambda score: score.tiers[number] if number < len(score.tiers) else None

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edge_client.data.tasks.learning_task import Metric
+from edge_server.observability.figures import ACCURACY, leading_metric, tested
 from edge_server.observability.report.measures import averaging_window, first_reached
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
@@ -24,11 +26,11 @@ ABOVE, LEVEL, BELOW = "above", "level with", "below"
 
 @dataclass(frozen=True)
 class Score:
-    """One run: accuracies 0 to 1, means over the last tested rounds; bytes sent in all rounds.
+    """One run: figures of its leading `metric`, means over the last tested rounds; bytes sent in all rounds.
 
-    `whole` is the global model's accuracy; None if no tier trains the full model. `tiers` are the accuracies
+    `whole` is the global model's figure; None if no tier trains the full model. `tiers` are the figures
     of the tiers' own sub-models, the weakest first. `reached` has the first round at which the global model
-    reached each target accuracy, or None. `diverged` counts rounds that were given up.
+    reached each target, or None. `diverged` counts rounds that were given up.
     `clients` are the accuracies of the clients' own sub-models on their own mix of classes.
     """
 
@@ -39,6 +41,7 @@ class Score:
     reached: Mapping[float, int | None] = field(default_factory=dict)
     diverged: int = 0
     clients: tuple[float, ...] = ()
+    metric: Metric = ACCURACY
 
     @property
     def mean_tier(self) -> float | None:
@@ -47,8 +50,8 @@ class Score:
 
     @property
     def worst_tier(self) -> float | None:
-        """The accuracy of the worst tier."""
-        return min(self.tiers, default=None)
+        """The figure of the worst tier."""
+        return self._worst(self.tiers)
 
     @property
     def mean_client(self) -> float | None:
@@ -58,7 +61,10 @@ class Score:
     @property
     def worst_client(self) -> float | None:
         """The accuracy of the client with the lowest one."""
-        return min(self.clients, default=None)
+        return self._worst(self.clients)
+
+    def _worst(self, values: Sequence[float]) -> float | None:
+        return (min if self.metric.higher_is_better else max)(values, default=None)
 
 
 Scores = Mapping[tuple[str, str], Mapping[int, Score]]
@@ -73,11 +79,15 @@ MEASURES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean difference of two rows over the seeds that both have, and its interval, in points."""
+    """By how much one row is better than another: the mean over the seeds that both have, and its interval.
+
+    In points of shares, else in the metric's unit.
+    """
 
     mean: float
     low: float
     high: float
+    share: bool = True
 
     @property
     def verdict(self) -> str:
@@ -85,9 +95,10 @@ class Difference:
         return ABOVE if self.low > 0 else BELOW if self.high < 0 else LEVEL
 
     def __str__(self) -> str:
+        written = "+.1f" if self.share else "+.3g"
         if math.isinf(self.low):
-            return f"{self.mean:+.1f} (one seed)"
-        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+            return f"{self.mean:{written}} (one seed)"
+        return f"{self.mean:{written}} [{self.low:{written}}, {self.high:{written}}]"
 
 
 def league_scores(
@@ -125,40 +136,47 @@ def league_scores(
 def _score(
     history: Sequence[RoundRecord], *, window: int, full: bool, targets: Sequence[float] = ()
 ) -> Score:
+    metric = leading_metric(history)
     last = [record for record in history if record.round > history[-1].round - window]
-    whole = [record.test_accuracy for record in last if record.test_accuracy is not None]
-    tested = [record.tier_accuracy for record in last if record.tier_accuracy]
-    tiers = (
-        [statistics.fmean(accuracies[tier] for accuracies in tested) for tier in sorted(tested[-1])]
-        if tested
-        else []
-    )
+    whole, by_tier = tested(last, metric), dict[int, list[float]]()
+    for record in last:
+        for tier, figures in record.tested_tiers.items():
+            by_tier.setdefault(tier, []).append(figures[metric.name])
+    tiers = [statistics.fmean(figures) for _, figures in sorted(by_tier.items())]
     return Score(
         statistics.fmean(whole) if whole and full else None,
         tuple(tiers),
         sum(record.uplink_bytes for record in history),
         sum(record.downlink_bytes for record in history),
-        {target: _reached(history, target) for target in targets} if full else {},
+        {target: _reached(history, target, metric) for target in targets} if full else {},
         sum(record.diverged for record in history),
+        metric=metric,
     )
 
 
-def _reached(history: Sequence[RoundRecord], target: float) -> int | None:
+def _reached(history: Sequence[RoundRecord], target: float, metric: Metric) -> int | None:
     """The round in which the target is reached, as in the other kinds of experiment."""
-    reached = first_reached(history, 0, target)
+    reached = first_reached(history, 0, target, metric)
     return None if reached is None else reached.round
 
 
 def difference(
     first: Mapping[int, Score], second: Mapping[int, Score], measure: Measure
 ) -> Difference | None:
-    """The first row minus the second, in points; None without a common seed that has the measure."""
-    pairs = [(measure(first[seed]), measure(second[seed])) for seed in sorted(first.keys() & second.keys())]
-    values = [100 * (one - other) for one, other in pairs if one is not None and other is not None]
-    if not values:
+    """By how much the first row is better; None without a common seed that has the measure."""
+    seeds = sorted(first.keys() & second.keys())
+    pairs = [(measure(first[seed]), measure(second[seed])) for seed in seeds]
+    known = [(one, other) for one, other in pairs if one is not None and other is not None]
+    if not known:
         return None
-    low, high = interval(values)
-    return Difference(statistics.fmean(values), low, high)
+    metric = first[seeds[0]].metric
+    values = [_scale(metric) * (one - other) for one, other in known]
+    return Difference(statistics.fmean(values), *interval(values), share=metric.share)
+
+
+def _scale(metric: Metric) -> int:
+    """Points per 1 of a figure; negative where less is better."""
+    return (100 if metric.share else 1) * (1 if metric.higher_is_better else -1)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -1,13 +1,16 @@
-"""Learning curves: test accuracy by round, mean over seeds with a band of one standard deviation."""
+"""Learning curves: the leading test figure by round, mean over seeds with a band of one deviation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge_client.data.tasks.learning_task import Metric
+from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.simulation.experiments.findings import Spread, spread
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.simulation.experiments.plots import DPI, plt
+from edge_server.storage.records import RoundRecord
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
 """Okabe and Ito's palette for all kinds of colour vision, with a darker yellow."""
@@ -17,22 +20,29 @@ MOST_PER_LINE = 3
 
 @dataclass(frozen=True)
 class Curve:
-    """The accuracy of one cell over the seeds, by round."""
+    """The figure of one cell, of this metric, over the seeds, by round."""
 
     row: str
     column: str
     points: tuple[tuple[int, Spread], ...]
+    metric: Metric = ACCURACY
 
 
 def curves(done: Sequence[EndedRun]) -> list[Curve]:
     """A curve per cell over the tested rounds."""
-    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    cells: dict[tuple[str, str], list[RoundRecord]] = {}
     for finished in done:
-        by_round = found.setdefault((finished.run.cell.row, finished.run.cell.column), {})
-        for record in finished.history if not finished.failure else ():
-            if record.test_accuracy is not None:
-                by_round.setdefault(record.round, []).append(record.test_accuracy)
-    return [Curve(row, column, _points(by_round)) for (row, column), by_round in found.items() if by_round]
+        records = cells.setdefault((finished.run.cell.row, finished.run.cell.column), [])
+        records.extend(finished.history if not finished.failure else ())
+    return [found for place, records in cells.items() if (found := _curve(*place, records)).points]
+
+
+def _curve(row: str, column: str, records: Sequence[RoundRecord]) -> Curve:
+    metric, by_round = leading_metric(records), dict[int, list[float]]()
+    for record in records:
+        if metric.name in record.tested:
+            by_round.setdefault(record.round, []).append(record.tested[metric.name])
+    return Curve(row, column, _points(by_round), metric)
 
 
 def _points(by_round: Mapping[int, Sequence[float]]) -> tuple[tuple[int, Spread], ...]:
@@ -98,8 +108,9 @@ def _panel(axis: Any, column: str, found: Sequence[Curve], rows: Sequence[str]) 
         index = rows.index(curve.row)
         colour, dashes = COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
         numbers = [number for number, _ in curve.points]
-        means = [100 * point.mean for _, point in curve.points]
-        band = [100 * (point.deviation or 0.0) for _, point in curve.points]
+        scale = 100 if curve.metric.share else 1
+        means = [scale * point.mean for _, point in curve.points]
+        band = [scale * (point.deviation or 0.0) for _, point in curve.points]
         low = [mean - width for mean, width in zip(means, band, strict=True)]
         high = [mean + width for mean, width in zip(means, band, strict=True)]
         axis.fill_between(numbers, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -112,7 +123,8 @@ def _panel(axis: Any, column: str, found: Sequence[Curve], rows: Sequence[str]) 
             marker="o" if len(numbers) == 1 else None,
             label=curve.row,
         )
-    axis.set(title=column, xlabel="round", ylabel="test accuracy (%)")
+    metric = found[0].metric
+    axis.set(title=column, xlabel="round", ylabel=f"test {metric.name}" + (" (%)" if metric.share else ""))
     axis.title.set_fontsize(10)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TextIO
 
-from edge_server.config.units import duration_text, percent_text
+from edge_server.config.units import duration_text
+from edge_server.observability.figures import leading_metric, named_figure, tested
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.experiment import Column
@@ -44,9 +45,10 @@ class RoundLine:
     def show(self, snapshot: Snapshot) -> None:
         """Overwrite the line with the current round, on a terminal."""
         if self.stream.isatty():
-            tested = [r.test_accuracy for r in snapshot.history if r.test_accuracy is not None]
-            accuracy = f", {percent_text(tested[-1])}" if tested else ""
-            text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}{accuracy}"
+            metric = leading_metric(snapshot.history)
+            found = tested(snapshot.history, metric)
+            figure = f", {named_figure(metric, found[-1])}" if found else ""
+            text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}{figure}"
             print(f"\r\x1b[K{text[:100]}", end="", file=self.stream, flush=True)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.observability.report.charts import Chart, Series
-from edge_server.observability.report.curves import percent
+from edge_server.observability.report.curves import number, percent
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
@@ -35,7 +35,7 @@ def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
         records=tuple(records(found)),
         details=details(found),
         pictures=_draw_curves(plan, out, lines),
-        charts=_accuracy_charts(lines),
+        charts=_charts(lines),
         notes=(*plan.notes, *limits(outcome.done)),
         failures=tuple(
             f"{ended.run.cell.row}, {ended.run.cell.column}, seed {ended.run.seed}: {ended.failure}"
@@ -54,13 +54,18 @@ def _draw_curves(plan: Plan, out: Path, found: Sequence[Curve]) -> tuple[str, ..
     return (CURVES_PNG,)
 
 
-def _accuracy_charts(found: Sequence[Curve]) -> tuple[Chart, ...]:
-    """A chart per column: each row's mean accuracy over the seeds by round."""
-    by_column: dict[str, list[Series]] = {}
+def _charts(found: Sequence[Curve]) -> tuple[Chart, ...]:
+    """A chart per column: each row's mean figure over the seeds by round."""
+    by_column: dict[str, list[Curve]] = {}
     for curve in found:
-        points = tuple((number, point.mean) for number, point in curve.points)
-        by_column.setdefault(curve.column, []).append(Series(curve.row, points))
+        by_column.setdefault(curve.column, []).append(curve)
     return tuple(
-        Chart(f"accuracy-{number}", f"Test accuracy, {column}", "accuracy (%)", tuple(series), percent)
-        for number, (column, series) in enumerate(by_column.items(), start=1)
+        _chart(f"accuracy-{place}", column, own) for place, (column, own) in enumerate(by_column.items(), 1)
     )
+
+
+def _chart(name: str, column: str, own: Sequence[Curve]) -> Chart:
+    metric = own[0].metric
+    series = (Series(curve.row, tuple((r, point.mean) for r, point in curve.points)) for curve in own)
+    unit, text = (f"{metric.name} (%)", percent) if metric.share else (metric.name, number)
+    return Chart(name, f"Test {metric.name}, {column}", unit, tuple(series), text)

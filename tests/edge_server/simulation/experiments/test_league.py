@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.data.tasks.registry import TASKS
 from edge_server.simulation.experiments.cells import RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
 from edge_server.simulation.experiments.league import column_table, matrix, verdicts
@@ -20,6 +21,8 @@ from edge_server.simulation.experiments.league_scores import (
 )
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
+
+MAE = TASKS["regression"].metrics[0]
 
 
 def score(whole: float | None, *tiers: float) -> Score:
@@ -73,6 +76,20 @@ def test_differences_are_paired_by_seed_in_points() -> None:
     assert (found.low, found.high) == pytest.approx((2.0, 3.0))
     only_first = difference({1: score(0.5)}, {2: score(0.5)}, MEASURES["whole model"])
     assert only_first is None
+
+
+def test_a_row_with_a_lower_error_is_above() -> None:
+    ours, theirs = (
+        {seed: replace(score(error + seed / 100, 1.0, error), metric=MAE) for seed in (1, 2)}
+        for error in (0.25, 0.375)
+    )
+    found = difference(ours, theirs, MEASURES["whole model"])
+    assert found is not None
+    assert (str(found), found.verdict) == ("+0.125 [+0.125, +0.125]", ABOVE)
+    assert ours[1].worst_tier == 1.0
+    table = column_table({("ours", "a"): ours, ("theirs", "a"): theirs}, "a", "theirs", {})
+    assert table.columns[1:3] == ("whole model (mae)", "mean tier (mae)")
+    assert table.rows[0][1] == "0.265 ± 0.0071"
 
 
 def test_a_row_without_the_full_model_has_no_accuracy_of_the_whole_model() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from edge_server.observability.figures import ACCURACY
 from edge_server.observability.report.measures import averaging_window, first_reached, measure
 from edge_server.simulation.experiments.findings import spread
 from tests.edge_server.simulation.experiments.made_up import record, summary
@@ -13,20 +14,20 @@ def history(*accuracies: float | None):
 
 def test_a_target_is_reached_when_the_mean_of_five_rounds_exceeds_it():
     # Means of five: rounds 1-5 give 0.5, not above 0.5; rounds 2-6 give (0.5 * 4 + 0.6) / 5 = 0.52.
-    reached = first_reached(history(0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.9), 100, 0.5)
+    reached = first_reached(history(0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.9), 100, 0.5, ACCURACY)
     assert reached is not None
     # Two clients a round: 12 updates; 6 rounds of 800 bytes are 4,800, a full model has 400: 12 models.
     assert (reached.round, reached.updates, reached.models) == (6, 12, 12.0)
 
 
 def test_one_good_round_does_not_reach_a_target():
-    assert first_reached(history(0.1, 0.1, 0.1, 0.1, 0.9), 100, 0.5) is None
-    assert first_reached(history(0.9, 0.9, 0.9, 0.9), 100, 0.5) is None
+    assert first_reached(history(0.1, 0.1, 0.1, 0.1, 0.9), 100, 0.5, ACCURACY) is None
+    assert first_reached(history(0.9, 0.9, 0.9, 0.9), 100, 0.5, ACCURACY) is None
 
 
 def test_untested_rounds_do_not_count_in_the_mean_but_add_to_the_cost():
     # Tested rounds 2, 4, 6, 8, 10 have mean 0.6 > 0.5: reached in round 10, after 20 updates.
-    reached = first_reached(history(*[None, 0.6] * 5), 100, 0.5)
+    reached = first_reached(history(*[None, 0.6] * 5), 100, 0.5, ACCURACY)
     assert reached is not None
     assert (reached.round, reached.updates) == (10, 20)
 
@@ -34,7 +35,7 @@ def test_untested_rounds_do_not_count_in_the_mean_but_add_to_the_cost():
 def test_smaller_updates_cost_less_in_full_models_than_in_updates():
     # Two updates of 100 bytes each and a full model of 400 bytes: half a model a round.
     small = [record(number, 0.9, uplink=200) for number in range(1, 6)]
-    reached = first_reached(small, 100, 0.5)
+    reached = first_reached(small, 100, 0.5, ACCURACY)
     assert reached is not None
     assert (reached.updates, reached.models) == (10, 2.5)
 
@@ -47,6 +48,19 @@ def test_average_best_and_totals():
     assert (measured.updates, measured.uplink_bytes, measured.downlink_bytes) == (8, 3200, 4000)
     assert measured.virtual_time_s == 4.0
     assert measured.reached == {0.9: None}
+
+
+def test_of_a_number_the_least_is_the_best_and_a_target_is_reached_from_above():
+    errors = [
+        record(number, None).model_copy(update={"test_metrics": {"mae": error, "rmse": 9.0}})
+        for number, error in enumerate((8.0, 2.0, 4.0, 3.0, 3.0, 2.5), start=1)
+    ]
+    measured = measure(errors, summary(), targets=(3.0, 1.0), window=2)
+    assert (measured.average, measured.best, measured.final) == (2.75, 2.0, 2.5)
+    # Rounds 1-5 have mean 4, rounds 2-6 have 2.9.
+    assert measured.reached[1.0] is None
+    assert measured.reached[3.0] is not None
+    assert measured.reached[3.0].round == 6
 
 
 def test_the_window_counts_rounds_and_not_tests():
