@@ -1,6 +1,9 @@
 """Numbers for people: three significant digits, decimal units, and a dash for unknown values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.words import leading
 
 UNKNOWN = "-"
 PREFIXES = ("", "k", "M", "G", "T", "P")
@@ -40,6 +43,24 @@ def counted_text(count: int, thing: str) -> str:
 def percent_text(share: float | None) -> str:
     """A share of one as a percentage: `97.12%`."""
     return UNKNOWN if share is None else f"{share:.2%}"
+
+
+def figure_text(metric: Metric) -> Callable[[float | None], str]:
+    """The text of one figure: `97.12%` of a share, else `0.1234`."""
+    return percent_text if metric.share else _number
+
+
+def leading_text(figures: Mapping[str, float]) -> str:
+    """The leading figure of any task: `97.12%` of accuracy, else `mae 0.1234`."""
+    found = leading(figures)
+    if found is None:
+        return UNKNOWN
+    text = figure_text(found[0])(found[1])
+    return text if found[0].name == "accuracy" else f"{found[0].name} {text}"
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4g}"
 
 
 def ratio_text(ratio: float) -> str:

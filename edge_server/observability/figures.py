@@ -1,11 +1,11 @@
 """The figures of a run's learning task, which lead its tables and charts: accuracy, or another metric."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import UNKNOWN, percent_text
+from edge_server.config.units import UNKNOWN, figure_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 ACCURACY = CLASSIFICATION.metrics[0]
@@ -18,17 +18,6 @@ def leading_metric(history: Sequence[RoundRecord]) -> Metric:
         if found is not None:
             return found[0]
     return ACCURACY
-
-
-def figure_text(metric: Metric) -> Callable[[float | None], str]:
-    """The text of one figure: `97.12%` of a share, else `0.1234`."""
-    return percent_text if metric.share else _number
-
-
-def named_figure(metric: Metric, value: float) -> str:
-    """A figure of any task in a line of text: `97.12%` of accuracy, else `mae 0.1234`."""
-    text = figure_text(metric)(value)
-    return text if metric is ACCURACY else f"{metric.name} {text}"
 
 
 def served_figure(device: DeviceRecord, metric: Metric) -> float | None:
@@ -87,7 +76,3 @@ def _leading(summary: Summary) -> tuple[Metric, str]:
     if summary.test_accuracy is None and on_devices is not None:
         return on_devices[0], "devices"
     return ACCURACY, "test"
-
-
-def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.4g}"

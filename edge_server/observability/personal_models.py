@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from edge_client.data.tasks.words import METRICS
-from edge_server.config.units import UNKNOWN, counted_text
-from edge_server.observability.figures import ACCURACY, figure_text
+from edge_server.config.units import UNKNOWN, counted_text, figure_text
+from edge_server.observability.figures import ACCURACY
 from edge_server.storage.records import DeviceRecord
 from schemas.values import Personalisation
 

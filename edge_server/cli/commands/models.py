@@ -82,7 +82,7 @@ def list_versions(args: argparse.Namespace) -> int:
 
 
 def _line(version: "Version", active: dict[str, str]) -> tuple[str, ...]:
-    from edge_server.config.units import UNKNOWN, percent_text
+    from edge_server.config.units import UNKNOWN, leading_text
 
     return (
         version.version,
@@ -91,7 +91,7 @@ def _line(version: "Version", active: dict[str, str]) -> tuple[str, ...]:
         version.recipe or UNKNOWN,
         str(version.round),
         ",".join(str(tier.tier) for tier in version.tiers),
-        percent_text(version.test_accuracy),
+        leading_text(version.tested),
         version.key[:16] if version.key else "no",
         f"{datetime.fromtimestamp(version.created_at, UTC):%Y-%m-%d %H:%M}",
     )

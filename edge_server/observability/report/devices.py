@@ -8,12 +8,13 @@ from edge_server.config.units import (
     UNKNOWN,
     bytes_text,
     count_text,
+    figure_text,
     ms_text,
     percent_text,
     ratio_text,
     si_text,
 )
-from edge_server.observability.figures import figure_text, leading_metric, served_figure
+from edge_server.observability.figures import leading_metric, served_figure
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import (
     Cell,

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from edge_client.data.tasks.registry import TASKS
 from edge_client.data.tasks.words import METRICS
+from edge_server.config.units import figure_text
 from edge_server.observability.by_class import class_figures
-from edge_server.observability.figures import figure_text
 from edge_server.observability.report.class_tables import (
     INTERVAL,
     RECALL,

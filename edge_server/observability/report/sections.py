@@ -8,10 +8,11 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.units import (
     bytes_text,
     duration_text,
+    figure_text,
     loss_text,
     names_text,
 )
-from edge_server.observability.figures import figure_text, leading_metric
+from edge_server.observability.figures import leading_metric
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts

@@ -15,6 +15,7 @@ from edge_server.config.units import (
     count_text,
     counted_text,
     duration_text,
+    figure_text,
     loss_text,
     ms_text,
     names_text,
@@ -24,7 +25,6 @@ from edge_server.config.units import (
 )
 from edge_server.observability.figures import (
     ACCURACY,
-    figure_text,
     leading_metric,
     measured_figures,
     measured_name,

@@ -13,10 +13,11 @@ from edge_server.config.units import (
     bytes_text,
     clean,
     clock_text,
+    figure_text,
     loss_text,
     ratio_text,
 )
-from edge_server.observability.figures import best_of, figure_text, leading_metric, tested
+from edge_server.observability.figures import best_of, leading_metric, tested
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
 from edge_server.observability.terminal.sparkline import sparkline

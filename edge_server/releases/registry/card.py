@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.units import (
     bytes_text,
     count_text,
     counted_text,
+    leading_text,
     ms_text,
-    percent_text,
     ratio_text,
     si_text,
 )
@@ -21,16 +22,16 @@ COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices",
 
 def model_card(version: Version, described: Mapping[str, Any]) -> str:
     """The card of a version; `described` is the manifest of its global model, or empty."""
-    head = "\n".join(yaml_lines(_head(version)))
+    head = "\n".join(yaml_lines(_head(version, described)))
     return f"---\n{head}\n---\n\n{model_card_body(version, described)}"
 
 
-def _head(version: Version) -> dict[str, Any]:
+def _head(version: Version, described: Mapping[str, Any]) -> dict[str, Any]:
     """The YAML head for programs; digests are SHA-256 in hex."""
     return {
         "version": version.version,
         "library_name": "onnx",
-        "pipeline_tag": "image-classification",
+        **_task_tag(described),
         "federation": version.federation,
         "run": version.run,
         "round": version.round,
@@ -50,13 +51,22 @@ def _head(version: Version) -> dict[str, Any]:
                 "file": f"tier-{tier.tier}.onnx",
                 "sha256": tier.sha256,
                 "bytes": tier.bytes,
-                "test_accuracy": tier.test_accuracy,
-                "device_accuracy": tier.device_accuracy,
+                "test": dict(tier.tested),
+                "on_devices": dict(tier.on_devices),
                 "devices_serving": tier.devices_serving,
             }
             for tier in version.tiers
         ],
     }
+
+
+def _task_tag(described: Mapping[str, Any]) -> dict[str, str]:
+    """What model hubs call the task, where they have a word for it."""
+    model = described.get("model", {})
+    task, pictures = model.get("task", "classification"), len(model.get("input_shape", ())) == 3
+    tags = {"classification": "image-classification"} if pictures else {}
+    tags |= {"forecasting": "time-series-forecasting"}
+    return {"pipeline_tag": tags[task]} if task in tags else {}
 
 
 def yaml_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
@@ -81,24 +91,20 @@ def _item(item: Any, indent: str) -> Iterator[str]:
 
 def model_card_body(version: Version, described: Mapping[str, Any], *, files: str = "") -> str:
     """The card's text for people; `files` is the folder of the ONNX files, ending in a slash."""
-    model = described.get("model", {})
-    shape = " x ".join(str(size) for size in model.get("input_shape", ()))
-    takes = (
-        f" It takes images of {shape} and tells {model.get('num_classes')} classes apart." if shape else ""
-    )
+    metric = next(iter(version.tested), "accuracy")
     return "\n".join(
         [
             f"# {version.version}",
             "",
             f"`{version.model}` ({count_text(version.parameters)} parameters) after "
             f"{counted_text(version.round, 'round')} of federation `{version.federation}`, "
-            f"one compact file per capability tier.{takes}",
+            f"one compact file per capability tier.{_takes(described.get('model', {}))}",
             "",
             "## Files",
             "",
             *_table(COLUMNS, [_row(tier, files) for tier in version.tiers]),
             "",
-            "`test` is the accuracy on the server's own test data, `on devices` the mean of the devices of"
+            f"`test` is the {metric} on the server's own test data, `on devices` the mean of the devices of"
             " that tier, on data that they did not train on.",
             "",
             "## Where it comes from",
@@ -119,6 +125,16 @@ def model_card_body(version: Version, described: Mapping[str, Any], *, files: st
     )
 
 
+def _takes(model: Mapping[str, Any]) -> str:
+    """What a network takes and gives, as a sentence; empty where it is not known."""
+    shape = " x ".join(str(size) for size in model.get("input_shape", ()))
+    if not shape:
+        return ""
+    task, outputs = learning_task(model.get("task", "classification")), model.get("num_classes")
+    gives = f"tells {outputs} classes apart" if task.exclusive else f"gives {outputs} numbers"
+    return f" It takes inputs of {shape} and {gives}: {task.summary}."
+
+
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     lines = [columns, ("---",) * len(columns), *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
@@ -131,8 +147,8 @@ def _row(tier: TierModel, files: str) -> tuple[str, ...]:
         bytes_text(tier.bytes),
         count_text(tier.parameters),
         si_text(tier.macs),
-        percent_text(tier.test_accuracy),
-        f"{percent_text(tier.device_accuracy)} ({tier.devices}{_serving_text(tier)})",
+        leading_text(tier.tested),
+        f"{leading_text(tier.on_devices)} ({tier.devices}{_serving_text(tier)})",
         ms_text(tier.device_latency_ms),
     )
 
@@ -159,9 +175,9 @@ def _origin(version: Version) -> list[str]:
 def _use(version: Version, files: str) -> list[str]:
     first = f"{files}tier-{version.tiers[0].tier}.onnx"
     if version.key is None:
-        return [f"    edge-client infer {first} IMAGE", "", "Not signed."]
+        return [f"    edge-client infer {first} INPUT", "", "Not signed."]
     return [
-        f"    edge-client infer {first} IMAGE --trust signing.pub",
+        f"    edge-client infer {first} INPUT --trust signing.pub",
         "",
         f"Every file is signed with the key `{version.key}`; its manifest is the file next to it.",
     ]

@@ -48,6 +48,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
         "started_from": summary.started_from,
         "key": _key(signed.values()),
         "test_accuracy": summary.test_accuracy,
+        "test_metrics": summary.test_metrics,
         "epsilon": summary.epsilon,
         "delta": summary.delta,
         "created_at": time.time(),
@@ -129,9 +130,11 @@ def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord
         parameters=devices[0].parameters if devices else None,
         macs=devices[0].macs if devices else None,
         test_accuracy=last.tier_accuracy.get(number) if last else None,
+        test_metrics=last.tier_metrics.get(number, {}) if last else {},
         devices=len(devices),
         devices_serving=sum(device.serves_new is True for device in devices) if devices else None,
         device_accuracy=_mean(devices, "onnx_accuracy"),
+        device_metrics=_mean_metrics(devices),
         device_latency_ms=_mean(devices, "latency_ms"),
     )
 
@@ -146,3 +149,9 @@ def _ratio(path: Path) -> float:
 def _mean(devices: list[DeviceRecord], field: str) -> float | None:
     values: list[float] = [value for device in devices if (value := getattr(device, field)) is not None]
     return fmean(values) if values else None
+
+
+def _mean_metrics(devices: list[DeviceRecord]) -> dict[str, float]:
+    """The mean of each figure over the devices that have it, the leading one first."""
+    names = dict.fromkeys(name for device in devices for name in device.metrics)
+    return {name: fmean(d.metrics[name] for d in devices if name in d.metrics) for name in names}

@@ -1,17 +1,18 @@
 """The differences between two versions, tier by tier, and the distance between their weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from edge_client.data.tasks.words import leading
 from edge_server.config.units import (
     UNKNOWN,
     bytes_text,
     count_text,
+    figure_text,
     ms_text,
-    percent_text,
     ratio_text,
 )
 from edge_server.releases.registry.version import TierModel, Version
@@ -33,16 +34,12 @@ FIELDS: dict[str, Callable[[TierModel], float | None]] = {
     "ratio": lambda tier: tier.ratio,
     "bytes": lambda tier: tier.bytes,
     "parameters": lambda tier: tier.parameters,
-    "test accuracy": lambda tier: tier.test_accuracy,
-    "accuracy on devices": lambda tier: tier.device_accuracy,
     "ms/image on devices": lambda tier: tier.device_latency_ms,
 }
 SPELLED: dict[str, Callable[[float], str]] = {
     "ratio": ratio_text,
     "bytes": bytes_text,
     "parameters": lambda count: count_text(int(count)),
-    "test accuracy": percent_text,
-    "accuracy on devices": percent_text,
     "ms/image on devices": ms_text,
 }
 
@@ -87,10 +84,26 @@ def _tier(number: int, before: Version, after: Version) -> Iterator[Difference]:
                 f"tier {number}: {what}",
                 _spelled(what, left),
                 _spelled(what, right),
-                _change(left, right, share="accuracy" in what),
+                _change(left, right, share=False),
             )
+    yield from _figures(f"tier {number}: test ", "", one.tested, two.tested)
+    yield from _figures(f"tier {number}: ", " on devices", one.on_devices, two.on_devices)
     if one.sha256 != two.sha256:
         yield Difference(f"tier {number}: sha256", one.sha256[:16], two.sha256[:16])
+
+
+def _figures(
+    before: str, after: str, one: Mapping[str, float], two: Mapping[str, float]
+) -> Iterator[Difference]:
+    """The leading figure of two versions, if it differs."""
+    found = leading(two) or leading(one)
+    if found is None:
+        return
+    metric, _ = found
+    left, right, text = one.get(metric.name), two.get(metric.name), figure_text(metric)
+    if left != right:
+        change = _change(left, right, share=metric.share)
+        yield Difference(f"{before}{metric.name}{after}", text(left), text(right), change)
 
 
 def _there(tier: TierModel | None) -> str:

@@ -8,13 +8,19 @@ from pydantic import Field
 from edge_server.storage.records import StartedFrom
 from schemas.base import Frozen
 from schemas.names import Digest, Name
-from schemas.values import Fraction
+from schemas.values import Fraction, Metrics
 
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
+def figures(metrics: Mapping[str, float], accuracy: float | None) -> Mapping[str, float]:
+    """The figures of a task; of versions that were entered before there were others, accuracy alone."""
+    return metrics or ({} if accuracy is None else {"accuracy": accuracy})
+
+
 class TierModel(Frozen):
-    """One tier's ONNX file. `test_accuracy` is the server's; `devices` measured the device means.
+    """One tier's ONNX file. `test_accuracy` and `test_metrics` are the server's, `devices` measured the means
+    of the devices; metrics have all figures of the task, the leading one first.
 
     `devices_serving` of them serve it, the others kept their earlier model; None if unknown.
     `parent_sha256` is the state of the global model that it was cut from.
@@ -29,10 +35,22 @@ class TierModel(Frozen):
     parameters: int | None = None
     macs: int | None = None
     test_accuracy: Fraction | None = None
+    test_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     devices: int = Field(default=0, ge=0)
     devices_serving: int | None = Field(default=None, ge=0)
     device_accuracy: Fraction | None = None
+    device_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     device_latency_ms: Milliseconds | None = None
+
+    @property
+    def tested(self) -> Mapping[str, float]:
+        """The figures on the server's test data, the leading one first."""
+        return figures(self.test_metrics, self.test_accuracy)
+
+    @property
+    def on_devices(self) -> Mapping[str, float]:
+        """The figures on devices' data, the leading one first."""
+        return figures(self.device_metrics, self.device_accuracy)
 
 
 class Version(Frozen):
@@ -57,12 +75,18 @@ class Version(Frozen):
     parents: tuple[Digest, ...] = ()
     key: Digest | None = None
     test_accuracy: Fraction | None = None
+    test_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     epsilon: float | None = None
     delta: float | None = None
     created_at: float
     tiers: tuple[TierModel, ...]
     device_tiers: Mapping[Name, Annotated[int, Field(ge=1)]] = {}
     started_from: StartedFrom | None = None
+
+    @property
+    def tested(self) -> Mapping[str, float]:
+        """The figures on the server's test data, the leading one first."""
+        return figures(self.test_metrics, self.test_accuracy)
 
     def tier(self, number: int) -> TierModel | None:
         """The model of a tier, if there is one."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from edge_server.config.units import clean, clock_text, ms_text, names_text, percent_text
+from edge_server.config.units import clean, clock_text, leading_text, ms_text, names_text
 from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
 from edge_server.releases.rollout.groups import missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
@@ -118,10 +118,10 @@ def comparison_text(target: Target) -> str:
     if target.report is None or target.report.candidate is None:
         return "nothing was measured"
     old, new = target.report.running, target.report.candidate
-    text = f"{percent_text(new.accuracy)} of {new.examples} examples, {ms_text(new.latency_ms)} ms"
+    text = f"{leading_text(new.figures)} of {new.examples} examples, {ms_text(new.latency_ms)} ms"
     if old is None:
         return f"{text}; it ran none before"
-    return f"{percent_text(old.accuracy)} -> {text}, before {ms_text(old.latency_ms)} ms"
+    return f"{leading_text(old.figures)} -> {text}, before {ms_text(old.latency_ms)} ms"
 
 
 def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import TextIO
 
-from edge_server.config.units import duration_text
-from edge_server.observability.figures import leading_metric, named_figure, tested
+from edge_server.config.units import duration_text, leading_text
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.experiment import Column
@@ -45,9 +44,8 @@ class RoundLine:
     def show(self, snapshot: Snapshot) -> None:
         """Overwrite the line with the current round, on a terminal."""
         if self.stream.isatty():
-            metric = leading_metric(snapshot.history)
-            found = tested(snapshot.history, metric)
-            figure = f", {named_figure(metric, found[-1])}" if found else ""
+            found = next((record.tested for record in reversed(snapshot.history) if record.tested), None)
+            figure = f", {leading_text(found)}" if found else ""
             text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}{figure}"
             print(f"\r\x1b[K{text[:100]}", end="", file=self.stream, flush=True)
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from edge_client.security.trusted_key import check_model, read_trusted_key
+from edge_server.releases.registry.card import model_card
 from edge_server.releases.registry.difference import differences, weight_distance
 from edge_server.releases.registry.register import default_registry, enter_run, try_enter_run
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import TierModel
 from edge_server.security.manifest_signer import open_manifest_signer
 from edge_server.storage.journal import AggregatedUpdate, Journal
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
@@ -133,7 +135,7 @@ def test_the_card_has_a_machine_readable_header_and_describes_each_file(registry
     assert header["tiers"][0]["sha256"] == version.tier(1).sha256
     assert header["epsilon"] is None
     assert "| [1](tier-1.onnx) | 50% |" in card
-    assert "edge-client infer tier-1.onnx IMAGE --trust signing.pub" in card
+    assert "edge-client infer tier-1.onnx INPUT --trust signing.pub" in card
 
 
 def test_text_that_would_break_the_card_header_is_escaped(registry, tmp_path) -> None:
@@ -237,6 +239,34 @@ def test_the_differences_between_two_versions_are_listed(registry, tmp_path) -> 
     # All four weights change from 1 to 1.5: the distance is half of the first model's norm.
     assert weight_distance(registry.path("home-1"), registry.path("home-2")) == pytest.approx(0.5)
     assert differences(before, before) == []
+
+
+def test_versions_of_a_network_of_numbers_are_told_by_their_error(registry, tmp_path) -> None:
+    before, after = (
+        enter_run(registry, run_folder(tmp_path / name, run=name)).model_copy(
+            update={
+                "test_metrics": {"mae": error, "rmse": 2 * error},
+                "tiers": (tier_of(error),),
+            }
+        )
+        for name, error in (("home-1", 0.5), ("home-2", 0.25))
+    )
+    found = {difference.what: difference for difference in differences(before, after)}
+    shown = found["tier 1: test mae"]
+    assert (shown.before, shown.after, shown.change) == ("0.5", "0.25", "-50.0%")
+    assert found["tier 1: mae on devices"].after == "0.25"
+    card = model_card(after, {"model": {"task": "regression", "input_shape": [4], "num_classes": 2}})
+    assert "It takes inputs of 4 and gives 2 numbers" in card
+    assert "mae 0.25" in card
+    assert "`test` is the mae on" in card
+    assert "pipeline_tag" not in card
+
+
+def tier_of(error: float) -> TierModel:
+    figures = {"mae": error, "rmse": 2 * error}
+    return TierModel(
+        tier=1, ratio=0.5, sha256="0" * 64, bytes=10, devices=1, test_metrics=figures, device_metrics=figures
+    )
 
 
 def test_without_stored_weights_there_is_no_distance(registry) -> None:
