@@ -13,12 +13,20 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation
 from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
 from edge_server.coordinator.run_storage import RunStorage
-from edge_server.coordinator.tasks.masking import cohort_update, sum_masked_answers, sum_masked_updates
+from edge_server.coordinator.tasks.masking import (
+    cohort_update,
+    figures_map,
+    sum_masked_answers,
+    sum_masked_figures,
+    sum_masked_updates,
+)
+from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.round_review import RoundReview, looked
 from edge_server.coordinator.validation.update import client_update, known_clients
 from edge_server.rounds.events import CloseRound
+from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
@@ -86,16 +94,23 @@ class Aggregator:
         """The updates to aggregate; masked updates are replaced by their sum, stored before it is used."""
         if command.opened is None:
             return command.updates
-        masked = self._updates(command.updates, {})
-        asked = statistics_request(self._context.strategy, self._model.state)
-        if asked is None:
-            total = sum_masked_updates(masked, command.opened, self._context.channel_map)
-        else:
-            total = sum_masked_answers(masked, command.opened, asked, self._context.spec)
+        total = self._sum(self._updates(command.updates, {}), command.opened)
         blob = self._storage.store.put_groups(total.groups)
         update = cohort_update(total, blob, next(iter(command.updates.values())))
         self._storage.journal.examined(update, reason=None)
         return {update.device: update}
+
+    def _sum(self, masked: Sequence[ClientUpdate], opened: OpenedSecrets) -> ClientUpdate:
+        """The sum of masked updates: of a model, of statistics, or of figures of a model."""
+        context = self._context
+        asked = statistics_request(context.strategy, self._model.state)
+        if asked is not None:
+            return sum_masked_answers(masked, opened, asked, context.spec)
+        if context.strategy.trains:
+            return sum_masked_updates(masked, opened, context.channel_map)
+        by_class = counts_classes(context.config, context.spec)
+        figures = figures_map(context.spec, context.channel_map, by_class=by_class)
+        return sum_masked_figures(masked, opened, context.spec, figures)
 
     def _updates(self, sent: Mapping[str, Update], staleness: Mapping[str, int]) -> list[ClientUpdate]:
         return [

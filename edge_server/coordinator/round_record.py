@@ -11,6 +11,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
+from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice, Rejected, RoundRecord
 from edge_server.strategy.data_statistics import STATISTICS
@@ -87,7 +88,7 @@ def round_record(
         own_metrics=_pooled(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
         test_by_output=_by_output(tested[0], outputs) if tested else {},
         test_by_class=_by_name(tested[0].by_class, outputs) if tested else {},
-        measured={} if tiers is None else _measured(look.counted, tiers, outputs),
+        measured={} if tiers is None else _measured(command, look.counted, tiers, outputs),
         statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
@@ -108,12 +109,16 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
 
 
 def _measured(
-    counted: Mapping[str, Update], tiers: Mapping[str, int], outputs: Sequence[str]
+    command: CloseRound, counted: Mapping[str, Update], tiers: Mapping[str, int], outputs: Sequence[str]
 ) -> dict[str, MeasuredDevice]:
-    return {
+    found = {
         name: measured_device(update.metrics, tiers.get(name, 0), outputs)
         for name, update in sorted(counted.items())
         if update.metrics.measured_on
+    }
+    of_all = {"devices": len(command.updates)}
+    return {
+        name: device.model_copy(update=of_all) if name == COHORT else device for name, device in found.items()
     }
 
 

@@ -22,11 +22,13 @@ class Rejected(Frozen):
 class MeasuredDevice(Frozen):
     """What a device measured in a round without training, on this many examples that it holds out.
 
-    `by_class` are each class's examples, and those of them that the model recognises.
+    Of masked measurements there is the sum of several `devices` alone. `by_class` are each class's examples,
+    and those of them that the model recognises.
     """
 
     tier: int
     examples: int
+    devices: int = Field(default=1, exclude_if=lambda count: count == 1)
     metrics: Mapping[str, float] = Field(default_factory=dict)
     loss: float | None = None
     by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)

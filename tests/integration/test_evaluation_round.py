@@ -9,10 +9,12 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import measured_device
-from edge_server.coordinator.tasks.task import TaskTemplate, counts_classes
+from edge_server.coordinator.tasks.task import counts_classes
+from edge_server.observability.by_class import pooled
 from edge_server.observability.terminal.measured import print_measured, rows_of
+from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.records import MeasuredDevice, RoundRecord
-from schemas.values import ModelSpec, Preprocessing, TrainingMetrics
+from schemas.values import ModelSpec, TrainingMetrics
 from tests.edge_server.observability.terminal.shown import record
 from tests.integration.bench import Bench
 
@@ -45,7 +47,6 @@ def test_an_evaluation_changes_no_model_and_returns_no_parameters(tmp_path: Path
     [
         ["federation.trains=true"],
         ["federation.by-class=false"],
-        ["privacy.secure-aggregation=true"],
         ["model.task=regression"],
     ],
     ids=str,
@@ -54,7 +55,7 @@ def test_devices_count_classes_only_if_they_measure_and_nothing_keeps_it_secret(
     def asked(*words: str, recipe: str = "fedavg") -> bool:
         config = load_config(recipe, ["federation.trains=false", *words])
         model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10, task=config.model.task)
-        return counts_classes(TaskTemplate(config, "run-1", model, Preprocessing()))
+        return counts_classes(config, model)
 
     assert asked()
     assert not asked(*words)
@@ -87,17 +88,24 @@ def test_the_command_prints_every_devices_figures(tmp_path: Path, capsys: pytest
     assert not list((tmp_path / "e").glob("onnx/*.onnx"))
 
 
-def test_figures_are_the_same_where_models_would_be_masked(tmp_path: Path) -> None:
+def test_masked_figures_are_seen_in_sum_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "heterofl", *WORDS, "rounds=1", "--out", str(tmp_path / "run")]) == 0
-    measured = []
+    rows, classes = [], []
     for masked in ("false", "true"):
         out = tmp_path / masked
         words = [str(tmp_path / "run"), "heterofl", *WORDS, f"privacy.secure-aggregation={masked}"]
-        assert main(["evaluate", *words, "--simulate", "--out", str(out)]) == 0
+        capsys.readouterr()
+        assert main(["evaluate", *words, "--simulate", "--format", "json", "--out", str(out)]) == 0
+        rows.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
         record = RoundRecord.model_validate_json((out / "history.jsonl").read_text())
-        measured.append({name: device.metrics for name, device in record.measured.items()})
-    assert all(measured[0].values())
-    assert measured[0] == measured[1]
+        classes.append(pooled(record.measured.values()))
+    (of_all,) = rows[1]
+    assert (of_all["name"], of_all["devices"]) == ("all", 5)
+    assert of_all["examples"] == rows[0][-1]["examples"]
+    assert of_all["metrics"] == pytest.approx(rows[0][-1]["metrics"], abs=1e-5)
+    assert classes[0] == classes[1]
+    assert record.measured.keys() == {COHORT}
+    assert record.measured[COHORT].loss is not None
 
 
 def test_a_model_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

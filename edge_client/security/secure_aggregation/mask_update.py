@@ -1,16 +1,24 @@
 """Masks a trained update: replaces the unmasked blob in the store by the masked one."""
 
+import logging
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.security.secure_aggregation import masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from edge_client.security.secure_aggregation.masked_statistics import as_means, map_of
+from edge_client.security.secure_aggregation.masked_figures import FIGURES, as_numbers, only_measures
+from edge_client.security.secure_aggregation.masked_statistics import as_means, map_of, shapes_of
 from edge_client.security.secure_aggregation.quantization import quantise
 from edge_client.security.secure_aggregation.segments import checked_labels, split
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import CHUNK_BYTES, FileGroups, Groups
+from schemas.values import TrainingMetrics
+
+log = logging.getLogger(__name__)
 
 GROUP = "masked"
 """The group of a masked update: a vector of integers per segment, named by its index."""
@@ -23,18 +31,39 @@ def mask_update(
 
     Raises `PeerError` for numbers that are not finite, and for segments other than those of the sub-models.
     """
-    unmasked, task, examples = store.path(update.blob.digest), membership.task, update.metrics.examples
-    if task.statistics is not None:
-        model: Any = as_means(FileGroups(unmasked), task.statistics, examples)
-        channel_map = map_of({name: array.shape for name, array in model.items()})
-    else:
-        model = FileGroups(unmasked)["model"]
-        described = store.path(task.blobs["channel-map"].digest)
-        channel_map = ChannelMap.model_validate_json(described.read_bytes())
-    groups = masked_groups({"model": model}, examples, membership, channel_map)
+    unmasked = store.path(update.blob.digest)
+    numbers, channel_map, metrics = _answer(update, membership, store)
+    groups = masked_groups({"model": numbers}, metrics.examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
     unmasked.unlink(missing_ok=True)
-    return update.model_copy(update={"blob": blob})
+    return update.model_copy(update={"blob": blob, "metrics": metrics})
+
+
+def _answer(
+    update: Update, membership: Membership, store: BlobStore
+) -> tuple[Any, ChannelMap, TrainingMetrics]:
+    """The numbers to mask, where they are, and the metrics that stay visible."""
+    groups, task, metrics = FileGroups(store.path(update.blob.digest)), membership.task, update.metrics
+    if task.statistics is not None:
+        means = as_means(groups, task.statistics, metrics.examples)
+        return means, map_of(shapes_of(means)), metrics
+    described = store.path(task.blobs["channel-map"].digest)
+    channel_map = ChannelMap.model_validate_json(described.read_bytes())
+    if not only_measures(task):
+        return groups["model"], channel_map, metrics
+    figures = as_numbers(metrics, task)
+    _warn_of_clipped(figures[FIGURES], membership.terms.value_range)
+    seen = TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
+    return figures, map_of(shapes_of(figures), channel_map.groups), seen
+
+
+def _warn_of_clipped(figures: NDArray[np.float64], value_range: float) -> None:
+    if (np.abs(figures) > value_range).any():
+        log.warning(
+            "a figure of %.4g is beyond +-%g, the range of masked numbers ([privacy] value-range of the "
+            "server), and counts as that",
+            *(float(np.abs(figures).max()), value_range),
+        )
 
 
 def masked_groups(groups: Groups, examples: int, membership: Membership, channel_map: ChannelMap) -> Groups:

@@ -7,6 +7,7 @@ left out, and known by the bins alone.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from schemas.statistics import (
     Ranges,
     StatisticsRequest,
 )
-from schemas.submodel import ChannelMap, ParameterLayout
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout
 from schemas.tensors.blobs import Arrays, Groups
 
 VALUE_RANGE = 1.0
@@ -45,9 +46,14 @@ def mean_shapes(answer: Mapping[str, Shapes]) -> dict[str, tuple[int, ...]]:
     }
 
 
-def map_of(shapes: Shapes) -> ChannelMap:
-    """A channel map in which these numbers are one segment."""
-    return ChannelMap(groups={}, parameters={n: ParameterLayout(shape=s) for n, s in shapes.items()})
+def shapes_of(numbers: Mapping[str, Numbers]) -> Shapes:
+    """The shape of each array."""
+    return {name: array.shape for name, array in numbers.items()}
+
+
+def map_of(shapes: Shapes, groups: Mapping[str, ChannelGroup] = MappingProxyType({})) -> ChannelMap:
+    """A channel map in which these numbers are one segment, held by sub-models with any of the `groups`."""
+    return ChannelMap(groups=groups, parameters={n: ParameterLayout(shape=s) for n, s in shapes.items()})
 
 
 def as_means(answer: Groups, request: StatisticsRequest, examples: int) -> dict[str, Numbers]:

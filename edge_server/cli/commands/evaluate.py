@@ -16,7 +16,7 @@ examples:
 MODEL is a version of the registry, a run folder, a folder models/round-NNNN or a state.safetensors. Every
 device gets its tier's part of it and measures it on the examples that it holds out; nothing is trained, and
 no parameters are sent back. The round is journalled, checked and closed by quorum as any other. --format json
-has every figure.
+has every figure. With secure aggregation the figures of all devices together are seen alone.
 """
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from edge_client.security.secure_aggregation.mask_update import GROUP
+from edge_client.security.secure_aggregation.masked_figures import as_measured, figure_shapes
 from edge_client.security.secure_aggregation.masked_statistics import (
     VALUE_RANGE,
     as_sums,
@@ -89,6 +90,27 @@ def sum_masked_answers(
     return replace(total, groups=groups)
 
 
+def figures_terms(
+    config: Config, specs: Sequence[SubModelSpec], examples: Sequence[int], figures: ChannelMap
+) -> MaskingTerms:
+    """Masking terms for what devices measure of sub-models; `figures` says where the numbers are."""
+    return masking_terms(config, specs, examples, figures, value_range=config.privacy.value_range)
+
+
+def figures_map(model: ModelSpec, channel_map: ChannelMap, *, by_class: bool) -> ChannelMap:
+    """Where the numbers of a masked measurement are."""
+    return map_of(figure_shapes(model, by_class=by_class), channel_map.groups)
+
+
+def sum_masked_figures(
+    updates: Sequence[ClientUpdate], opened: OpenedSecrets, model: ModelSpec, figures: ChannelMap
+) -> ClientUpdate:
+    """What all survivors have measured, as metrics."""
+    total = sum_masked_updates(updates, opened, figures)
+    measured = as_measured(total.groups["model"], model, total.examples)
+    return replace(total, groups={"model": {}}, metrics=measured.model_dump(exclude_none=True))
+
+
 def with_local_examples(plans: Mapping[str, TaskPlan], devices: Sequence[Device]) -> dict[str, TaskPlan]:
     """The plans of devices with examples: the zeros of the others would hide no update."""
     names = {device.name for device in devices if device.data.examples > 0}
@@ -109,7 +131,8 @@ def sum_masked_updates(
 
 def cohort_update(total: ClientUpdate, blob: BlobRef, sample: Update) -> Update:
     """The sum as the message of a device named `COHORT`, for the journal; `sample` is any summed update."""
-    metrics = TrainingMetrics(examples=total.examples, epochs=sample.metrics.epochs, steps=0)
+    about = {"examples": total.examples, "epochs": sample.metrics.epochs, "steps": 0, **total.metrics}
+    metrics = TrainingMetrics.model_validate(about)
     changed = {"device": COHORT, "blob": blob, "spec": total.spec, "metrics": metrics}
     return sample.model_copy(update=changed)
 

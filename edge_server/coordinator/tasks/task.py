@@ -107,17 +107,19 @@ def make_task(
         statistics=plan.cut.statistics,
         training=_training(template.config, command.round, device, plan, participants),
         own_model=plan.cut.own_model,
-        by_class=counts_classes(template),
+        by_class=counts_classes(template.config, template.model),
     )
 
 
-def counts_classes(template: TaskTemplate) -> bool:
-    """Whether devices count by class: where they only measure, and nothing keeps their figures secret."""
-    config = template.config
-    privacy, counted = config.privacy, learning_task(template.model.task).by_class is not None
-    secret = privacy.secure_aggregation or (privacy.mechanism != "none" and not privacy.release_metrics)
+def counts_classes(config: Config, model: ModelSpec) -> bool:
+    """Whether devices count by class: where they only measure, and nothing keeps their figures secret.
+
+    Masked counts are seen in sum alone.
+    """
+    privacy, counted = config.privacy, learning_task(model.task).by_class is not None
+    secret = privacy.mechanism != "none" and not privacy.release_metrics
     measures = not config.federation.trains and config.federation.by_class
-    return counted and measures and not secret and template.model.num_classes <= MAX_COUNTED_CLASSES
+    return counted and measures and not secret and model.num_classes <= MAX_COUNTED_CLASSES
 
 
 def _training(

@@ -6,9 +6,9 @@ from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.increments import MAP, PublishedVersion, TaskBlobs, name_blobs
-from edge_server.coordinator.tasks.masking import masking_terms, statistics_terms
+from edge_server.coordinator.tasks.masking import figures_map, figures_terms, masking_terms, statistics_terms
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher, ModelVersion
-from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, make_task
+from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, counts_classes, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
@@ -107,16 +107,19 @@ class TaskAssigner:
         return made
 
     def _masking(self, command: PlanRound, plans: Mapping[str, TaskPlan]) -> MaskingTerms | None:
-        """Masking terms of the round; None without secure aggregation, or if devices send figures alone."""
-        config = self._template.config
-        measures = not self._strategy.trains and self._strategy.statistics is None
-        if not config.privacy.secure_aggregation or command.deliver or measures or not plans:
+        """Masking terms of the round; None without secure aggregation."""
+        config, model = self._template.config, self._template.model
+        if not config.privacy.secure_aggregation or command.deliver or not plans:
             return None
         counts = {device.name: device.data.examples for device in command.devices}
         cuts, examples = [plan.cut for plan in plans.values()], [counts[name] for name in plans]
         if (asked := cuts[0].statistics) is not None:
-            return statistics_terms(config, asked, self._template.model, examples)
-        return masking_terms(config, [cut.spec for cut in cuts], examples, self._channel_map)
+            return statistics_terms(config, asked, model, examples)
+        specs = [cut.spec for cut in cuts]
+        if not self._strategy.trains:
+            figures = figures_map(model, self._channel_map, by_class=counts_classes(config, model))
+            return figures_terms(config, specs, examples, figures)
+        return masking_terms(config, specs, examples, self._channel_map)
 
     def _blobs(
         self,

@@ -55,9 +55,10 @@ def print_measured(folder: Path, output_format: str) -> int:
 
 
 def rows_of(measured: Mapping[str, MeasuredDevice]) -> Iterator[Row]:
-    """A row per device, then per tier, then all."""
+    """A row per device, then per tier, then all; of a masked sum that is the only one."""
     for name, device in sorted(measured.items()):
-        yield _row(name, [device])
+        if device.devices == 1:
+            yield _row(name, [device])
     tiers = sorted({device.tier for device in measured.values()})
     for tier in tiers if len(tiers) > 1 else ():
         yield _row(f"{TIER}{tier}", [device for device in measured.values() if device.tier == tier])
@@ -70,7 +71,8 @@ def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
     examples = sum(device.examples for device in devices)
     lead = next(iter(metrics), None)
     interval = None if lead is None else _interval(METRICS[lead], metrics[lead], devices)
-    return Row(name, len(devices), examples, metrics, interval, class_figures(pooled(devices)))
+    count = sum(device.devices for device in devices)
+    return Row(name, count, examples, metrics, interval, class_figures(pooled(devices)))
 
 
 def _pooled(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
