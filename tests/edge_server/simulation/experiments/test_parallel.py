@@ -32,10 +32,10 @@ from tests.edge_server.simulation.experiments.made_up import (
 DEADLINE_S = 120
 
 
-def plan(*overrides: str) -> Plan:
+def plan(*overrides: str, seeds: tuple[int, ...] = (1, 2)) -> Plan:
     words = ("data.source=digits", "model.name=mlp", "num-clients=2", "rounds=2", *overrides)
     experiment = named_experiment(["fedavg", "fedprox"])
-    return checked_plan(experiment, RunSelection(seeds=(1, 2), overrides=words))
+    return checked_plan(experiment, RunSelection(seeds=seeds, overrides=words))
 
 
 def folders(ended: EndedRuns) -> list[str]:
@@ -46,7 +46,11 @@ def test_the_models_are_those_of_one_run_after_the_other(tmp_path: Path) -> None
     real = partial(simulate, export=False)
     ended = {
         count: run_all(
-            plan("workers=1"), tmp_path / str(count), simulate=real, progress=Quiet(), parallel=count
+            plan("workers=1", seeds=(1,)),
+            tmp_path / str(count),
+            simulate=real,
+            progress=Quiet(),
+            parallel=count,
         )
         for count in (1, 2)
     }
@@ -86,7 +90,7 @@ def test_what_a_run_raises_is_the_reason_of_its_failure(tmp_path: Path) -> None:
 
 def test_stopped_runs_go_on_to_the_same_history(tmp_path: Path) -> None:
     whole, stopped, real = tmp_path / "whole", tmp_path / "stopped", partial(simulate, export=False)
-    made = plan("rounds=3", "workers=1")
+    made = plan("rounds=3", "workers=1", seeds=(1,))
     run_all(made, whole, simulate=real, progress=Quiet())
     first = run_all(made, stopped, simulate=StopsTheParent(tmp_path / "sent"), progress=Quiet(), parallel=2)
     assert first.interrupted
