@@ -97,6 +97,7 @@ def start_device(
     name = device_name(index)
     folder = state / name
     folder.mkdir(parents=True, exist_ok=True)
+    simulated = config.simulation
     words = {
         "--broker": str(address),
         "--federation": config.federation.name,
@@ -109,6 +110,7 @@ def start_device(
         "--tier": index % len(config.tiers.ratios) + 1,
         "--state-dir": folder,
         "--threads": 1,
+        "--hold-out": simulated.hold_out if "hold_out" in simulated.model_fields_set else None,
         "--model-code": config.model.name if ":" in config.model.name else None,
     }
     options = [str(word) for pair in words.items() if pair[1] is not None for word in pair]

@@ -30,10 +30,19 @@ def words(name: str) -> list[str]:
 def test_there_are_units_for_every_part():
     assert UNITS == [
         "edge-authority.service",
+        "edge-client-record.service",
         "edge-client-serve.service",
         "edge-client.service",
         "edge-server.service",
     ]
+
+
+def test_the_options_in_the_recorders_unit_are_accepted():
+    text = (DEPLOY / "systemd" / "edge-client-record.service").read_text()
+    (stated,) = re.findall(r"^# EDGE_RECORD_OPTIONS=(.*)$", text, re.MULTILINE)
+    assert unknown_arguments("edge-client", ["record", "sensors.sqlite", *shlex.split(stated)]) == []
+    (source,) = re.findall(r'data = "(.*)"', text)
+    assert source.startswith(f"recorded:{words('edge-client-record.service')[2]}?")
 
 
 @pytest.mark.parametrize("name", UNITS)

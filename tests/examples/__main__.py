@@ -128,8 +128,11 @@ def onnx(folder: Path, tier: int) -> Path:
 
 
 def over_broker(folder: Path, settings: Mapping[str, object]) -> Mapping[int, Path]:
-    """Train with a process for each device, and return a device's model file of each tier."""
-    words = ["attending", *(f"{key}={value}" for key, value in settings.items())]
+    """Train with a process for each device, and return a device's model file of each tier.
+
+    As in the simulation devices hold out nothing.
+    """
+    words = ["attending", *(f"{key}={value}" for key, value in settings.items()), "simulation.hold-out=0"]
     command = [sys.executable, "-m", "edge_server.cli.main", "demo", *words, "--out", str(folder)]
     subprocess.run([*command, "--dashboard", "127.0.0.1:0"], check=True, stdout=subprocess.DEVNULL)
     return {tier: folder / "devices" / device_name(tier - 1) / "models" / "model.onnx" for tier in TIERS}
