@@ -21,7 +21,8 @@ a federation file may state to scale all devices' data alike; [data] scaling = "
 start of a run.
 
 No device shows a single example, but least and most are values of one. A device with fewer than
---min-examples (5) declines.
+--min-examples (5) declines. With secure aggregation the sums over all devices are seen alone; masks need a
+range, so the file states rough figures in [data.statistics].
 """
 
 
