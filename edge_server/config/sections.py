@@ -364,6 +364,11 @@ class SimulationSettings(Settings):
     """Share of its examples that a device never trains on."""
     joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
     """Virtual seconds at which each device first joins; the last value holds for all further devices."""
+    arrives_s: Mapping[int, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Virtual seconds at which devices get their examples of a class, by its number from 0, for instance
+    { 8 = 3600, 9 = 7200 }; all others are there from the start."""
+    until_s: float | None = Field(default=None, gt=0)
+    """Virtual seconds after which the run has finished; needed if it has no last round."""
 
     @property
     def trainers(self) -> tuple[TrainerName, ...]:

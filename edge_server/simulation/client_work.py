@@ -5,7 +5,7 @@ Equal jobs give equal outcomes in every engine. torch is imported late, in the w
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +113,7 @@ class ClientWork:
         return TaskContext(
             device,
             self._store,
-            self._data.of(device),
+            replace(self._data.of(device, job.examples), alarm=job.alarm),
             device_folder(clients, device) / "models",
             model_code=frozenset({self._setup.model}),
             private=private_state(clients, device),

@@ -6,6 +6,8 @@ An engine decides where and when a job runs. All engines give the same outcomes.
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from edge_client.data.drift_alarm import DriftAlarm
+from edge_server.simulation.growth import Counts
 from schemas.errors import EdgeError
 from schemas.values import Reason, TrainerName
 
@@ -20,13 +22,16 @@ class EngineError(EdgeError):
 class ClientJob:
     """One device's task as JSON, and what trains on it; the arrays are in the shared blob store.
 
-    `memory` are the bytes that training finds free, by default those of this machine.
+    `memory` are the bytes that training finds free, by default those of this machine. Of data that grows,
+    `examples` have come, and `alarm` is about them.
     """
 
     device: str
     task: str
     trainer: TrainerName = "torch"
     memory: int | None = None
+    examples: Counts | None = None
+    alarm: DriftAlarm | None = None
 
 
 @dataclass(frozen=True)

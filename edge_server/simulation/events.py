@@ -69,6 +69,13 @@ class LinkChanged:
     device: str
 
 
+@dataclass(frozen=True)
+class DataArrived:
+    """A device gets examples."""
+
+    device: str
+
+
 TimelineEvent = (
     ServerEvent
     | MessageToServer
@@ -78,4 +85,5 @@ TimelineEvent = (
     | Uploaded
     | WorkEnded
     | LinkChanged
+    | DataArrived
 )

@@ -1,14 +1,16 @@
 """The virtual devices of a simulation with their tiers, boards and examples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from edge_client.data.dataset import Labels
 from edge_client.data.partition import Indices, parse_partition, partition_indices, split_indices
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.board_profiles import for_tier
 from edge_server.config.config import Config
+from edge_server.simulation.growth import Times, arrival_times, counts_at, in_order
 from schemas.errors import ConfigError
 from schemas.values import TrainerName
 
@@ -17,7 +19,8 @@ from schemas.values import TrainerName
 class VirtualDevice:
     """One device: its tier (1 is the weakest), board and trainer, and the indices of its examples.
 
-    If the boards' memory counts, the server chooses the tier.
+    If the boards' memory counts, the server chooses the tier. Of data that grows, examples are in the order
+    in which they come, and `arrivals` are the times of training and of held-out ones.
     """
 
     name: str
@@ -26,6 +29,7 @@ class VirtualDevice:
     train: Indices
     held_out: Indices
     trainer: TrainerName
+    arrivals: tuple[Times, ...] = ()
 
 
 def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
@@ -34,6 +38,7 @@ def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]
     Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers), trainers within a tier.
     """
     count, tiers = config.clients.num_clients, len(config.tiers.ratios)
+    arrives_s = _arrives_s(config, labels)
     shares, trainers = _shares(config, labels), config.simulation.trainers
     devices = []
     for index, share in enumerate(shares):
@@ -42,8 +47,27 @@ def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]
         train, held_out = split_indices(share, labels[share], fraction=fraction, seed=seed)
         board = _board(index, tier, 1 if config.simulation.memory else tiers, config.simulation.clock)
         trainer = trainers[index // tiers % len(trainers)]
-        devices.append(VirtualDevice(device_name(index, count), tier, board, train, held_out, trainer))
+        name, arrivals = device_name(index, count), ()
+        if arrives_s:
+            parts = [in_order(p, arrival_times(labels, p, arrives_s)) for p in (train, held_out)]
+            (train, held_out), arrivals = zip(*parts, strict=True)
+            if counts_at(arrivals, 0.0).train == 0:
+                raise ConfigError(
+                    f"[simulation] arrives-s: {name} has no example at the start: let fewer classes come "
+                    "later, or share the data more evenly"
+                )
+        devices.append(VirtualDevice(name, tier, board, train, held_out, trainer, arrivals))
     return tuple(devices)
+
+
+def _arrives_s(config: Config, labels: Labels) -> Mapping[int, float]:
+    """When classes come; `ConfigError` for a class that the data has not."""
+    arrives_s = config.simulation.arrives_s
+    if arrives_s and not learning_task(config.model.task).exclusive:
+        raise ConfigError("[simulation] arrives-s: examples come by class, and this task has none")
+    if odd := sorted(arrives_s.keys() - set(np.unique(labels).tolist())):
+        raise ConfigError(f"[simulation] arrives-s: the data has no class {odd[0]}")
+    return arrives_s
 
 
 def device_name(index: int, count: int) -> str:

@@ -23,6 +23,7 @@ from schemas.errors import ConfigError
 MAY_DIFFER = (
     "federation.rounds",
     "privacy.budget",
+    "simulation.until-s",
     "simulation.workers",
     "simulation.engine",
     "simulation.ray-address",

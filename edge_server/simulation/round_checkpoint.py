@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from edge_client.storage.atomic_files import write_synced
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.device import DeviceState
+from edge_server.simulation.growth import Growth
 from schemas.base import Frozen
 from schemas.errors import ConfigError
 
@@ -42,6 +43,7 @@ class _Written(Frozen):
     uplink: Mapping[str, int]
     downlink: Mapping[str, int]
     shared: Mapping[str, int] = {}
+    growths: Mapping[str, Growth] = {}
     refusals: tuple[tuple[str | None, str, int], ...]
 
 
@@ -59,6 +61,7 @@ def write_boundary(folder: Path, boundary: Boundary, tally: RunCounters) -> None
             name: (state.number, state.lost_at, tuple(sorted(numbers[digest] for digest in state.held)))
             for name, state in boundary.devices.items()
         },
+        growths={name: state.growth for name, state in boundary.devices.items() if state.growth is not None},
         uplink=tally.uplink,
         downlink=tally.downlink,
         shared=tally.indirect.shared,
@@ -85,7 +88,9 @@ def read_boundary(folder: Path, tally: RunCounters) -> Boundary | None:
     }
     tally.restore(traffic, ())
     devices = {
-        name: DeviceState(number, lost_at, frozenset(written.blobs[index] for index in held))
+        name: DeviceState(
+            number, lost_at, frozenset(written.blobs[index] for index in held), written.growths.get(name)
+        )
         for name, (number, lost_at, held) in written.devices.items()
     }
     return Boundary(written.run, written.round, written.attempt, written.now, devices)

@@ -8,6 +8,7 @@ import numpy as np
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
+from edge_server.simulation.growth import Counts
 from edge_server.simulation.population import VirtualDevice
 from schemas.values import Preprocessing
 
@@ -41,10 +42,13 @@ class DataShares:
     data: LabelledData
     order: np.ndarray
 
-    def of(self, device: str) -> LocalData:
-        """A copy of the device's examples."""
+    def of(self, device: str, counts: Counts | None = None) -> LocalData:
+        """A copy of the device's examples, or of the first ones of each part."""
         begin, middle, end = self.ranges[device]
-        return LocalData(self.data.subset(self.order[begin:middle]), self.data.subset(self.order[middle:end]))
+        train, held_out = self.order[begin:middle], self.order[middle:end]
+        if counts is not None:
+            train, held_out = train[: counts.train], held_out[: counts.held_out]
+        return LocalData(self.data.subset(train), self.data.subset(held_out))
 
 
 def share_data(data: LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:

@@ -52,6 +52,7 @@ from edge_server.rounds.reputation import ReputationRules
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
 from edge_server.simulation.events import (
     AnnouncementToAll,
+    DataArrived,
     Downloaded,
     LinkChanged,
     MessageToDevice,
@@ -115,6 +116,7 @@ class Simulation:
         self._ticks: set[float] = set()
         self._seen: set[str] = set()
         self._end: EndRun | None = None
+        self._until_s = config.simulation.until_s
         self._stopping = False
         # Seconds since 1970 at virtual time 0.
         self._epoch = time.time()
@@ -156,14 +158,17 @@ class Simulation:
             self._continue(boundary)
             return
         self._step(Started())
-        for name in self._devices:
+        for name, device in self._devices.items():
             self._timeline.post(0.0, LinkChanged(name))
+            self._schedule_arrival(device)
 
     def _advance(self) -> None:
         self._reporter.show_if_due()
         # An aggregated round is closed and its checkpoint written before the run may end.
         if self._stopping and self._federation.phase is not Phase.CLOSING:
             self._step(StopRequested())
+        elif self._until_s is not None and self._timeline.next_at > self._until_s:
+            self._end = EndRun("finished", f"{self._until_s:g} virtual seconds are over")
         elif len(self._timeline):
             self._handle(self._timeline.next())
         else:
@@ -196,6 +201,9 @@ class Simulation:
             case LinkChanged(device):
                 self._devices[device].update_link()
                 self._schedule_link_change(self._devices[device])
+            case DataArrived(device):
+                self._devices[device].take_arrivals()
+                self._schedule_arrival(self._devices[device])
 
     # --- the devices ---
     def _uploaded(self, device: str, digest: str, transit: int) -> None:
@@ -217,6 +225,11 @@ class Simulation:
         change = device.next_link_change()
         if math.isfinite(change):
             self._timeline.post(change, LinkChanged(device.device.name))
+
+    def _schedule_arrival(self, device: DeviceEdge) -> None:
+        arrival = device.next_arrival()
+        if math.isfinite(arrival):
+            self._timeline.post(arrival, DataArrived(device.device.name))
 
     # --- the state machine ---
     def _step(self, event: Event) -> None:
@@ -352,6 +365,7 @@ class Simulation:
             edge = self._devices[name]
             edge.restore(state)
             self._schedule_link_change(edge)
+            self._schedule_arrival(edge)
             if state.number:
                 fleet[name] = Device(name, state.number, edge.profile, edge.data, state.lost_at)
         self._federation = replace(
@@ -378,6 +392,8 @@ class Simulation:
 
     def _left_s(self, elapsed: float) -> float | None:
         """Estimated seconds left, from the rounds that this process has closed."""
+        if self._federation.rules.endless:
+            return None
         done = len(self._tally.history) - self._first_round + 1
         left = self._federation.rules.rounds - len(self._tally.history)
         return elapsed / done * left if done > 0 else None

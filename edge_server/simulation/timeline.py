@@ -27,6 +27,11 @@ class Timeline(Generic[Item]):
         self.now, _, item = heapq.heappop(self._queue)
         return item
 
+    @property
+    def next_at(self) -> float:
+        """The time of the next event; infinity if there is none."""
+        return self._queue[0][0] if self._queue else float("inf")
+
     def clear(self) -> None:
         """Remove all events; the time stays."""
         self._queue.clear()

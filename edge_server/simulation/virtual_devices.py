@@ -18,6 +18,7 @@ from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
 from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import TimelineEvent
 from edge_server.simulation.population import VirtualDevice
+from edge_server.simulation.shared_data import SharedData
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_board import undecided_profile
 from schemas.submodel import SubModelSpec
@@ -35,7 +36,8 @@ def make_surroundings(
     """What all devices of the simulation share; their blobs are in one store."""
     store = BlobStore(setup.blobs, durable=False)
     macs = _cached_macs(coordinator.model.network.macs)
-    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
+    shares = setup.data.open() if config.simulation.arrives_s and isinstance(setup.data, SharedData) else None
+    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs, shares)
 
 
 def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec], int]:

@@ -21,7 +21,7 @@ from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.records import RoundRecord
 from tests.edge_server.simulation.small import Quiet
-from tests.examples.arrivals import arrivals
+from tests.examples.arrivals import arrivals, simulated_arrivals
 
 Figures = Mapping[str, float]
 TIERS = (1, 5)
@@ -143,6 +143,7 @@ EXAMPLES: Sequence[Callable[[Path, Path, int], Iterator[tuple[str, float]]]] = (
     room,
     forecast,
     unusual,
+    simulated_arrivals,
     arrivals,
 )
 

@@ -1,4 +1,4 @@
-"""Classes that arrive over time, over a broker: rounds by drift beside rounds by the clock.
+"""Classes that arrive over time, in simulation and over a broker: rounds by drift beside rounds by the clock.
 
 Four devices of four tiers gather pictures of clothes; every two minutes each gets many pictures of kinds that
 no device has had before. Accuracy is that of the whole model on the classes that have arrived, averaged over
@@ -21,8 +21,11 @@ from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.config.load import load_config
 from edge_server.observability.snapshot import Snapshot
+from edge_server.simulation.simulator import simulate
+from edge_server.storage.records import RoundRecord
 from edge_server.transport.broker.launch import running_broker
 from schemas.values import CapabilityProfile
+from tests.edge_server.simulation.small import Quiet
 from tests.integration.conftest import Run
 
 PHASES = (range(6), range(6, 8), range(8, 10))
@@ -48,6 +51,32 @@ SETTINGS = {
     "training.local-epochs": 2,
     "training.batch-size": 32,
 }
+SIMULATED = {
+    "data.source": "FashionMNIST",
+    "data.samples-per-client": 700,
+    "data.partition": "iid",
+    "data.test-samples": 2000,
+    "simulation.hold-out": 0.2,
+    "simulation.arrives-s": "{6=120, 7=120, 8=240, 9=240}",
+    "simulation.until-s": 360,
+}
+"""A device has about 70 examples of each class, as over the broker."""
+
+
+def simulated_arrivals(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
+    """The figures of `arrivals` with virtual devices, which have each class's examples at once."""
+    for name, opening in OPENINGS.items():
+        opened = {f"federation.{key}": value for key, value in opening.items()}
+        settings = {**SETTINGS, **SIMULATED, **opened, "data.data-root": data, "federation.seed": seed}
+        config = load_config("attending", [f"{key}={value}" for key, value in settings.items()])
+        out, course = folder / name.replace(" ", "-"), Course()
+        simulate(config, out=out, watcher=Quiet(), export=False)
+        for line in (out / "history.jsonl").read_text().splitlines():
+            record = RoundRecord.model_validate_json(line)
+            assert record.virtual_time_s is not None
+            course.rounds.append((record.virtual_time_s, tuple(record.test_by_output.values())))
+            course.megabytes += (record.uplink_bytes + record.downlink_bytes) / 1e6
+        yield from course.figures(f"arrivals, simulated, rounds by {name}", begun=course.rounds[0][0])
 
 
 def arrivals(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
@@ -57,20 +86,36 @@ def arrivals(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]
         with running_broker("mosquitto", place / "broker") as broker:
             seen = _Seen()
             _run(data, place, seed, opening, broker.url, seen)
-        end = len(PHASES) * PHASE_S
-        over_time = float(np.mean([seen.at(moment) for moment in np.arange(0.0, end)]))
-        yield f"arrivals, rounds by {name}: accuracy over time", over_time
-        yield f"arrivals, rounds by {name}: accuracy at the end", seen.at(end - 1)
-        yield f"arrivals, rounds by {name}: rounds", len(seen.rounds)
-        yield f"arrivals, rounds by {name}: MB", seen.megabytes
+        yield from seen.figures(f"arrivals, rounds by {name}")
 
 
-class _Seen:
-    """What a run shows: the recall of each class after each round, by time, and the bytes over all links."""
+class Course:
+    """The recall of each class after each round, by time, and the megabytes over all links."""
 
     def __init__(self) -> None:
         self.rounds: list[tuple[float, Sequence[float]]] = []
         self.megabytes = 0.0
+
+    def at(self, moment: float) -> float:
+        """Accuracy of the model of this moment on the classes that have arrived."""
+        recalls = [found for closed, found in self.rounds if closed <= moment][-1]
+        return float(np.mean([recalls[k] for k in _arrived(moment)]))
+
+    def figures(self, name: str, begun: float = 0.0) -> Iterator[tuple[str, float]]:
+        """The table's rows, from the first model on."""
+        end = len(PHASES) * PHASE_S
+        over_time = float(np.mean([self.at(moment) for moment in np.arange(np.ceil(begun), end)]))
+        yield f"{name}: accuracy over time", over_time
+        yield f"{name}: accuracy at the end", self.at(end - 1)
+        yield f"{name}: rounds", len(self.rounds)
+        yield f"{name}: MB", self.megabytes
+
+
+class _Seen(Course):
+    """What a run over a broker shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.begun = 0.0
         self.first = threading.Event()
 
@@ -83,11 +128,6 @@ class _Seen:
             self.first.set()
         over_links = sum(view.downlink_bytes + view.uplink_bytes for view in snapshot.devices)
         self.megabytes = max(self.megabytes, over_links / 1e6)
-
-    def at(self, moment: float) -> float:
-        """Accuracy of the model of this moment on the classes that have arrived."""
-        recalls = [found for closed, found in self.rounds if closed <= moment][-1]
-        return float(np.mean([recalls[k] for k in _arrived(moment)]))
 
 
 def _arrived(moment: float) -> list[int]:

@@ -40,14 +40,15 @@ def opening_problems(config: Config, strategy: Strategy) -> Iterator[str]:
 
 def check_can_be_simulated(config: Config) -> None:
     """Raise `ConfigError` for a run that ends or goes on only by what real devices report."""
-    run = config.federation
-    if not run.rounds:
+    run, simulated = config.federation, config.simulation
+    if not run.rounds and simulated.until_s is None:
         raise ConfigError(
             "[federation] rounds: 0 never ends, and nobody stops a simulation: set the number of rounds, for "
-            "instance with rounds=20"
+            "instance with rounds=20, or its virtual time with simulation.until-s"
         )
-    if run.when in ("new-data", "drift"):
+    if run.when in ("new-data", "drift") and (not simulated.arrives_s or simulated.until_s is None):
         raise ConfigError(
             f'[federation] when: "{run.when}" needs data that grows, and simulated devices have all of '
-            'theirs from the start: simulate with when=at-once, or with "every-s", whose time is virtual'
+            "theirs from the start: state simulation.arrives-s and until-s, or simulate with when=at-once, "
+            'or with "every-s", whose time is virtual'
         )

@@ -104,7 +104,7 @@ def run_with(
             edge = made[name]
             edge.__class__ = LyingEdge
             edge.lie = lie  # type: ignore[attr-defined]
-            edge.data = type(edge.data).model_validate({**edge.data.model_dump(), **lie.card})
+            edge.card = type(edge.data).model_validate({**edge.data.model_dump(), **lie.card})
             profile = edge.profile.model_dump(exclude_unset=True)
             edge.profile = type(edge.profile).model_validate({**profile, **lie.profile})
         return made
