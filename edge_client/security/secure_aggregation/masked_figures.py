@@ -6,13 +6,15 @@ each class's share of the examples; whether it has a figure is a number too.
 
 import numpy as np
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.security.secure_aggregation.masked_statistics import Numbers, Shapes
 from schemas.messages import TrainTask
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, TrainingMetrics
 
-FIGURES, KNOWN, CLASSES, LOSS = "figures", "known", "classes", "loss"
+FIGURES, KNOWN, CLASSES = "figures", "known", "classes"
+LOSS = Metric("loss", lambda answers: None, higher_is_better=False, share=False)
 LEAST_KNOWN = 1e-6
 """A smaller share of examples that have a figure is rounding."""
 
@@ -32,7 +34,7 @@ def figure_shapes(model: ModelSpec, *, by_class: bool) -> Shapes:
 def as_numbers(metrics: TrainingMetrics, task: TrainTask) -> dict[str, Numbers]:
     """The numbers of what this device has measured."""
     found = [(metrics.metrics.get(m.name), m.power) for m in learning_task(task.model.task).metrics]
-    found.append((metrics.received_loss, 1))
+    found.append((metrics.received_loss, LOSS.power))
     numbers = {
         FIGURES: np.array([0.0 if value is None else value**power for value, power in found]),
         KNOWN: np.array([float(value is not None) for value, _ in found]),
@@ -45,15 +47,19 @@ def as_numbers(metrics: TrainingMetrics, task: TrainTask) -> dict[str, Numbers]:
 
 
 def as_measured(means: Arrays, model: ModelSpec, examples: int) -> TrainingMetrics:
-    """What a cohort has measured with these means over its held-out examples."""
-    names = [(metric.name, metric.power) for metric in learning_task(model.task).metrics] + [(LOSS, 1)]
-    numbers = zip(names, *(np.asarray(means[part], np.float64) for part in (FIGURES, KNOWN)), strict=True)
+    """What a cohort has measured with these means over its held-out examples.
+
+    Masked numbers may be anything: shares and counts are brought to where they can be.
+    """
+    metrics = learning_task(model.task).metrics
+    numbers = zip(*(np.asarray(means[part], np.float64).tolist() for part in (FIGURES, KNOWN)), strict=True)
     found = {
-        name: float(abs(figure / known) ** (1 / power) if power > 1 else figure / known)
-        for (name, power), figure, known in numbers
+        metric.name: _of_mean(metric, figure / known)
+        for metric, (figure, known) in zip((*metrics, LOSS), numbers, strict=True)
         if known > LEAST_KNOWN
     }
-    loss, counts = found.pop(LOSS, None), np.rint(np.asarray(means.get(CLASSES, ()), np.float64) * examples)
+    loss = found.pop(LOSS.name, None)
+    counts = np.maximum(0, np.rint(np.asarray(means.get(CLASSES, ()), np.float64) * examples))
     return TrainingMetrics(
         examples=examples,
         epochs=0,
@@ -62,5 +68,13 @@ def as_measured(means: Arrays, model: ModelSpec, examples: int) -> TrainingMetri
         accuracy=found.get("accuracy"),
         metrics=found,
         measured_on=examples,
-        by_class=tuple((int(held_out), int(right)) for held_out, right in counts),
+        by_class=tuple((int(held_out), int(min(right, held_out))) for held_out, right in counts),
     )
+
+
+def _of_mean(metric: Metric, mean: float) -> float:
+    """The figure whose mean over the examples, to the metric's power, is `mean`."""
+    if metric.share or metric.power > 1 or metric is LOSS:
+        mean = max(0.0, mean)
+    figure: float = mean ** (1 / metric.power)
+    return min(1.0, figure) if metric.share else figure

@@ -74,14 +74,17 @@ def as_means(answer: Groups, request: StatisticsRequest, examples: int) -> dict[
 def as_sums(
     means: Arrays, request: StatisticsRequest, examples: int, *, values: int, devices: int
 ) -> dict[str, dict[str, Any]]:
-    """The answer of `devices` with these means over all their examples, each with `values` per feature."""
+    """The answer of `devices` with these means over all their examples, each with `values` per feature.
+
+    Masked numbers may be anything: counts below 0 are 0.
+    """
     groups: dict[str, dict[str, Any]] = {DEVICES: {COUNT: np.array([float(devices)])}}
     for kind, ranges in _ranged(request):
         if f"{kind}.{SUM}" in means:
             count = examples * (values if kind == FEATURES else 1)
             groups[kind] = _sums({n: _array(means, f"{kind}.{n}") for n in _MEANS}, ranges, count)
     if f"{LABELS}.{COUNT}" in means:
-        groups[LABELS] = {COUNT: np.rint(_array(means, f"{LABELS}.{COUNT}") * examples)}
+        groups[LABELS] = {COUNT: _counts(_array(means, f"{LABELS}.{COUNT}"), examples)}
     return groups
 
 
@@ -89,7 +92,7 @@ _MEANS = (SUM, SQUARES, HISTOGRAM)
 
 
 def _sums(means: Mapping[str, Numbers], ranges: Ranges, count: int) -> dict[str, Numbers]:
-    width, histogram = _widths(ranges), np.rint(means[HISTOGRAM] * count)
+    width, histogram = _widths(ranges), _counts(means[HISTOGRAM], count)
     least, most = _reached(histogram, ranges)
     return {
         COUNT: np.full(len(histogram), float(count)),
@@ -120,6 +123,11 @@ def _widths(ranges: Ranges) -> Numbers:
     centre, low, high = (np.asarray(e, np.float64) for e in (ranges.centre, ranges.low, ranges.high))
     width = np.maximum(high - centre, centre - low)
     return np.where(width > 0, width, 1.0)
+
+
+def _counts(shares: Numbers, count: int) -> Numbers:
+    counts: Numbers = np.maximum(0, np.rint(shares * count))
+    return counts
 
 
 def _array(means: Arrays, name: str) -> Numbers:

@@ -67,6 +67,22 @@ def test_counts_by_class_add_up() -> None:
     assert found.by_class == ((8, 6), (3, 2), (6, 6))
 
 
+def test_numbers_that_no_device_can_have_are_brought_to_where_they_can_be() -> None:
+    model = task("classification", 2).model
+    count = figure_shapes(model, by_class=True)["figures"][0]
+    hostile = {
+        "figures": np.full(count, -5.0),
+        "known": np.ones(count),
+        "classes": np.array([[-3.0, 1.0], [0.5, 0.75]]),
+    }
+    found = as_measured(hostile, model, 10)
+    assert set(found.metrics.values()) == {0.0}
+    assert (found.received_loss, found.by_class) == (0.0, ((0, 0), (5, 5)))
+    # Rounding of what every device has.
+    over = as_measured({"figures": np.full(count, 1.0000001), "known": np.ones(count)}, model, 10)
+    assert over.accuracy == 1.0
+
+
 def test_only_a_task_that_asks_for_nothing_else_measures() -> None:
     asked = task("classification", 3)
     assert only_measures(asked)
