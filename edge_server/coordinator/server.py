@@ -24,6 +24,7 @@ from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
+from edge_server.transport.stability import Stability
 from schemas.errors import EdgeError, PeerError
 from schemas.topics import server_filters
 
@@ -85,6 +86,7 @@ class Server:
             self._driver.take_over(recovered)
         self._intake = Intake(self._driver, self._reporter, self._receivers, storage.store, partial=partial)
         self._watchdog = watchdog_of(os.environ)
+        self._stability = Stability()
         self._next_tick = 0.0
 
     def run(self) -> Summary:
@@ -166,19 +168,37 @@ class Server:
                 raise event
 
     def _handle_link(self, event: LinkEvent) -> None:
-        received = self._connection.receive(event, time.monotonic())
+        now = time.monotonic()
+        received = self._connection.receive(event, now)
         match event:
             case LinkUp():
+                self._stability = self._stability.up(now)
                 log.info("connected to %s", self._connection.address)
                 self._reporter.list(Note("connected to the broker", kind=EventKind.JOIN))
                 self._outgoing.announce_again()
             case LinkDown(reason):
                 log.info("%s", self._connection.trouble)
                 self._reporter.list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
+                self._look_for_a_rival(self._stability.down(now))
         if received is not None:
             self._intake.take(*received)
         elif not isinstance(event, LinkDown | Confirmed):
             self._driver.fit()
+
+    def _look_for_a_rival(self, after: Stability) -> None:
+        """Give up the name to a server that was there before; raises `Suspended`."""
+        before, self._stability = self._stability, after
+        if not after.contested:
+            return
+        name = self._coordinator.context.config.federation.name
+        why = (
+            f"the broker has ended {after.cuts} connections in a row within seconds: a server of the "
+            f"federation '{name}' seems to run already; stop it, or set another [federation] name"
+        )
+        if not after.settled:
+            raise Suspended(why, failed=True)
+        if not before.contested:
+            log.warning("%s", why)
 
     def _look(self) -> Moment:
         link = self._connection.link
