@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.agent.session import machine
 from edge_client.agent.session.events import (
     BlobChecked,
@@ -35,13 +34,13 @@ from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
-from edge_server.simulation.client_work import device_folder, private_state
+from edge_server.simulation.client_work import private_state
 from edge_server.simulation.clock import Pace
 from edge_server.simulation.engine import ClientJob, Engine, Outcome
 from edge_server.simulation.events import Downloaded, MessageToServer, TimelineEvent, Uploaded, WorkEnded
-from edge_server.simulation.growth import Counts, Growth, counts_at, next_arrival
+from edge_server.simulation.growing_data import GrowingData
+from edge_server.simulation.growth import Growth
 from edge_server.simulation.population import VirtualDevice
-from edge_server.simulation.shared_data import DataShares
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transfers import Transits, later_request_bytes, transfer_bytes
 from edge_server.simulation.virtual_board import free_for_training
@@ -75,7 +74,6 @@ class Surroundings:
     clients: Path
     tally: RunCounters
     macs: Callable[[SubModelSpec], int]
-    shares: DataShares | None = None
 
 
 class Presence(Protocol):
@@ -115,18 +113,15 @@ class DeviceEdge:
         profile: CapabilityProfile,
         data: DataCard,
         presence: Presence | None = None,
+        growing: GrowingData | None = None,
     ) -> None:
         self.device, self._pace, self._around = device, pace, around
-        self.profile, self.card, self._presence = profile, data, presence
-        self._growth: Growth | None = None
-        if device.arrivals:
-            self._growth = Growth(there=counts_at(device.arrivals, 0.0))
+        self.profile, self.card, self._presence, self._growing = profile, data, presence, growing
         self._number, self._lost_at = 0, 0.0
         self._session = Session(around.federation, device.name)
         self._downloads, self._uploads = Transits(), Transits()
         self._job: Any = None
         self._attempt = 0
-        self._used: Counts | None = None
         self._work_s = 0.0
 
     # --- between rounds ---
@@ -143,7 +138,8 @@ class DeviceEdge:
     def state(self) -> DeviceState:
         """The device's state at the end of a round."""
         lost_at = None if self.online else self._lost_at
-        return DeviceState(self._number, lost_at, self._session.held, self._growth)
+        growth = None if self._growing is None else self._growing.growth
+        return DeviceState(self._number, lost_at, self._session.held, growth)
 
     def restore(self, state: DeviceState) -> None:
         """Continue from a state; job and transfers of the closed round are dropped."""
@@ -152,45 +148,27 @@ class DeviceEdge:
         self._number, self._lost_at = state.number, state.lost_at or 0.0
         self._session = Session(self._around.federation, self.device.name, held=state.held, connected=online)
         self._downloads, self._uploads = Transits(), Transits()
-        self._growth = state.growth or self._growth
+        if self._growing is not None and state.growth is not None:
+            self._growing.growth = state.growth
 
     # --- the data ---
     @property
     def data(self) -> DataCard:
         """The device's data as it describes it."""
-        if self._growth is None:
-            return self.card
-        alarm, there = self._growth.alarm, self._growth.there
-        return self.card.model_copy(
-            update={
-                "examples": there.train,
-                "new": self._growth.new,
-                "drift": None if alarm is None else alarm.finding,
-            }
-        )
+        return self.card if self._growing is None else self._growing.card
 
     def next_arrival(self) -> float:
         """When the device next gets examples; infinity if never."""
-        return next_arrival(self.device.arrivals, self._around.timeline.now)
+        return math.inf if self._growing is None else self._growing.next_arrival()
 
     def take_arrivals(self) -> None:
-        """Count the examples that have come, look for a drift, and tell the server."""
-        growth, shares = self._growth, self._around.shares
-        assert growth is not None
-        assert shares is not None
-        there = counts_at(self.device.arrivals, self._around.timeline.now)
-        monitor = DriftMonitor(device_folder(self._around.clients, self.device.name) / "models")
-        self._growth = growth.grown(there, lambda counts: shares.of(self.device.name, counts), monitor)
-        if self.online:
-            self._send(self._birth())
+        """Take the examples that have come, and tell the server."""
+        if self._growing is not None:
+            self._growing.take(self._around.timeline.now)
+            self._describe()
 
-    def _note_training(self, update: Update) -> None:
-        """What was new is known once the server has accepted a training on it."""
-        if self._growth is None or self._used is None or not update.metrics.epochs:
-            return
-        before = self._growth
-        self._growth = before.after_training(self._used, update.metrics.received_loss)
-        if self.online and (before.new or before.alarm):
+    def _describe(self) -> None:
+        if self.online:
             self._send(self._birth())
 
     # --- the link ---
@@ -313,7 +291,9 @@ class DeviceEdge:
 
     def _start(self, task: Task) -> None:
         timeline = self._around.timeline
-        pace = self._pace if self._growth is None else replace(self._pace, examples=self._growth.there.train)
+        pace = self._pace
+        if self._growing is not None:
+            pace = replace(pace, examples=self._growing.growth.there.train)
         self._work_s = pace.work_s(task, self._around.macs(task.spec))
         timeline.post(timeline.now + self._work_s, WorkEnded(self.device.name, task.attempt))
 
@@ -326,11 +306,8 @@ class DeviceEdge:
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
             self._attempt = task.attempt
             trainer, memory = self.device.trainer, free_for_training(self.profile)
-            growth = self._growth or Growth()
-            self._used = None if self._growth is None else growth.there
-            job = ClientJob(
-                self.device.name, task.model_dump_json(), trainer, memory, self._used, growth.alarm
-            )
+            grown = () if self._growing is None else self._growing.begin_job()
+            job = ClientJob(self.device.name, task.model_dump_json(), trainer, memory, *grown)
             self._job = self._around.engine.submit(job)
 
     def _drop_job(self) -> None:
@@ -387,7 +364,8 @@ class DeviceEdge:
         private = private_state(self._around.clients, self.device.name)
         if settled.refusal is None and isinstance(result, Update):
             private.commit(result.run, result.round, result.attempt)
-            self._note_training(result)
+            if self._growing is not None and self._growing.note_training(result):
+                self._describe()
         else:
             private.discard(result.run, result.round, result.attempt)
         self.step(BlobsDiscarded(self.needed()))

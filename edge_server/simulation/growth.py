@@ -91,7 +91,7 @@ def counts_at(arrivals: Sequence[Times], t: float) -> Counts:
     return Counts(*(int(np.searchsorted(times, t, side="right")) for times in arrivals))
 
 
-def next_arrival(arrivals: Sequence[Times], t: float) -> float:
-    """When the next examples come after `t`; infinity if none will."""
-    later = [times[times > t] for times in arrivals]
+def next_arrival(arrivals: Sequence[Times], there: Counts) -> float:
+    """When the first examples come that are not `there` yet; infinity if all are."""
+    later = (times[count:] for times, count in zip(arrivals, there, strict=True))
     return min((float(times[0]) for times in later if len(times)), default=float("inf"))

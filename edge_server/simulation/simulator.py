@@ -72,7 +72,7 @@ def _simulate(config: Config, out: Path, watcher: Watcher, *, resume: bool, expo
         with contextlib.closing(begin_engine(setup)) as engine:
             around = make_surroundings(config, coordinator, engine, setup, timeline, tally)
             simulation = Simulation(
-                make_edges(config, population, data, around),
+                make_edges(config, population, data, around, shared),
                 around,
                 coordinator,
                 watcher,

@@ -1,9 +1,10 @@
 """Makes all virtual devices of a simulation, and the surroundings that they share."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.data.dataset import LabelledData
 from edge_client.data.splits import part_of
 from edge_client.storage.blob_store import BlobStore
@@ -12,11 +13,12 @@ from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.availability import Availability, Latecomer
-from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation.client_work import WorkSetup, device_folder
 from edge_server.simulation.clock import Pace
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
 from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import TimelineEvent
+from edge_server.simulation.growing_data import GrowingData
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.shared_data import SharedData
 from edge_server.simulation.timeline import Timeline
@@ -36,8 +38,7 @@ def make_surroundings(
     """What all devices of the simulation share; their blobs are in one store."""
     store = BlobStore(setup.blobs, durable=False)
     macs = _cached_macs(coordinator.model.network.macs)
-    shares = setup.data.open() if config.simulation.arrives_s and isinstance(setup.data, SharedData) else None
-    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs, shares)
+    return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
 
 
 def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec], int]:
@@ -54,9 +55,14 @@ def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec
 
 
 def make_edges(
-    config: Config, population: tuple[VirtualDevice, ...], data: LabelledData, around: Surroundings
+    config: Config,
+    population: tuple[VirtualDevice, ...],
+    data: LabelledData,
+    around: Surroundings,
+    shared: SharedData,
 ) -> dict[str, DeviceEdge]:
     """The virtual devices by name; of up to 100,000, equal ones share their profile and data card."""
+    shares = shared.open() if config.simulation.arrives_s else None
 
     @cache
     def profile_of(board: str, tier: int, trainer: TrainerName) -> CapabilityProfile:
@@ -73,6 +79,12 @@ def make_edges(
             num_classes=data.num_classes,
         )
 
+    def growing(device: VirtualDevice) -> GrowingData | None:
+        if shares is None:
+            return None
+        read, models = partial(shares.of, device.name), device_folder(around.clients, device.name) / "models"
+        return GrowingData(device.arrivals, card_of(len(device.train)), read, DriftMonitor(models))
+
     return {
         device.name: DeviceEdge(
             device,
@@ -81,6 +93,7 @@ def make_edges(
             profile=profile_of(device.board or "", device.tier, device.trainer),
             data=card_of(len(device.train)),
             presence=presence_of(config, device, index),
+            growing=growing(device),
         )
         for index, device in enumerate(population)
     }
