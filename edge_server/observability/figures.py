@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import UNKNOWN, figure_text
+from edge_server.config.units import UNKNOWN, figure_text, leading_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 ACCURACY = CLASSIFICATION.metrics[0]
@@ -18,6 +18,11 @@ def leading_metric(history: Sequence[RoundRecord]) -> Metric:
         if found is not None:
             return found[0]
     return ACCURACY
+
+
+def newest_figure_text(history: Sequence[RoundRecord]) -> str:
+    """The leading figure of the newest tested round; empty before a test."""
+    return next((leading_text(record.tested) for record in reversed(history) if record.tested), "")
 
 
 def served_figure(device: DeviceRecord, metric: Metric) -> float | None:

@@ -24,17 +24,22 @@ def only_measures(task: TrainTask) -> bool:
     return task.training.local_epochs == 0 and task.returned == () and task.statistics is None
 
 
+def _metrics(model: ModelSpec) -> tuple[Metric, ...]:
+    """The metrics of the task, then the loss."""
+    return (*learning_task(model.task).metrics, LOSS)
+
+
 def figure_shapes(model: ModelSpec, *, by_class: bool) -> Shapes:
-    """The numbers of a measurement: one per metric, then the loss."""
-    count = len(learning_task(model.task).metrics) + 1
+    """The numbers of a measurement."""
+    count = len(_metrics(model))
     shapes: dict[str, tuple[int, ...]] = {FIGURES: (count,), KNOWN: (count,)}
     return {**shapes, CLASSES: (model.num_classes, 2)} if by_class else shapes
 
 
 def as_numbers(metrics: TrainingMetrics, task: TrainTask) -> dict[str, Numbers]:
     """The numbers of what this device has measured."""
-    found = [(metrics.metrics.get(m.name), m.power) for m in learning_task(task.model.task).metrics]
-    found.append((metrics.received_loss, LOSS.power))
+    known = {**metrics.metrics, LOSS.name: metrics.received_loss}
+    found = [(known.get(metric.name), metric.power) for metric in _metrics(task.model)]
     numbers = {
         FIGURES: np.array([0.0 if value is None else value**power for value, power in found]),
         KNOWN: np.array([float(value is not None) for value, _ in found]),
@@ -51,11 +56,10 @@ def as_measured(means: Arrays, model: ModelSpec, examples: int) -> TrainingMetri
 
     Masked numbers may be anything: shares and counts are brought to where they can be.
     """
-    metrics = learning_task(model.task).metrics
     numbers = zip(*(np.asarray(means[part], np.float64).tolist() for part in (FIGURES, KNOWN)), strict=True)
     found = {
         metric.name: _of_mean(metric, figure / known)
-        for metric, (figure, known) in zip((*metrics, LOSS), numbers, strict=True)
+        for metric, (figure, known) in zip(_metrics(model), numbers, strict=True)
         if known > LEAST_KNOWN
     }
     loss = found.pop(LOSS.name, None)

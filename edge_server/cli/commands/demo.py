@@ -50,7 +50,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run the demo; the run folder is `runs/demo-TIME` by default."""
+    """Run the demo or a file; the run folder is `runs/NAME-TIME` by default."""
     from edge_server.cli.demo import DEMO, run_demo
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import run_and_report

@@ -15,6 +15,7 @@ from edge_client.security.secure_aggregation.masked_statistics import (
 from edge_client.security.secure_aggregation.quantization import Ring, most_weight
 from edge_client.security.secure_aggregation.segments import checked_labels, distinct, partition
 from edge_server.config.config import Config
+from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.coordinator.validation.data_statistics import answer_shapes
 from edge_server.rounds.fleet import Device
@@ -36,19 +37,22 @@ NAME_DIGITS = 110
 
 
 def masking_terms(
-    config: Config,
+    config: Config, specs: Sequence[SubModelSpec], examples: Sequence[int], channel_map: ChannelMap
+) -> MaskingTerms:
+    """Masking terms for devices with these sub-models and examples; `ConfigError` if they are too many."""
+    equal = config.strategy.weighting.name == "equal"
+    return _terms(config.privacy, specs, examples, channel_map, equal=equal)
+
+
+def _terms(
+    privacy: PrivacySettings,
     specs: Sequence[SubModelSpec],
     examples: Sequence[int],
     channel_map: ChannelMap,
     *,
-    value_range: float | None = None,
+    equal: bool = False,
 ) -> MaskingTerms:
-    """Masking terms for devices with these sub-models and examples; `ConfigError` if they are too many.
-
-    A `value_range` other than the configuration's is that of numbers which are weighted by examples.
-    """
-    privacy = config.privacy
-    equal = value_range is None and config.strategy.weighting.name == "equal"
+    """Terms for numbers that are weighted by examples, or `equal`."""
     known = distinct(specs)
     segments, _ = partition(known, channel_map)
     if len(specs) * (SHARE_DIGITS * (1 + len(segments)) + NAME_DIGITS) > MAX_MESSAGE_BYTES:
@@ -59,7 +63,7 @@ def masking_terms(
     return MaskingTerms(
         specs=known,
         segments=segments,
-        value_range=privacy.value_range if value_range is None else value_range,
+        value_range=privacy.value_range,
         weighting="equal" if equal else "examples",
         max_weight=1 if equal else most_weight(max(examples), len(specs)),
         min_holders=privacy.min_holders,
@@ -71,8 +75,8 @@ def statistics_terms(
     config: Config, request: StatisticsRequest, model: ModelSpec, examples: Sequence[int]
 ) -> MaskingTerms:
     """Masking terms for answers to a request for statistics, for devices with so many examples."""
-    specs = [SubModelSpec()] * len(examples)
-    return masking_terms(config, specs, examples, statistics_map(request, model), value_range=VALUE_RANGE)
+    privacy = config.privacy.model_copy(update={"value_range": VALUE_RANGE})
+    return _terms(privacy, [SubModelSpec()] * len(examples), examples, statistics_map(request, model))
 
 
 def statistics_map(request: StatisticsRequest, model: ModelSpec) -> ChannelMap:
@@ -94,7 +98,7 @@ def figures_terms(
     config: Config, specs: Sequence[SubModelSpec], examples: Sequence[int], figures: ChannelMap
 ) -> MaskingTerms:
     """Masking terms for what devices measure of sub-models; `figures` says where the numbers are."""
-    return masking_terms(config, specs, examples, figures, value_range=config.privacy.value_range)
+    return _terms(config.privacy, specs, examples, figures)
 
 
 def figures_map(model: ModelSpec, channel_map: ChannelMap, *, by_class: bool) -> ChannelMap:

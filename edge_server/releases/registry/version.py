@@ -5,17 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edge_server.storage.records import StartedFrom
+from edge_server.storage.records import StartedFrom, accuracy_alone
 from schemas.base import Frozen
 from schemas.names import Digest, Name
 from schemas.values import Fraction, Metrics
 
 Milliseconds = Annotated[float, Field(ge=0)]
-
-
-def figures(metrics: Mapping[str, float], accuracy: float | None) -> Mapping[str, float]:
-    """The figures of a task; of versions that were entered before there were others, accuracy alone."""
-    return metrics or ({} if accuracy is None else {"accuracy": accuracy})
 
 
 class TierModel(Frozen):
@@ -45,12 +40,12 @@ class TierModel(Frozen):
     @property
     def tested(self) -> Mapping[str, float]:
         """The figures on the server's test data, the leading one first."""
-        return figures(self.test_metrics, self.test_accuracy)
+        return self.test_metrics or accuracy_alone(self.test_accuracy)
 
     @property
     def on_devices(self) -> Mapping[str, float]:
         """The figures on devices' data, the leading one first."""
-        return figures(self.device_metrics, self.device_accuracy)
+        return self.device_metrics or accuracy_alone(self.device_accuracy)
 
 
 class Version(Frozen):
@@ -86,7 +81,7 @@ class Version(Frozen):
     @property
     def tested(self) -> Mapping[str, float]:
         """The figures on the server's test data, the leading one first."""
-        return figures(self.test_metrics, self.test_accuracy)
+        return self.test_metrics or accuracy_alone(self.test_accuracy)
 
     def tier(self, number: int) -> TierModel | None:
         """The model of a tier, if there is one."""

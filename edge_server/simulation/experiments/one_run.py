@@ -7,7 +7,7 @@ from typing import Protocol
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.config.units import leading_text
+from edge_server.observability.figures import newest_figure_text
 from edge_server.observability.snapshot import Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.storage.records import RoundRecord, Summary
@@ -97,5 +97,5 @@ def result_text(done: EndedRun, kept: bool) -> str:
     """The result in words; `kept` if an earlier call has finished it."""
     if done.failure or done.summary is None:
         return f"failed: {done.failure}"
-    shown = next((leading_text(r.tested) for r in reversed(done.history) if r.tested), "not tested")
+    shown = newest_figure_text(done.history) or "not tested"
     return f"{shown}, finished earlier" if kept else f"{shown} in {done.summary.duration_s:.0f} s"

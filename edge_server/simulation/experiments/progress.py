@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TextIO
 
-from edge_server.config.units import duration_text, leading_text
+from edge_server.config.units import duration_text
+from edge_server.observability.figures import newest_figure_text
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.experiment import Column
@@ -44,9 +45,8 @@ class RoundLine:
     def show(self, snapshot: Snapshot) -> None:
         """Overwrite the line with the current round, on a terminal."""
         if self.stream.isatty():
-            found = next((record.tested for record in reversed(snapshot.history) if record.tested), None)
-            figure = f", {leading_text(found)}" if found else ""
-            text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}{figure}"
+            figure = newest_figure_text(snapshot.history)
+            text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}" + (figure and f", {figure}")
             print(f"\r\x1b[K{text[:100]}", end="", file=self.stream, flush=True)
 
 
