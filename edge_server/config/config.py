@@ -86,6 +86,9 @@ class Config(Settings):
             made = replace(made, measure_every=run.rounds_per_opening)
         if not run.trains:
             made = replace(made, trains=False)
+        if self.privacy.gaussian is not None or self.privacy.secure_aggregation:
+            # Clipped sums with noise, and masked sums, have arithmetic of their own.
+            made = replace(made, summed=False)
         # Statistics are those of the whole fleet.
         everyone = replace(made, fraction=constant(), measuring=(), own=None)
         return replace(everyone, trains=False, statistics=self._first_request()) if run.statistics else made

@@ -14,6 +14,7 @@ from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
 from edge_server.strategy.strategy import Strategy
+from edge_server.strategy.summability import needs_each_update
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component, StrategySpec
 
@@ -49,6 +50,7 @@ def make_strategy(
         downlink=make_downlink(spec.downlink or ()),
         measuring=measuring,
         measure_every=rounds,
+        summed=not any(needs_each_update(spec)),
         own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )
 

@@ -15,6 +15,7 @@ from edge_client.models.registry import ModelEntry
 from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.combiners import Combiner
+from edge_server.strategy.aggregation.means import exact_mean
 from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, is_statistic, sources_of
 from edge_server.strategy.data_statistics import STATISTICS, next_request, pooled
@@ -50,6 +51,7 @@ class Strategy:
     multiples of `measure_every` devices train nothing: they send what the objectives `measuring` measure of
     the model, where there are any. The parts of `own` stay on devices. Without `trains` devices measure the
     model and send nothing of it, or statistics of their data, of which `statistics` is the first request.
+    `summed`: no component needs more of the updates than their sum, which is exact.
     """
 
     fraction: Schedule
@@ -72,6 +74,7 @@ class Strategy:
     measure_every: int = 1
     own: OwnPart | None = None
     trains: bool = True
+    summed: bool = False
     statistics: StatisticsRequest | None = None
 
     @property
@@ -94,7 +97,8 @@ class State:
     {name: (tier, examples)}. `paces` are the training speeds of devices that state no tier
     (`selection.tier_evidence`). `observed` is what the last round adds to the run's history.
     `selection`, `ratio`, `weighting`, `server_optimizer` and `privacy` are the states of those components;
-    that of `privacy` includes the secret of the noise.
+    that of `privacy` includes the secret of the noise. `exact`: sums of updates are; runs that were begun by
+    earlier versions go on in doubles.
     """
 
     params: Arrays
@@ -110,6 +114,7 @@ class State:
     observed: Observed = field(default_factory=lambda: Observed())
     privacy: dp.PrivacyState | None = None
     paces: Mapping[str, float] | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,9 +144,8 @@ class Network:
 
 def start(strategy: Strategy, params: Arrays, *, keep: NewArrayStore = MemoryArrays) -> State:
     """The state before round one; `keep` as in `close`."""
-    return State(
-        params, groups={rule.name: store_arrays(rule.start(params), keep) for rule in strategy.groups}
-    )
+    groups = {rule.name: store_arrays(rule.start(params), keep) for rule in strategy.groups}
+    return State(params, groups=groups, exact=strategy.summed)
 
 
 def plan(
@@ -345,7 +349,11 @@ def _combine(
         weighed = strategy.weighting.weigh_updates(state.weighting, matched)
         if strategy.weighting.measured:
             weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
-        return weighed, strategy.combiner(matched, weighed.weights), state.privacy
+        counts = strategy.weighting.counts(sources_of(matched)) if state.exact else None
+        change = (
+            strategy.combiner(matched, weighed.weights) if counts is None else exact_mean(matched, counts)
+        )
+        return weighed, change, state.privacy
     assert state.privacy is not None
     change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
     return WeighedUpdates(np.full(len(matched), 1 / len(matched))), change, privacy

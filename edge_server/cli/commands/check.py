@@ -49,13 +49,15 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print the resolved file; `ConfigError` if it is wrong."""
     from edge_server.config.checks.advice import advice
+    from edge_server.config.checks.summability import summability
     from edge_server.config.checks.trust import warnings
     from edge_server.config.load import load_config
     from edge_server.simulation.checks.model import check_run
 
     config = load_config(args.config, args.overrides)
     tried = check_run(config, args.config, registry=args.registry)
-    lines = [*(_untried() if tried is None else _tried(tried, config)), *warnings(config), *advice(config)]
+    lines = [*(_untried() if tried is None else _tried(tried, config)), summability(config)]
+    lines += [*warnings(config), *advice(config)]
     lines += _of_the_broker(args, config)
     if args.format == "json":
         print_json(config.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -7,9 +7,15 @@ from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.accumulator import RowAccumulator
+from edge_server.strategy.aggregation.accumulator import (
+    MOST_UPDATES,
+    MOST_WEIGHT,
+    ExactAccumulator,
+    RowAccumulator,
+)
 from edge_server.strategy.aggregation.coverage import UpdateCoverage, intersection, sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
+from schemas.errors import InvariantError
 from schemas.tensors.arrays import Kind, kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
 
@@ -21,21 +27,44 @@ def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float])
 
     Each access to some rows reads those rows of every update once.
     """
-    updates, weights = list(updates), [np.float64(weight) for weight in weights]
+    return _mean(list(updates), [np.float64(weight) for weight in weights], RowAccumulator)
 
+
+def exact_mean(updates: Sequence[GlobalUpdate], counts: Sequence[int]) -> Arrays:
+    """`mean_over_holders` with whole weights, to the same bits in whatever order and groups they are added.
+
+    Raises `InvariantError` for more updates or weight than an exact sum can hold.
+    """
+    if len(counts) > MOST_UPDATES or sum(counts) > MOST_WEIGHT:
+        raise InvariantError(
+            f"{len(counts)} updates of {sum(counts)} examples are more than one round can add up: "
+            f"at most {MOST_UPDATES} of {MOST_WEIGHT}"
+        )
+    return _mean(updates, [np.float64(count) for count in counts], ExactAccumulator)
+
+
+def _mean(
+    updates: Sequence[GlobalUpdate], weights: Sequence[float], accumulator: type[RowAccumulator]
+) -> Arrays:
     def rows(name: str, start: int, stop: int) -> Array:
-        total, reached = weighted_sum(updates, weights, name, start, stop)
+        total, reached = weighted_sum(updates, weights, name, start, stop, accumulator=accumulator)
         return divide_by_weight(total, sum_weights(reached, weights))
 
     return blocks.lazy_arrays(kinds_of(updates), rows)
 
 
 def weighted_sum(
-    updates: Sequence[GlobalUpdate], weights: Sequence[float], name: str, start: int, stop: int
+    updates: Sequence[GlobalUpdate],
+    weights: Sequence[float],
+    name: str,
+    start: int,
+    stop: int,
+    *,
+    accumulator: type[RowAccumulator] = RowAccumulator,
 ) -> tuple[Floats, list[IndexSet]]:
     """Rows of the sum of w_k delta_k, and what each update covers of these rows."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
-    adding, reached = RowAccumulator(name, start, stop, shape), []
+    adding, reached = accumulator(name, start, stop, shape), []
     for update, weight in zip(updates, weights, strict=True):
         reached.append(adding.add(update, weight))
     return adding.total, reached

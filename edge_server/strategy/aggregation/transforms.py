@@ -183,5 +183,7 @@ SCALES = frozenset({"discount-staleness", "normalise-steps", "scale-to-mean-norm
 """Transforms that scale a client's step or model."""
 COUNTS_STEPS = frozenset({"normalise-steps"})
 """Transforms that use how often a gradient counts in local SGD; their `momentum` is the local one."""
+SINGLE = frozenset({"discount-staleness", "fill-with-global"})
+"""Transforms that look at one update alone, and not at the model or at the round's other updates."""
 MOVES_CHANNELS = frozenset({"attention-matching"})
 """Transforms that reorder channels, which is no part of a client's step."""

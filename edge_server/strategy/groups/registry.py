@@ -26,5 +26,7 @@ GROUPS: Registry[Callable[..., GroupRule]] = Registry(
         "widths": Widths,
     },
 )
+IGNORES_MODELS = frozenset({"header", "last-step", "mean-data", "statistics", "widths"})
+"""Rules that combine nothing of the size of a model that devices send."""
 TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}
 """What each rule takes on trust from devices, in words (see the contract in `test_liars.py`)."""

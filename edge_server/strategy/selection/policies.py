@@ -202,5 +202,7 @@ RATIOS: Registry[Callable[..., RatioPolicy]] = Registry(
 )
 STEADY = frozenset({"by-tier"})
 """Ratio policies whose ratios never change."""
+COMPARES_MODELS = frozenset({"attention"})
+"""Selections that compare the updates of a round with the model that came of them."""
 BLIND = frozenset({"by-tier", "largest-tier", "uniform"})
 """Policies of both kinds that ignore the results of rounds (differential privacy)."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.explanations import MOST_SIMILAR, SimilarityTable
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.tensors.blobs import Arrays
@@ -36,6 +36,10 @@ class Weighting(Protocol, Generic[OwnState]):
     """
 
     measured: ClassVar[bool] = False
+
+    def counts(self, sources: Sequence[ClientUpdate]) -> list[int] | None:
+        """Whole numbers [K] in proportion to the weights, each of its own update; None without such."""
+        return None
 
     def weigh(self, state: OwnState, updates: Sequence[GlobalUpdate]) -> Weights:
         """Weights [K], in the order of the updates."""

@@ -1,0 +1,152 @@
+"""Exact sums: the same bits in any order and grouping, and a mean within the stated error."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edge_server.strategy.aggregation.accumulator import (
+    COARSE,
+    FINE,
+    MOST_UPDATES,
+    MOST_WEIGHT,
+    ExactAccumulator,
+    joined,
+)
+from edge_server.strategy.aggregation.means import exact_mean
+from edge_server.strategy.aggregation.updates import GlobalUpdate, to_global
+from edge_server.strategy.build import make_strategy
+from edge_server.strategy.strategy import close, start
+from edge_server.strategy.summability import needs_each_update
+from schemas.errors import InvariantError
+from schemas.strategy import Component, StrategySpec
+from schemas.submodel import SubModelSpec
+from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, update
+
+WEIGHT = "hidden.weight"
+COUNT = 60
+WEIGHTS = [1 + 37 * k % 1000 for k in range(COUNT)]
+
+
+def kept(k: int) -> int:
+    return 2 + k % (CHANNELS - 1)
+
+
+def updates(count: int = COUNT, *, scale: float = 1.0) -> list[GlobalUpdate]:
+    """Sub-models of unlike widths, with changes over nine orders of magnitude."""
+    return [
+        to_global(
+            update(
+                f"c{k}",
+                {name: np.float32(scale * 10.0 ** (k % 9 - 8)) * array for name, array in arrays(k).items()},
+                spec=SubModelSpec(kept={"hidden": kept(k)} if kept(k) < CHANNELS else {}),
+            ),
+            MAP,
+        )
+        for k in range(count)
+    ]
+
+
+def summed(
+    chosen: Sequence[GlobalUpdate], weights: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    adding = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2))
+    for each, weight in zip(chosen, weights, strict=True):
+        adding.add(each, np.float64(weight))
+    return adding.coarse, adding.fine
+
+
+def test_neither_order_nor_grouping_changes_a_bit():
+    every, whole = updates(), summed(updates(), WEIGHTS)
+    for seed in range(20):
+        rng = Random(seed)
+        order = rng.sample(range(COUNT), COUNT)
+        cuts = sorted(rng.sample(range(1, COUNT), 4))
+        groups = [order[a:b] for a, b in zip([0, *cuts], [*cuts, COUNT], strict=True)]
+        parts = [summed([every[k] for k in group], [WEIGHTS[k] for k in group]) for group in groups]
+        rng.shuffle(parts)
+        for unit in (0, 1):
+            total = parts[0][unit]
+            for part in parts[1:]:
+                total = total + part[unit]
+            assert total.tobytes() == whole[unit].tobytes()
+
+
+@pytest.mark.parametrize("scale", [1e6, 1.0, 1e-3, 5e-7])
+def test_the_mean_is_within_the_stated_error(scale):
+    every, weights = updates(9, scale=scale), [1, 2, 3, 600, 5, 50, 7, 8, 900]
+    coarse, fine = summed(every, weights)
+    dense = [each.delta[WEIGHT] for each in every]
+    largest = Fraction(max(float(np.abs(values).max()) for values in dense))
+    for row, column in np.ndindex(CHANNELS, 2):
+        holders = [k for k in range(9) if row < kept(k)]
+        weight = sum(weights[k] for k in holders)
+        true = sum(weights[k] * Fraction(float(dense[k][row, column])) for k in holders)
+        found = Fraction(float(coarse[row, column])) * Fraction(COARSE)
+        found += Fraction(float(fine[row, column])) * Fraction(FINE)
+        error = abs(found - true) / weight
+        assert error <= Fraction(FINE) / 2 * len(holders) / weight
+        assert error <= largest / 2**20
+
+
+def test_whole_numbers_of_the_largest_round_stay_exact():
+    # 2^18 updates with changes of up to 2^20 and weights of 2^28 together.
+    change = {name: np.full_like(array, 2**20) for name, array in arrays(0).items()}
+    # 2^20 in steps of 2^-4 is a float32; 1/64 - 2^-20 leaves the largest rest that a coarse unit can.
+    change[WEIGHT][:] = [[2**20, -(2**20)], [2**20 - 2**-4, 0.015624], [-0.015624, 1], [0, 0], [0, 0]]
+    coarse, fine = summed([to_global(update("c", change), MAP)], [MOST_WEIGHT // MOST_UPDATES])
+    assert (np.abs(coarse) * MOST_UPDATES <= 2.0**53).all()
+    assert (np.abs(fine) * MOST_UPDATES <= 2.0**53).all()
+    assert np.array_equal(joined(coarse, fine)[0], [2.0**30, -(2.0**30)])
+
+
+def test_a_round_that_does_not_fit_is_refused():
+    with pytest.raises(InvariantError, match="more than one round can add up"):
+        exact_mean(updates(2), [MOST_WEIGHT, 1])
+
+
+def test_equal_updates_give_that_update():
+    one = to_global(update("c", arrays(3)), MAP)
+    mean = exact_mean([one] * 7, [3] * 7)
+    assert all(np.array_equal(mean[name], one.delta[name]) for name in MAP.parameters)
+
+
+def test_updates_that_count_nothing_change_nothing():
+    one, other = (to_global(update(f"c{k}", arrays(k)), MAP) for k in (1, 2))
+    mean = exact_mean([one, other], [5, 0])
+    assert all(np.array_equal(mean[name], one.delta[name]) for name in MAP.parameters)
+
+
+def test_new_runs_add_exactly_and_earlier_ones_go_on_in_doubles():
+    # 1 of 3 examples: 1/3 and 2/3 are no doubles, so that the two means may differ, by a rounding error.
+    strategy = make_strategy(StrategySpec(), RATIOS)
+    state = start(strategy, arrays(0))
+    assert state.exact
+    sent = [update(f"c{k}", arrays(k), examples=k) for k in (1, 2)]
+    exact = close(strategy, state, sent, MAP)
+    doubles = close(strategy, type(state)(arrays(0)), sent, MAP)
+    assert exact.exact
+    assert not doubles.exact
+    assert all(np.allclose(exact.params[n], doubles.params[n], rtol=1e-6, atol=1e-7) for n in MAP.parameters)
+    assert exact.observed == doubles.observed
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"combiner": Component(name="median")}, "combiner 'median'"),
+        ({"weighting": Component(name="igfl-self")}, "weighting 'igfl-self'"),
+        ({"selection": Component(name="attention")}, "selection 'attention'"),
+        ({"transforms": (Component(name="normalise-steps"),)}, "transform 'normalise-steps'"),
+        ({"groups": (Component(name="control"),)}, "group 'control'"),
+    ],
+)
+def test_components_that_need_each_update_are_named(changed, named):
+    spec = StrategySpec(**changed)
+    assert list(needs_each_update(spec)) == [named]
+    strategy = make_strategy(spec, RATIOS)
+    assert not strategy.summed
+    assert not start(strategy, arrays(0)).exact
