@@ -16,6 +16,7 @@ from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_rati
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.combiners import Combiner
 from edge_server.strategy.aggregation.means import exact_mean
+from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.transforms import Transform, norm_ratios, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, is_statistic, sources_of
 from edge_server.strategy.data_statistics import STATISTICS, next_request, pooled
@@ -259,11 +260,13 @@ def close(
     channel_map: ChannelMap,
     *,
     clients: Sequence[Client] = (),
+    parts: Sequence[PartialSum] = (),
     keep: NewArrayStore = MemoryArrays,
 ) -> State:
     """Aggregate the updates of a round, in any order; `clients` are those that it could choose from.
 
-    `keep` makes the stores for groups and for the optimizer's state; the model is always in memory.
+    `parts` are sums of those updates whose arrays are not here (`whole_weights`). `keep` makes the stores for
+    groups and for the optimizer's state; the model is always in memory.
     """
     sent = {update.client: update.examples for update in updates}
     updates, _ = strategy.claims.believed(updates, known_examples(state))
@@ -274,7 +277,7 @@ def close(
     matched = transform_updates(
         strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
     )
-    weighed, change, privacy = _combine(strategy, state, matched, channel_map)
+    weighed, change, privacy = _combine(strategy, state, matched, channel_map, parts)
     sources = sources_of(matched)
     ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
     params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)
@@ -311,6 +314,18 @@ def close(
     return replace(after, observed={**observed, **_observed_of_state(strategy, state, after)})
 
 
+def whole_weights(strategy: Strategy, state: State, updates: Sequence[ClientUpdate]) -> dict[str, int] | None:
+    """The whole weights of updates that may be added in parts, by client; None where each is needed."""
+    if not state.exact or statistics_request(strategy, state) is not None:
+        return None
+    believed, _ = strategy.claims.believed(updates, known_examples(state))
+    ordered = sorted(believed, key=lambda update: update.client)
+    counts = strategy.weighting.counts(ordered)
+    if counts is None:
+        return None
+    return {update.client: count for update, count in zip(ordered, counts, strict=True)}
+
+
 def _observed_of_updates(sources: Sequence[ClientUpdate], weighed: WeighedUpdates) -> Observed:
     """The weight of each client, and the similarity of their updates where it was measured."""
     names = [source.client for source in sources]
@@ -342,7 +357,11 @@ def known_examples(state: State) -> dict[str, int]:
 
 
 def _combine(
-    strategy: Strategy, state: State, matched: RoundUpdates, channel_map: ChannelMap
+    strategy: Strategy,
+    state: State,
+    matched: RoundUpdates,
+    channel_map: ChannelMap,
+    parts: Sequence[PartialSum],
 ) -> tuple[WeighedUpdates, Arrays, dp.PrivacyState | None]:
     """Each update's weight, the change of the model, and the next privacy state."""
     if strategy.privacy is None:
@@ -350,9 +369,9 @@ def _combine(
         if strategy.weighting.measured:
             weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
         counts = strategy.weighting.counts(sources_of(matched)) if state.exact else None
-        change = (
-            strategy.combiner(matched, weighed.weights) if counts is None else exact_mean(matched, counts)
-        )
+        if counts is not None:
+            return weighed, exact_mean(matched, counts, parts), state.privacy
+        change = strategy.combiner(matched, weighed.weights)
         return weighed, change, state.privacy
     assert state.privacy is not None
     change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)

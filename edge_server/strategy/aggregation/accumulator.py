@@ -46,9 +46,14 @@ class RowAccumulator:
         return self._sum
 
     def add(self, update: GlobalUpdate, weight: float) -> IndexSet:
-        """Add the update's rows times its weight; returns their positions."""
+        """Add the update's rows times its weight; returns the positions that it covers.
+
+        Of an update that a sum contains already only the positions are wanted.
+        """
         own, counts = self._cut(update.coverage.index_set(self._name))
         delta = update.delta
+        if update.summed:
+            return counts
         if isinstance(delta, SubModelDeltas) and delta.coverage is update.coverage:
             coded = delta.coded(self._name, own, counts)
             if coded is not None:
@@ -97,6 +102,11 @@ class ExactAccumulator(RowAccumulator):
     def total(self) -> Floats:
         """The sum of all rows added so far, rounded to doubles once."""
         return joined(self.coarse, self.fine)
+
+    def add_sums(self, coarse: Floats, fine: Floats) -> None:
+        """Add the same rows of another exact sum."""
+        self.coarse += coarse
+        self.fine += fine
 
     def _add_products(self, products: Floats, place: IndexSet) -> None:
         whole = self._whole[: products.size].reshape(products.shape)

@@ -1,19 +1,23 @@
 """Means of a round's updates over the holders of each coordinate, a few rows at a time."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.accumulator import (
-    MOST_UPDATES,
-    MOST_WEIGHT,
-    ExactAccumulator,
-    RowAccumulator,
-)
+from edge_server.strategy.aggregation.accumulator import ExactAccumulator, RowAccumulator
+from edge_server.strategy.aggregation.blocks import as_rows
 from edge_server.strategy.aggregation.coverage import UpdateCoverage, intersection, sum_weights
+from edge_server.strategy.aggregation.partial_sums import (
+    COARSE,
+    FINE,
+    PartialSum,
+    check_size,
+    merged_members,
+)
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.errors import InvariantError
 from schemas.tensors.arrays import Kind, kind_of, rows_of
@@ -27,46 +31,62 @@ def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float])
 
     Each access to some rows reads those rows of every update once.
     """
-    return _mean(list(updates), [np.float64(weight) for weight in weights], RowAccumulator)
+    updates, weights = list(updates), [np.float64(weight) for weight in weights]
 
-
-def exact_mean(updates: Sequence[GlobalUpdate], counts: Sequence[int]) -> Arrays:
-    """`mean_over_holders` with whole weights, to the same bits in whatever order and groups they are added.
-
-    Raises `InvariantError` for more updates or weight than an exact sum can hold.
-    """
-    if len(counts) > MOST_UPDATES or sum(counts) > MOST_WEIGHT:
-        raise InvariantError(
-            f"{len(counts)} updates of {sum(counts)} examples are more than one round can add up: "
-            f"at most {MOST_UPDATES} of {MOST_WEIGHT}"
-        )
-    return _mean(updates, [np.float64(count) for count in counts], ExactAccumulator)
-
-
-def _mean(
-    updates: Sequence[GlobalUpdate], weights: Sequence[float], accumulator: type[RowAccumulator]
-) -> Arrays:
     def rows(name: str, start: int, stop: int) -> Array:
-        total, reached = weighted_sum(updates, weights, name, start, stop, accumulator=accumulator)
+        total, reached = weighted_sum(updates, weights, name, start, stop)
         return divide_by_weight(total, sum_weights(reached, weights))
 
     return blocks.lazy_arrays(kinds_of(updates), rows)
 
 
-def weighted_sum(
+def exact_mean(
+    updates: Sequence[GlobalUpdate], counts: Sequence[int], parts: Sequence[PartialSum] = ()
+) -> Arrays:
+    """`mean_over_holders` with whole weights, to the same bits in whatever order and groups they are added.
+
+    The `parts` contain those of the updates that are summed already. Raises `InvariantError` for more updates
+    or weight than an exact sum can hold, and for parts that contain other updates, or with other weights.
+    """
+    check_size(counts)
+    expected = {u.source.client: count for u, count in zip(updates, counts, strict=True) if u.summed}
+    if merged_members(parts) != expected:
+        raise InvariantError("the sums of a round do not contain the updates that they should")
+    weights = [np.float64(count) for count in counts]
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        adding, reached = _added(ExactAccumulator, updates, weights, name, start, stop)
+        for part in parts:
+            adding.add_sums(*(as_rows(rows_of(part.groups[g], name, start, stop)) for g in (COARSE, FINE)))
+        return divide_by_weight(adding.total, sum_weights(reached, weights))
+
+    return blocks.lazy_arrays(kinds_of(updates), rows)
+
+
+Accumulator = TypeVar("Accumulator", bound=RowAccumulator)
+
+
+def _added(
+    accumulator: type[Accumulator],
     updates: Sequence[GlobalUpdate],
     weights: Sequence[float],
     name: str,
     start: int,
     stop: int,
-    *,
-    accumulator: type[RowAccumulator] = RowAccumulator,
-) -> tuple[Floats, list[IndexSet]]:
-    """Rows of the sum of w_k delta_k, and what each update covers of these rows."""
+) -> tuple[Accumulator, list[IndexSet]]:
+    """An accumulator with these rows of all updates, and what each update covers of them."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
     adding, reached = accumulator(name, start, stop, shape), []
     for update, weight in zip(updates, weights, strict=True):
         reached.append(adding.add(update, weight))
+    return adding, reached
+
+
+def weighted_sum(
+    updates: Sequence[GlobalUpdate], weights: Sequence[float], name: str, start: int, stop: int
+) -> tuple[Floats, list[IndexSet]]:
+    """Rows of the sum of w_k delta_k, and what each update covers of these rows."""
+    adding, reached = _added(RowAccumulator, updates, weights, name, start, stop)
     return adding.total, reached
 
 
@@ -86,7 +106,7 @@ def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float])
     def rows(name: str, start: int, stop: int) -> Array:
         covered = intersection([update.coverage.index_set(name) for update in updates])
         _, kept = covered.slice_rows(start, stop)
-        held = blocks.as_rows(rows_of(change, name, start, stop))
+        held = as_rows(rows_of(change, name, start, stop))
         if kept.whole:
             return held
         cut = np.zeros_like(held)

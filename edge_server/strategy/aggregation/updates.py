@@ -11,6 +11,7 @@ from edge_server.strategy.aggregation.coverage import UpdateCoverage
 from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, delta_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.arrays import AnyArray, KnownArrays
 from schemas.tensors.blobs import Arrays, Groups
 
 
@@ -30,6 +31,14 @@ class ClientUpdate:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+class SummedArrays(KnownArrays):
+    """The parameters of an update that a sum contains already: names and kinds, but no numbers."""
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        """There are none."""
+        raise InvariantError(f"'{name}' is part of a sum and cannot be read by itself")
+
+
 @dataclass(frozen=True)
 class GlobalUpdate:
     """An update in global coordinates, of the full shapes P, computed from the sent arrays on demand.
@@ -42,6 +51,11 @@ class GlobalUpdate:
     delta: Arrays
     coverage: UpdateCoverage
     held: UpdateCoverage
+
+    @property
+    def summed(self) -> bool:
+        """Whether a sum contains the update already."""
+        return isinstance(self.source.groups["model"], SummedArrays)
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta."""

@@ -1,6 +1,7 @@
 """Exact sums: the same bits in any order and grouping, and a mean within the stated error."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -16,12 +17,15 @@ from edge_server.strategy.aggregation.accumulator import (
     ExactAccumulator,
     joined,
 )
+from edge_server.strategy.aggregation.array_stores import MemoryArrays
 from edge_server.strategy.aggregation.means import exact_mean
-from edge_server.strategy.aggregation.updates import GlobalUpdate, to_global
+from edge_server.strategy.aggregation.partial_sums import add_sums, check_sum, sum_updates, without_arrays
+from edge_server.strategy.aggregation.transforms import transform_updates
+from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of, to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.strategy import close, start
+from edge_server.strategy.strategy import close, start, whole_weights
 from edge_server.strategy.summability import needs_each_update
-from schemas.errors import InvariantError
+from schemas.errors import InvariantError, PeerError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, update
@@ -150,3 +154,90 @@ def test_components_that_need_each_update_are_named(changed, named):
     strategy = make_strategy(spec, RATIOS)
     assert not strategy.summed
     assert not start(strategy, arrays(0)).exact
+
+
+def closed_in_parts(sent, spec, groups):
+    """The round's end where the updates of each group are added apart, as another process would."""
+    strategy = make_strategy(spec, RATIOS)
+    state = start(strategy, arrays(0))
+    weights = whole_weights(strategy, state, sent)
+    assert weights is not None
+    parts = []
+    for group in groups:
+        chosen = transform_updates(strategy.transforms, group, {}, MAP, ordered=False)
+        counts = [weights[source.client] for source in sources_of(chosen)]
+        parts.append(sum_updates(chosen, counts, MAP, keep=MemoryArrays))
+    apart = {source.client for group in groups for source in group}
+    left = [without_arrays(s, s.groups["model"]) if s.client in apart else s for s in sent]
+    return close(strategy, state, left, MAP, parts=parts), close(strategy, state, sent, MAP)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        StrategySpec(),
+        StrategySpec(weighting=Component(name="equal"), transforms=(Component(name="discount-staleness"),)),
+        StrategySpec(
+            transforms=(Component(name="fill-with-global"),),
+            server_optimizer=Component(name="momentum", options={"beta": 0.5}),
+        ),
+    ],
+)
+def test_a_round_in_parts_ends_as_one_that_is_added_at_once(spec):
+    specs = (SubModelSpec(), SubModelSpec(kept={"hidden": 2}), SubModelSpec(kept={"hidden": (4, 0)}))
+    sent = [
+        replace(update(f"c{k:02}", arrays(k), spec=specs[k % 3], examples=k), metrics={"staleness": k % 2})
+        for k in range(12)
+    ]
+    for groups in ([sent], [sent[:5], sent[5:9]], [sent[8:2:-1], sent[:2]]):
+        apart, at_once = closed_in_parts(sent, spec, groups)
+        assert all(apart.params[n].tobytes() == at_once.params[n].tobytes() for n in MAP.parameters)
+        assert apart.observed == at_once.observed
+
+
+def test_sums_of_sums_are_the_sum():
+    every = updates(9)
+    parts = [sum_updates(every[a:b], WEIGHTS[a:b], MAP, keep=MemoryArrays) for a, b in ((0, 4), (4, 9))]
+    added, whole = add_sums(parts, MAP), sum_updates(every, WEIGHTS[:9], MAP, keep=MemoryArrays)
+    assert added.members == whole.members
+    for group, arrays_ in whole.groups.items():
+        assert all(np.array_equal(added.groups[group][name], arrays_[name]) for name in MAP.parameters)
+    check_sum(added.groups, MAP)
+
+
+def test_a_member_of_two_sums_is_found():
+    part = sum_updates(updates(2), [1, 2], MAP, keep=MemoryArrays)
+    with pytest.raises(InvariantError, match="are in two sums"):
+        add_sums([part, part], MAP)
+
+
+def test_a_sum_of_other_members_than_expected_is_refused():
+    sent = [update(f"c{k}", arrays(k), examples=5) for k in range(3)]
+    strategy = make_strategy(StrategySpec(), RATIOS)
+    state = start(strategy, arrays(0))
+    part = sum_updates([to_global(sent[0], MAP)], [5], MAP, keep=MemoryArrays)
+    left = [without_arrays(each, each.groups["model"]) for each in sent[:2]]
+    for wrong in ([part], [], [replace(part, members={"c0": 5, "c1": 4})]):
+        with pytest.raises(InvariantError, match="do not contain the updates"):
+            close(strategy, state, [*left, sent[2]], MAP, parts=wrong)
+
+
+@pytest.mark.parametrize(
+    ("fine", "words"),
+    [
+        (None, "has the groups"),
+        ({"hidden.bias": np.zeros(5)}, "other parameters"),
+        (np.zeros(2, np.float32), "wrong type"),
+        (np.zeros(3), "wrong type or shape"),
+        (np.array([0.5, 0]), "whole numbers"),
+        (np.array([2.0**53, 0]), "whole numbers"),
+        (np.array([np.nan, 0]), "whole numbers"),
+    ],
+)
+def test_sums_that_are_none_are_refused(fine, words):
+    groups = dict(sum_updates(updates(2), [1, 2], MAP, keep=MemoryArrays).groups)
+    known = dict(groups.pop("fine"))
+    if fine is not None:
+        groups["fine"] = fine if isinstance(fine, dict) else {**known, "out.bias": fine}
+    with pytest.raises(PeerError, match=words):
+        check_sum(groups, MAP)

@@ -1,0 +1,112 @@
+"""Exact sums of some of a round's updates, made by another process or at a site.
+
+A sum is two groups of whole numbers in doubles, of the full shapes P: multiples of the units of
+`accumulator`. What updates cover is no part of it: that follows from their sub-models.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy.aggregation.accumulator import MOST_UPDATES, MOST_WEIGHT, ExactAccumulator
+from edge_server.strategy.aggregation.array_stores import NewArrayStore
+from edge_server.strategy.aggregation.blocks import row_blocks
+from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, SummedArrays
+from schemas.errors import InvariantError, PeerError
+from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
+from schemas.tensors.blobs import Arrays, Groups
+
+COARSE, FINE = "coarse", "fine"
+"""The groups of a sum."""
+WHOLE = np.dtype(np.float64)
+MOST_WHOLE = 2.0**53
+"""Whole numbers from here on are not exact."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartialSum:
+    """The sum of m_k delta_k of `members`, {client: m_k}, as the groups `coarse` and `fine`."""
+
+    members: Mapping[str, int]
+    groups: Groups
+
+
+def sum_updates(
+    updates: Sequence[GlobalUpdate], counts: Sequence[int], channel_map: ChannelMap, *, keep: NewArrayStore
+) -> PartialSum:
+    """Add updates with their whole weights, a few rows at a time; raises `InvariantError` for too many."""
+    check_size(counts)
+    stores = {COARSE: keep(), FINE: keep()}
+    for name, start, stop in _places(channel_map):
+        shape = channel_map.parameters[name].shape
+        adding = ExactAccumulator(name, start, stop, shape or (1,))
+        for update, count in zip(updates, counts, strict=True):
+            adding.add(update, np.float64(count))
+        stores[COARSE].put(name, (WHOLE, shape), start, adding.coarse)
+        stores[FINE].put(name, (WHOLE, shape), start, adding.fine)
+    members = {update.source.client: count for update, count in zip(updates, counts, strict=True)}
+    return PartialSum(members, stores)
+
+
+def add_sums(sums: Sequence[PartialSum], channel_map: ChannelMap) -> PartialSum:
+    """The sum of sums of different members, computed when it is read."""
+    kinds = {name: (WHOLE, layout.shape) for name, layout in channel_map.parameters.items()}
+
+    def rows(group: str, name: str, start: int, stop: int) -> NDArray[np.float64]:
+        return np.asarray(sum(rows_of(part.groups[group], name, start, stop) for part in sums))
+
+    groups = {group: ComputedArrays(kinds, partial(rows, group)) for group in (COARSE, FINE)}
+    return PartialSum(merged_members(sums), groups)
+
+
+def merged_members(sums: Iterable[PartialSum]) -> dict[str, int]:
+    """The members of all sums; raises `InvariantError` for one that is in two of them."""
+    members: dict[str, int] = {}
+    for part in sums:
+        if twice := members.keys() & part.members.keys():
+            raise InvariantError(f"{sorted(twice)[:3]} are in two sums of one round")
+        members |= part.members
+    return members
+
+
+def check_size(counts: Sequence[int]) -> None:
+    """Raise `InvariantError` for more updates or weight than an exact sum can hold."""
+    if len(counts) > MOST_UPDATES or sum(counts) > MOST_WEIGHT:
+        raise InvariantError(
+            f"{len(counts)} updates of {sum(counts)} examples are more than one round can add up: "
+            f"at most {MOST_UPDATES} of {MOST_WEIGHT}"
+        )
+
+
+def check_sum(groups: Groups, channel_map: ChannelMap) -> None:
+    """Raise `PeerError` unless these are whole numbers of the full shapes, below 2^53."""
+    if groups.keys() != {COARSE, FINE}:
+        raise PeerError(f"a sum has the groups {COARSE} and {FINE}, got {sorted(groups)[:5]}")
+    for group, arrays in groups.items():
+        if arrays.keys() != channel_map.parameters.keys():
+            raise PeerError(f"the sum's group '{group}' has other parameters than the model")
+        for name in channel_map.parameters:
+            if kind_of(arrays, name) != (WHOLE, channel_map.parameters[name].shape):
+                raise PeerError(f"'{name}' of the sum has the wrong type or shape")
+    for name, start, stop in _places(channel_map):
+        for group, arrays in groups.items():
+            rows = rows_of(arrays, name, start, stop)
+            if not bool(((np.abs(rows) < MOST_WHOLE) & (np.rint(rows) == rows)).all()):
+                raise PeerError(f"'{name}' of the sum's group '{group}' has other than whole numbers")
+
+
+def without_arrays(update: ClientUpdate, arrays: Arrays) -> ClientUpdate:
+    """The update, of whose model (`arrays`) only names and kinds are known: they are in a sum."""
+    kinds = {name: kind_of(arrays, name) for name in arrays}
+    return replace(update, groups={**update.groups, "model": SummedArrays(kinds)})
+
+
+def _places(channel_map: ChannelMap) -> Iterator[tuple[str, int, int]]:
+    """The blocks (name, start, stop) of all parameters."""
+    for name, layout in channel_map.parameters.items():
+        for start, stop in row_blocks(layout.shape):
+            yield name, start, stop
