@@ -83,6 +83,10 @@ class FederationSettings(Settings):
     """Megabytes of updates to keep for `edge-server replay`, newest rounds first."""
     receivers: int = Field(default=0, ge=0, le=64)
     """Processes that receive uploads in place of the server."""
+    aggregators: int | None = Field(default=None, ge=0, le=64)
+    """Processes that examine and add updates beside the server, 0 for none. If unset, one less than the
+    machine has cores, started once 8 MB of updates wait. Of recipes that need each update they only examine.
+    """
     signing_key: Path | None = None
     """Ed25519 key (PEM, mode 0600) that signs tasks and models; made if it is missing. Without it each run
     has a key of its own.

@@ -8,6 +8,8 @@ from typing import Any
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
 from edge_client.training.results import Evaluation
+from edge_server.coordinator.aggregators.pool import AggregatorPool
+from edge_server.coordinator.aggregators.worker import ToAdd
 from edge_server.coordinator.global_model import diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation
@@ -30,9 +32,10 @@ from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
+from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.explanations import Observation
-from edge_server.strategy.strategy import close, known_examples, statistics_request
+from edge_server.strategy.strategy import close, known_examples, statistics_request, whole_weights
 from schemas.messages import Update
 
 log = logging.getLogger(__name__)
@@ -55,10 +58,15 @@ class Aggregator:
     """Closes the rounds of one run."""
 
     def __init__(
-        self, model: ModelState, storage: RunStorage, checker: UpdateChecker, tiering: TierAssigner
+        self,
+        model: ModelState,
+        storage: RunStorage,
+        checker: UpdateChecker,
+        tiering: TierAssigner,
+        aggregators: AggregatorPool,
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
-        self._checker, self._tiering = checker, tiering
+        self._checker, self._tiering, self._aggregators = checker, tiering, aggregators
 
     def close(self, command: CloseRound, figures: RoundFigures = NO_FIGURES) -> RoundRecord:
         """Aggregate the round's updates into the next model, test it, write history and model.
@@ -130,16 +138,32 @@ class Aggregator:
         trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
         clients = known_clients(model.state)
         with self._context.durations.timed("aggregating"):
+            updates, parts = self._added(reviewed)
             model.state = close(
                 self._context.strategy,
                 model.state,
-                reviewed.updates,
+                updates,
                 self._context.channel_map,
                 clients=clients,
+                parts=parts,
                 keep=self._storage.keep,
             )
         self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
         model.state = replace(model.state, paces=self._tiering.observe(model.state.paces, trained))
+
+    def _added(self, reviewed: Reviewed) -> tuple[Sequence[ClientUpdate], Sequence[PartialSum]]:
+        """The updates to aggregate, and the sums of those that aggregator processes have added."""
+        weights = whole_weights(self._context.strategy, self._model.state, reviewed.updates)
+        if weights is None:
+            return reviewed.updates, ()
+        members = [
+            ToAdd(reviewed.accepted[u.client], weights[u.client], int(u.metrics["staleness"]))
+            for u in reviewed.updates
+        ]
+        if not self._aggregators.takes(members):
+            return reviewed.updates, ()
+        sums, groups = self._aggregators.add(members)
+        return [replace(update, groups=groups[update.client]) for update in reviewed.updates], sums
 
     def _warn_of_shrunk_layers(self, ratios: Mapping[str, float]) -> None:
         shrunk = {name: ratio for name, ratio in ratios.items() if ratio < SHRUNK}

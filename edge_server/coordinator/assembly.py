@@ -2,6 +2,8 @@
 
 from edge_server.config.config import Config
 from edge_server.coordinator.aggregator import Aggregator
+from edge_server.coordinator.aggregators.pool import WORTH_BYTES, AggregatorPool, usual_count
+from edge_server.coordinator.aggregators.worker import AggregatorSetup
 from edge_server.coordinator.blob_repair import BlobRepair
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.evaluation import Testing
@@ -10,7 +12,7 @@ from edge_server.coordinator.initial_model import InitialModel
 from edge_server.coordinator.model_state import ModelState, open_model
 from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.rollback import Rollback
-from edge_server.coordinator.run_context import make_context
+from edge_server.coordinator.run_context import RunContext, make_context
 from edge_server.coordinator.run_storage import RunStorage, open_storage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
@@ -105,7 +107,8 @@ def _connect(
     assigning, publisher = tasks
     model.add_clients(resume.clients)
     tiering = make_tier_assigner(model, resume)
-    checker = make_checker(model, storage, resume)
+    aggregators = _aggregators(model.context, storage)
+    checker = make_checker(model, storage, resume, aggregators)
     return Coordinator(
         context=model.context,
         storage=storage,
@@ -114,9 +117,29 @@ def _connect(
         tiering=tiering,
         planner=Planner(model, storage, assigning, publisher, tiering, journaled=resume.classes),
         checker=checker,
-        aggregator=Aggregator(model, storage, checker, tiering),
+        aggregator=Aggregator(model, storage, checker, tiering, aggregators),
+        aggregators=aggregators,
         rollback=Rollback(model, storage, publisher),
         exporter=Exporter(model, storage.folder, signer),
         repair=BlobRepair(model, storage.store, assigning, publisher),
         publisher=publisher,
+    )
+
+
+def _aggregators(context: RunContext, storage: RunStorage) -> AggregatorPool:
+    """The aggregator processes of a server; a simulation has none."""
+    stated = context.config.federation.aggregators
+    count = usual_count() if stated is None else stated
+    folder = storage.folder
+    return AggregatorPool(
+        count if context.durable else 0,
+        AggregatorSetup(
+            context.config.federation.name,
+            context.config.strategy,
+            context.channel_map,
+            folder.blobs,
+            folder.unpacked,
+            folder.sums,
+        ),
+        worth_bytes=WORTH_BYTES if stated is None else 0,
     )

@@ -6,6 +6,7 @@ The server runs these parts one job at a time, in one thread (`jobs.py`).
 from dataclasses import dataclass
 
 from edge_server.coordinator.aggregator import Aggregator
+from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.blob_repair import BlobRepair
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.model_state import ModelState
@@ -33,6 +34,7 @@ class Coordinator:
     planner: Planner
     checker: UpdateChecker
     aggregator: Aggregator
+    aggregators: AggregatorPool
     rollback: Rollback
     exporter: Exporter
     repair: BlobRepair

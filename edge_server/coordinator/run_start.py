@@ -24,7 +24,11 @@ from schemas.errors import ConfigError, EdgeError
 log = logging.getLogger(__name__)
 
 MAY_DIFFER = frozenset(
-    {"federation.rounds", *(f"object-store.{kebab(name)}" for name in ObjectStoreSettings.model_fields)}
+    {
+        "federation.rounds",
+        "federation.aggregators",
+        *(f"object-store.{kebab(name)}" for name in ObjectStoreSettings.model_fields),
+    }
 )
 """Keys that may change when a run is resumed."""
 

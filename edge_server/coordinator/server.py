@@ -126,6 +126,7 @@ class Server:
         self._receivers.close()
         self._connection.link.close()
         self._jobs.end(finished=end is not None and end.outcome == "finished")
+        self._coordinator.aggregators.close()
         if end is None:
             self._reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
             self._coordinator.storage.close()

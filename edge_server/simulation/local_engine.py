@@ -4,12 +4,9 @@ Jobs and outcomes are pickled over pipes between this process and its children, 
 reach. They contain a device's task and answer as JSON, never objects that a device made.
 """
 
-import contextlib
 import logging
 import multiprocessing
-import os
 import signal
-import threading
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
@@ -18,6 +15,7 @@ from multiprocessing.context import BaseContext, ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
+from edge_client.system.child_process import end_with_parent
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_server.simulation.client_work import ClientWork, WorkSetup
@@ -111,19 +109,6 @@ def _begin(setup: WorkSetup, over: "Synchronized[int]") -> None:
     end_with_parent()
     begin_inherited_log(logging.WARNING)
     _bench, _run_over = ClientWork(setup), over
-
-
-def end_with_parent() -> None:
-    """Exit as soon as the parent dies, since a killed parent cannot end its workers."""
-    threading.Thread(target=_wait_for_parent, name="parent", daemon=True).start()
-
-
-def _wait_for_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        with contextlib.suppress(OSError, ValueError):
-            parent.join()
-        os._exit(1)
 
 
 def _work(job: ClientJob) -> Outcome:

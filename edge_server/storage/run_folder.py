@@ -38,6 +38,7 @@ class RunFolder:
         self.path = path
         self.blobs = path / "blobs"  # blobs that the server sends, and updates that it receives
         self.unpacked = path / "unpacked"  # decompressed updates
+        self.sums = path / "sums"  # of aggregator processes, while a round is closed
         self.disposal = path / "disposal"  # files that are about to be deleted
         self.spool = path / "spool"  # archived updates of closed rounds
         self.frames = path / "frames.safetensors"  # the model as devices have it, where they are sent deltas

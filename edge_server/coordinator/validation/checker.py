@@ -1,14 +1,22 @@
 """Checks uploaded updates, and writes updates and verdicts to disk."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.aggregators.pool import AggregatorPool
+from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
-from edge_server.coordinator.validation.update import NOT_ITS_BYTES, Examination, examine_update
+from edge_server.coordinator.validation.update import (
+    NOT_ITS_BYTES,
+    Examination,
+    ExaminedGroups,
+    examine_update,
+)
 from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
@@ -40,10 +48,11 @@ class UpdateChecker:
         rules: Sequence[GroupRule],
         history: UpdateHistory,
         ratios: Mapping[tuple[str, int], float],
+        aggregators: AggregatorPool,
     ) -> None:
         self._store, self._unpacked, self._journal = store, unpacked, journal
         self._channel_map, self._rules = channel_map, rules
-        self.history, self._ratios = history, dict(ratios)
+        self.history, self._ratios, self._aggregators = history, dict(ratios), aggregators
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="checking")
 
     def check(self, command: CheckUpdate, task: TrainTask, state: State) -> UpdateChecked:
@@ -56,16 +65,30 @@ class UpdateChecker:
 
         They are examined concurrently, then compared with earlier updates in order.
         """
+        with self._journal.together():
+            return [
+                self._judge(command, task, examination, state)
+                for (command, task), examination in zip(checks, self._examine_all(checks), strict=True)
+            ]
+
+    def _examine_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]]) -> Iterable[Examination]:
+        """Verify and examine them: by processes if they are many, else by threads."""
+        asked = [ToExamine(command.update, task) for command, task in checks]
+        plain = all(task.masking is None and task.statistics is None for _, task in checks)
+        if plain and self._aggregators.takes(asked):
+            return map(self._opened, asked, self._aggregators.examine(asked))
         self._store.keep_sound(command.update.blob for command, _ in checks)
         sound = [self._store.verify(command.update.blob) for command, _ in checks]
         # A single update, the usual case, is not worth another thread.
         map_checks = self._pool.map if len(checks) > 1 else map
-        with self._journal.together():
-            found = map_checks(self._examine, checks, sound)
-            return [
-                self._judge(command, task, examination, state)
-                for (command, task), examination in zip(checks, found, strict=True)
-            ]
+        return map_checks(self._examine, checks, sound)
+
+    def _opened(self, asked: ToExamine, found: Examination) -> Examination:
+        """The examination by another process, with the groups that it left decompressed."""
+        if not self._store.verify(asked.update.blob) or found.reason is not None:
+            return found
+        path = self._store.path(asked.update.blob.digest)
+        return replace(found, groups=ExaminedGroups(path, self._unpacked))
 
     def _examine(self, check: tuple[CheckUpdate, TrainTask], sound: bool) -> Examination:
         command, task = check
@@ -86,7 +109,7 @@ class UpdateChecker:
     ) -> UpdateChecked:
         update, norms = command.update, self.history.measure(found.sizes)
         reason, detail = found.reason, found.detail
-        if reason is None and found.groups:
+        if reason is None and found.sizes:
             try:
                 params = own_params(self._rules, state.params, state.groups, task.spec, self._channel_map)
                 self.history.check(
@@ -115,7 +138,9 @@ class UpdateChecker:
         return self._ratios.pop((update.device, update.attempt), None)
 
 
-def make_checker(model: ModelState, storage: RunStorage, resume: Resumption) -> UpdateChecker:
+def make_checker(
+    model: ModelState, storage: RunStorage, resume: Resumption, aggregators: AggregatorPool
+) -> UpdateChecker:
     """The checker of a run, with the examined updates of a resumed run."""
     context = model.context
     firewall = context.config.firewall
@@ -126,4 +151,4 @@ def make_checker(model: ModelState, storage: RunStorage, resume: Resumption) -> 
     history = UpdateHistory(firewall, context.channel_map, context.testing.canary(model.network), rules)
     history.restore(resume.examined)
     files = (storage.store, storage.unpacked, storage.journal)
-    return UpdateChecker(*files, context.channel_map, rules, history, resume.ratios)
+    return UpdateChecker(*files, context.channel_map, rules, history, resume.ratios, aggregators)

@@ -74,6 +74,8 @@ def check_variances(
     `params` are the current global model. A `late` update (buffered mode) started from an earlier one, whose
     variances are assumed to be at most twice as large.
     """
+    if not any(name.rpartition(".")[2] == VARIANCE for name in channel_map.parameters):
+        return
     model = groups["model"]
     names = [name for name in model if name.rpartition(".")[2] == VARIANCE]
     if not names:

@@ -1,7 +1,8 @@
 """Examines an uploaded update, and converts it for the strategy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from edge_client.compression.chain import make_chain
@@ -21,7 +22,7 @@ from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import FileGroups, Groups
+from schemas.tensors.blobs import Arrays, FileGroups, Groups
 from schemas.values import Reason
 
 
@@ -64,7 +65,7 @@ def examine_update(
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         sizes = examine(update, groups, task, channel_map, rules)
         # Opened again: the examined groups may be in memory that the next examination reuses.
-        return Examination(groups=_with_model(decoded(unpacked.groups(path))), sizes=sizes)
+        return Examination(groups=ExaminedGroups(path, unpacked), sizes=sizes)
     except PeerError as error:
         return Examination(Reason(error.reason), str(error))
 
@@ -85,6 +86,26 @@ def _with_model(groups: Groups) -> Groups:
     return groups if MODEL in groups else {MODEL: {}, **groups}
 
 
+class ExaminedGroups(Mapping[str, Arrays]):
+    """The groups of an update at `path` that has been examined; the file is opened on first access."""
+
+    def __init__(self, path: Path, unpacked: UnpackedCache) -> None:
+        self._path, self._unpacked = path, unpacked
+
+    @cached_property
+    def _groups(self) -> Groups:
+        return _with_model(decoded(self._unpacked.groups(self._path)))
+
+    def __getitem__(self, group: str) -> Arrays:
+        return self._groups[group]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+
 def known_clients(state: State) -> list[Client]:
     """All clients that have ever been present, by name."""
     return [Client(name, *about) for name, about in sorted(state.clients.items())]
@@ -100,5 +121,5 @@ def client_update(
     measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
     if ratio is not None:
         measured["ratio"] = ratio
-    groups = _with_model(decoded(unpacked.groups(path)))
+    groups = ExaminedGroups(path, unpacked)
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)

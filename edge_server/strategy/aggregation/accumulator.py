@@ -3,10 +3,11 @@
 The codes of each update are read, multiplied by their scales and its weight, and added: a block is small
 enough for the processor's cache.
 
-*Exact sums.* A product m_k delta_k of a whole number m_k and a float32 is split into multiples of two units,
-`COARSE` and `FINE`, and each is added as a whole number. Doubles add whole numbers below 2^53 without
-rounding, so neither the order nor the grouping of the updates changes a bit of the sum: parts of it may be
-added by several processes, or at several sites. Only the split rounds, by at most `FINE` / 2 per product.
+*Exact sums.* A product m_k delta_k of a whole number m_k and a float32 is rounded to a multiple of `FINE`,
+and added as a whole number of these units; what grows large is carried over to whole numbers of the unit
+`COARSE`. Doubles add whole numbers below 2^53 without rounding, so neither the order nor the grouping of the
+updates changes a bit of the sum: parts of it may be added by several processes, or at several sites. Only a
+product is rounded, by at most `FINE` / 2.
 The mean over the clients c that hold a coordinate is thus off by at most (FINE / 2) K_c / M_c, where M_c is
 the sum of their m_k, hence by at most `FINE` / 2 = 2^-41 as each counted m_k is at least 1. That is below
 2^-20 of the largest change of a parameter unless this is below 2^-21 (5e-7).
@@ -27,6 +28,8 @@ COARSE, FINE = 2.0**-5, 2.0**-40
 """The units of an exact sum."""
 MOST_UPDATES, MOST_WEIGHT = 2**18, 2**28
 """Most updates of an exact sum, and most weight of all of them together."""
+MOST_FINE = 2.0**12
+"""Most that is added in fine units before it is carried over: below 2^53 of them, with room for rounding."""
 
 Floats = NDArray[np.float64]
 
@@ -91,12 +94,16 @@ class RowAccumulator:
 
 
 class ExactAccumulator(RowAccumulator):
-    """The same for weights that are whole numbers, in multiples of two units: `coarse` and `fine`."""
+    """The same for weights that are whole numbers: `coarse` and `fine` are whole numbers of the two units.
+
+    Different pairs of whole numbers may stand for one sum: what is far from 0 in `fine` is carried over to
+    `coarse` only when it must be.
+    """
 
     def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
         super().__init__(name, start, stop, shape)
-        self.coarse, self.fine = self._sum, np.zeros_like(self._sum)
-        self._whole = np.empty(self._sum.size)
+        self.coarse, self.fine = np.zeros_like(self._sum), self._sum
+        self._largest = 0.0
 
     @property
     def total(self) -> Floats:
@@ -104,20 +111,40 @@ class ExactAccumulator(RowAccumulator):
         return joined(self.coarse, self.fine)
 
     def add_sums(self, coarse: Floats, fine: Floats) -> None:
-        """Add the same rows of another exact sum."""
+        """Add the same rows of another exact sum, whose whole numbers are any below 2^53."""
+        self._carry()
         self.coarse += coarse
-        self.fine += fine
+        carried = np.rint(fine * (FINE / COARSE))
+        self.coarse += carried
+        self.fine += fine - carried * (COARSE / FINE)
+        self._largest += COARSE
+
+    def carried(self) -> tuple[Floats, Floats]:
+        """`coarse` and `fine`, with at most half a coarse unit in `fine`."""
+        self._carry()
+        return self.coarse, self.fine
 
     def _add_products(self, products: Floats, place: IndexSet) -> None:
-        whole = self._whole[: products.size].reshape(products.shape)
-        products *= 1 / COARSE
-        np.rint(products, out=whole)
-        coarse, fine = self.coarse[place.index], self.fine[place.index]
-        coarse += whole
-        products -= whole
-        products *= COARSE / FINE
+        largest = max(float(products.max()), -float(products.min()))
+        fine = self.fine[place.index]
+        if largest > MOST_FINE:
+            coarse = self.coarse[place.index]
+            whole = np.rint(products * (1 / COARSE))
+            coarse += whole
+            products -= whole * COARSE
+            largest = COARSE
+        if self._largest + largest > MOST_FINE:
+            self._carry()
+        self._largest += largest
+        products *= 1 / FINE
         np.rint(products, out=products)
         fine += products
+
+    def _carry(self) -> None:
+        whole = np.rint(self.fine * (FINE / COARSE))
+        self.coarse += whole
+        self.fine -= whole * (COARSE / FINE)
+        self._largest = COARSE
 
 
 def joined(coarse: Floats, fine: Floats) -> Floats:

@@ -7,7 +7,7 @@ new ones are in memory while a round is closed: both are read and written a few 
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,29 +32,45 @@ class MemoryArrays(dict[str, AnyArray]):
 
 
 class FileArrays(LazyArrays):
-    """Arrays in an unnamed file in `folder`, deleted with its last reference or with the process."""
+    """Arrays in an unnamed file in `folder`, deleted with its last reference or with the process.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    With a `path` the file is kept there, for `reopened`.
+    """
+
+    def __init__(self, folder: Path, path: Path | None = None) -> None:
+        self._folder, self._path = folder, path
         self._kinds: dict[str, Kind] = {}
         self._begins: dict[str, int] = {}
         self._end = 0
 
+    @classmethod
+    def reopened(cls, path: Path, kinds: Mapping[str, Kind]) -> "FileArrays":
+        """The arrays of these kinds that were put into this file in this order."""
+        found = cls(path.parent)
+        found.__dict__["_file"] = path.open("rb", buffering=0)
+        for name, kind in kinds.items():
+            found._place(name, kind)
+        return found
+
     @cached_property
     def _file(self) -> Any:
+        if self._path is not None:
+            return self._path.open("w+b", buffering=0)
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
         """Write rows from `start` on of an array of this kind; raises `OSError` if the disk is full."""
-        dtype, shape = kind
         if name not in self._kinds:
-            self._kinds[name], self._begins[name] = kind, self._end
-            self._end += dtype.itemsize * math.prod(shape)
-        data = np.ascontiguousarray(rows, dtype).reshape(-1).view(np.uint8).data
+            self._place(name, kind)
+        data = np.ascontiguousarray(rows, kind[0]).reshape(-1).view(np.uint8).data
         offset = self._offset(name, start)
         while len(data):
             written = os.pwrite(self._file.fileno(), data, offset)
             offset, data = offset + written, data[written:]
+
+    def _place(self, name: str, kind: Kind) -> None:
+        self._kinds[name], self._begins[name] = kind, self._end
+        self._end += kind[0].itemsize * math.prod(kind[1])
 
     def kind(self, name: str) -> Kind:
         """The kind given to `put`."""

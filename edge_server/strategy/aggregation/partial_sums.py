@@ -18,7 +18,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate,
 from schemas.errors import InvariantError, PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.blobs import Groups
 
 COARSE, FINE = "coarse", "fine"
 """The groups of a sum."""
@@ -46,8 +46,8 @@ def sum_updates(
         adding = ExactAccumulator(name, start, stop, shape or (1,))
         for update, count in zip(updates, counts, strict=True):
             adding.add(update, np.float64(count))
-        stores[COARSE].put(name, (WHOLE, shape), start, adding.coarse)
-        stores[FINE].put(name, (WHOLE, shape), start, adding.fine)
+        for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
+            stores[group].put(name, (WHOLE, shape), start, rows)
     members = {update.source.client: count for update, count in zip(updates, counts, strict=True)}
     return PartialSum(members, stores)
 
@@ -99,9 +99,9 @@ def check_sum(groups: Groups, channel_map: ChannelMap) -> None:
                 raise PeerError(f"'{name}' of the sum's group '{group}' has other than whole numbers")
 
 
-def without_arrays(update: ClientUpdate, arrays: Arrays) -> ClientUpdate:
-    """The update, of whose model (`arrays`) only names and kinds are known: they are in a sum."""
-    kinds = {name: kind_of(arrays, name) for name in arrays}
+def without_arrays(update: ClientUpdate) -> ClientUpdate:
+    """The update, of whose model only names and kinds are known: its arrays are in a sum."""
+    kinds = {name: kind_of(update.groups["model"], name) for name in update.groups["model"]}
     return replace(update, groups={**update.groups, "model": SummedArrays(kinds)})
 
 

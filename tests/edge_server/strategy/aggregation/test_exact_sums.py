@@ -60,7 +60,7 @@ def summed(
     adding = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2))
     for each, weight in zip(chosen, weights, strict=True):
         adding.add(each, np.float64(weight))
-    return adding.coarse, adding.fine
+    return adding.carried()
 
 
 def test_neither_order_nor_grouping_changes_a_bit():
@@ -72,11 +72,11 @@ def test_neither_order_nor_grouping_changes_a_bit():
         groups = [order[a:b] for a, b in zip([0, *cuts], [*cuts, COUNT], strict=True)]
         parts = [summed([every[k] for k in group], [WEIGHTS[k] for k in group]) for group in groups]
         rng.shuffle(parts)
-        for unit in (0, 1):
-            total = parts[0][unit]
-            for part in parts[1:]:
-                total = total + part[unit]
-            assert total.tobytes() == whole[unit].tobytes()
+        adding = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2))
+        for part in parts:
+            adding.add_sums(*part)
+        assert adding.total.tobytes() == joined(*whole).tobytes()
+        assert all(np.array_equal(*pair) for pair in zip(adding.carried(), whole, strict=True))
 
 
 @pytest.mark.parametrize("scale", [1e6, 1.0, 1e-3, 5e-7])
@@ -101,10 +101,15 @@ def test_whole_numbers_of_the_largest_round_stay_exact():
     change = {name: np.full_like(array, 2**20) for name, array in arrays(0).items()}
     # 2^20 in steps of 2^-4 is a float32; 1/64 - 2^-20 leaves the largest rest that a coarse unit can.
     change[WEIGHT][:] = [[2**20, -(2**20)], [2**20 - 2**-4, 0.015624], [-0.015624, 1], [0, 0], [0, 0]]
-    coarse, fine = summed([to_global(update("c", change), MAP)], [MOST_WEIGHT // MOST_UPDATES])
+    weight = MOST_WEIGHT // MOST_UPDATES
+    coarse, fine = summed([to_global(update("c", change), MAP)], [weight])
     assert (np.abs(coarse) * MOST_UPDATES <= 2.0**53).all()
     assert (np.abs(fine) * MOST_UPDATES <= 2.0**53).all()
     assert np.array_equal(joined(coarse, fine)[0], [2.0**30, -(2.0**30)])
+    one, many = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2)), to_global(update("c", change), MAP)
+    for _ in range(1000):
+        one.add(many, np.float64(weight))
+    assert np.array_equal(one.total, 1000 * weight * many.delta[WEIGHT].astype(np.float64))
 
 
 def test_a_round_that_does_not_fit_is_refused():
@@ -168,7 +173,7 @@ def closed_in_parts(sent, spec, groups):
         counts = [weights[source.client] for source in sources_of(chosen)]
         parts.append(sum_updates(chosen, counts, MAP, keep=MemoryArrays))
     apart = {source.client for group in groups for source in group}
-    left = [without_arrays(s, s.groups["model"]) if s.client in apart else s for s in sent]
+    left = [without_arrays(s) if s.client in apart else s for s in sent]
     return close(strategy, state, left, MAP, parts=parts), close(strategy, state, sent, MAP)
 
 
@@ -216,7 +221,7 @@ def test_a_sum_of_other_members_than_expected_is_refused():
     strategy = make_strategy(StrategySpec(), RATIOS)
     state = start(strategy, arrays(0))
     part = sum_updates([to_global(sent[0], MAP)], [5], MAP, keep=MemoryArrays)
-    left = [without_arrays(each, each.groups["model"]) for each in sent[:2]]
+    left = [without_arrays(each) for each in sent[:2]]
     for wrong in ([part], [], [replace(part, members={"c0": 5, "c1": 4})]):
         with pytest.raises(InvariantError, match="do not contain the updates"):
             close(strategy, state, [*left, sent[2]], MAP, parts=wrong)

@@ -1,0 +1,1 @@
+"""Processes that examine updates and add them, beside the server's own."""

@@ -1,0 +1,128 @@
+"""The server's aggregator processes: they share out the updates of a round between them."""
+
+import itertools
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from edge_server.coordinator.aggregators import worker
+from edge_server.coordinator.aggregators.process import AggregatorProcess, Answer, Call, ProcessDied
+from edge_server.coordinator.aggregators.worker import AggregatorSetup, ToAdd, ToExamine
+from edge_server.coordinator.validation.update import Examination
+from edge_server.strategy.aggregation.partial_sums import PartialSum
+from schemas.errors import EdgeError
+from schemas.tensors.blobs import Groups
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+WORTH_BYTES = 8_000_000
+"""Updates of this size together are worth starting processes, where the federation file states no number."""
+TRIES = 4
+"""Times that work is begun again after a process has died."""
+
+
+def usual_count() -> int:
+    """The number of processes where the federation file states none: a core is left to the server."""
+    return max(0, (os.cpu_count() or 1) - 1)
+
+
+class Added(NamedTuple):
+    """Sums of updates, and of each update what is not in a sum, by client."""
+
+    sums: Sequence[PartialSum]
+    groups: Mapping[str, Groups]
+
+
+class AggregatorPool:
+    """Up to `count` processes, started once `worth_bytes` of updates wait; a count of 0 means none.
+
+    Call it from one thread. Work whose process dies is done again by new processes.
+    """
+
+    def __init__(self, count: int, setup: AggregatorSetup, *, worth_bytes: int = 0) -> None:
+        self._count, self._setup, self._worth_bytes = count, setup, worth_bytes
+        self._processes: dict[int, AggregatorProcess] = {}
+        self._names = itertools.count()
+        setup.remove_sums()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The running processes."""
+        return tuple(process.pid for process in self._processes.values())
+
+    def takes(self, updates: Sequence[ToExamine] | Sequence[ToAdd]) -> bool:
+        """Whether the processes run already, or these updates are worth starting them."""
+        if not self._count or not updates:
+            return False
+        return bool(self._processes) or sum(asked.update.blob.size for asked in updates) >= self._worth_bytes
+
+    def examine(self, updates: Sequence[ToExamine]) -> list[Examination]:
+        """Verify, sync and examine updates, in their order; the groups of sound ones are on disk."""
+        shares = self._shares(updates)
+        answers = self._run([Call(worker.examine, (share,)) for share in shares])
+        found = [iter(examined) for examined in answers]
+        return [next(found[index % len(shares)]) for index in range(len(updates))]
+
+    def add(self, members: Sequence[ToAdd]) -> Added:
+        """Add all members, each process a share of them."""
+        self._setup.remove_sums()
+        named = {str(next(self._names)): share for share in self._shares(members)}
+        groups = self._run([Call(worker.add, (share, name)) for name, share in named.items()])
+        weights = [{member.update.device: member.weight for member in share} for share in named.values()]
+        return Added(
+            [self._setup.read(*read) for read in zip(named, weights, strict=True)],
+            {client: rest for found in groups for client, rest in found.items()},
+        )
+
+    def close(self) -> None:
+        """End the processes, and remove their sums."""
+        for process in self._processes.values():
+            process.end()
+        self._processes.clear()
+        self._setup.remove_sums()
+
+    def _shares(self, work: Sequence[T]) -> list[list[T]]:
+        """The work in as many lists as there are processes, dealt out one by one."""
+        return [list(work[first :: self._count]) for first in range(min(self._count, len(work)))]
+
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        """The values of at most one call for each process; raises what the first of them raised."""
+        answers: dict[int, Answer] = {}
+        for _ in range(TRIES):
+            begun = [
+                index for index in range(len(calls)) if index not in answers and self._begin(index, calls)
+            ]
+            for index in begun:
+                try:
+                    answers[index] = self._processes[index].receive()
+                except ProcessDied:
+                    self._lost(index)
+            if len(answers) == len(calls):
+                return [_value(answers[index]) for index in range(len(calls))]
+        raise EdgeError(
+            f"aggregator processes have died {TRIES} times in a row: out of memory? "
+            "use fewer with [federation] aggregators"
+        )
+
+    def _begin(self, index: int, calls: Sequence[Call]) -> bool:
+        """Hand a call to the process of this index, which is started if there is none; False if it died."""
+        if index not in self._processes:
+            self._processes[index] = AggregatorProcess(Call(worker.begin, (self._setup,)))
+        try:
+            self._processes[index].send(calls[index])
+        except ProcessDied:
+            self._lost(index)
+            return False
+        return True
+
+    def _lost(self, index: int) -> None:
+        log.warning("aggregator process %d has died: another one does its work again", index)
+        self._processes.pop(index).end()
+
+
+def _value(answer: Answer) -> Any:
+    if answer.error is not None:
+        raise answer.error
+    return answer.value

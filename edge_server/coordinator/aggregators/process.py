@@ -1,0 +1,86 @@
+"""One aggregator process and the pipe to it.
+
+Each process has a pipe of its own: a shared queue, as `ProcessPoolExecutor` has, may be left locked by a
+process that is killed, and the others then wait for ever.
+"""
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+END_S = 5.0
+
+
+class Call(NamedTuple):
+    """A function of a module, and its arguments; both are pickled."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Answer(NamedTuple):
+    """What a call returned, or the exception that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+class ProcessDied(Exception):
+    """The process ended before it answered."""
+
+
+class AggregatorProcess:
+    """A process that answers one call after the other; `begin` is called in it first."""
+
+    def __init__(self, begin: Call) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, begin), name="aggregator", daemon=True)
+        self._process.start()
+        # The process has a copy: with this one open, its end would go unnoticed.
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def send(self, call: Call) -> None:
+        """Hand over a call; raises `ProcessDied`."""
+        try:
+            self._connection.send(call)
+        except OSError as error:
+            raise ProcessDied from error
+
+    def receive(self) -> "Answer":
+        """Wait for the answer to a call; raises `ProcessDied`."""
+        try:
+            answer: Answer = self._connection.recv()
+        except (EOFError, OSError) as died:
+            raise ProcessDied from died
+        return answer
+
+    def end(self) -> None:
+        """End the process by closing its pipe; kill it if it is still at work."""
+        self._connection.close()
+        self._process.join(END_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def serve(connection: Connection, begin: Call) -> None:
+    """Answer calls until the pipe is closed."""
+    begin.function(*begin.arguments)
+    while True:
+        try:
+            call: Call = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = Answer(call.function(*call.arguments))
+        except Exception as error:
+            answer = Answer(error=error)
+        connection.send(answer)
