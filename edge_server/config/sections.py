@@ -73,6 +73,9 @@ class FederationSettings(Settings):
     evaluate_tiers_every: int = Field(default=1, ge=1)
     """The server also tests every tier's sub-model after every `evaluate-tiers-every` rounds, if the round is
     tested at all."""
+    testers: int | None = Field(default=None, ge=0, le=64)
+    """Processes that test the model while the next round runs; with 0 the server tests between two rounds. By
+    default there are some, by cores, where a test takes long, and else none. The history is the same."""
     deliver: Annotated[Literal["trial", "force", "none"], BeforeValidator(_as_a_word)] = "trial"
     """What devices do with the final model: "trial" serves it if it is no worse than the model in use,
     "force" serves it in any case, "none" leaves devices as they are.
@@ -104,7 +107,10 @@ class FederationSettings(Settings):
     (`edge-server statistics`).
     """
     roll_back: bool = True
-    """Undo a round whose model no device can train, leave out the devices that made it, and continue."""
+    """Undo a round whose model no device can train, leave out the devices that made it, and continue. A model
+    with numbers that are not finite, or that gives no finite loss on the server's data, is undone before the
+    next round; `testers` try the first 256 examples for that, and the rest too if the loss is enormous.
+    """
 
     @property
     def last_round(self) -> int:

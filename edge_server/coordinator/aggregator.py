@@ -7,13 +7,14 @@ from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
-from edge_client.training.results import Evaluation
 from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.aggregators.worker import ToAdd
 from edge_server.coordinator.global_model import diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation
 from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
+from edge_server.coordinator.round_recorder import RoundRecorder
+from edge_server.coordinator.round_tests import RoundTest, RoundTests
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import (
     cohort_update,
@@ -63,29 +64,36 @@ class Aggregator:
         storage: RunStorage,
         checker: UpdateChecker,
         tiering: TierAssigner,
+        tests: RoundTests,
+        recorder: RoundRecorder,
         aggregators: AggregatorPool,
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
-        self._checker, self._tiering, self._aggregators = checker, tiering, aggregators
+        self._checker, self._tiering = checker, tiering
+        self._tests, self._recorder, self._aggregators = tests, recorder, aggregators
 
     def close(self, command: CloseRound, figures: RoundFigures = NO_FIGURES) -> RoundRecord:
-        """Aggregate the round's updates into the next model, test it, write history and model.
+        """Aggregate the round's updates into the next model, write it, and test it or begin to.
 
-        The journal comes after everything that it names: a round is closed once the journal says so. Before
-        that the round can be aggregated again, to the same bytes, so only one step waits for the disk.
+        The record lacks the figures of a test that still runs. The recorder has the round until it writes
+        its line of history; the round before is recorded first. The journal comes after everything that it
+        names: a round is closed once the journal says so. Before that the round can be aggregated again, to
+        the same bytes, so only one step waits for the disk.
         """
+        self._recorder.record_round()
         before, was_ranked = self._model.state.round, self._is_ranked()
         reviewed = self._review(command)
         self._aggregate(reviewed)
         self._model.save(command.round, durable=False)
-        tested = self._test(command.round)
-        record = self._record(command, figures, reviewed.look, tested)
+        test = self._tests.begin(command.round)
+        record = self._record(command, figures, reviewed.look, test)
         self._archive(command.round, before, reviewed)
         if self._context.durable:
             wait_for_disk(self._storage.folder.written(command.round))
         ranked = self._is_ranked() and not was_ranked
-        self._journal(command, reviewed, record, figures, self._observation(reviewed.updates, ranked=ranked))
-        self._storage.add_to_history(record)
+        observed = self._observation(reviewed.updates, ranked=ranked)
+        self._journal(command, reviewed, record, figures, observed, tested=test.found is not None)
+        self._recorder.closed(record, test, self._context.testing.classes)
         self._model.undone = None
         return record
 
@@ -175,26 +183,15 @@ class Aggregator:
                 ", ".join(f"{name} to {ratio:.2f}" for name, ratio in shrunk.items()),
             )
 
-    def _test(self, number: int) -> dict[int, Evaluation]:
-        """Test the new model and every tier's, in rounds in which a test is due.
-
-        Without the layers that devices keep, a model cannot be tested; statistics do not change it.
-        """
-        model = self._model
-        if self._context.strategy.withholds or self._context.strategy.statistics:
-            return {}
-        with self._context.durations.timed("testing"):
-            return self._context.testing.tested(number, model.network, model.params_of, model.tier_spec)
-
     def _record(
-        self, command: CloseRound, figures: RoundFigures, look: RoundReview, tested: Mapping[int, Evaluation]
+        self, command: CloseRound, figures: RoundFigures, look: RoundReview, test: RoundTest
     ) -> RoundRecord:
-        """The round's line of history."""
+        """The round's line of history, as far as it is known."""
         state, undone = self._model.state, self._model.undone
         record = round_record(
             command,
             fraction=self._context.strategy.fraction(command.round),
-            tested=tested,
+            tested=test.found or {},
             observed=state.observed,
             figures=figures,
             look=look,
@@ -203,7 +200,7 @@ class Aggregator:
             columns=self._context.testing.columns,
             tiers=None if self._context.strategy.trains else self._tiers(),
         )
-        change: dict[str, Any] = {"diverged": diverged(state.params, tested)}
+        change: dict[str, Any] = {"diverged": test.unfit or diverged(state.params, test.found or {})}
         if undone is not None:
             change |= {"back_to": undone.round - 1, "left_out": undone.left_out}
         return self._context.privacy.released(record).model_copy(update=change)
@@ -228,6 +225,8 @@ class Aggregator:
         record: RoundRecord,
         figures: RoundFigures,
         observed: Observation | None,
+        *,
+        tested: bool,
     ) -> None:
         """Close the round in the journal, and forget the updates that were refused."""
         self._storage.journal.closed(
@@ -239,6 +238,7 @@ class Aggregator:
             ],
             over=command.selected,
             record=record.model_dump_json(),
+            tested=tested,
             traffic=figures.traffic,
             observation=observed,
             refused=[reviewed.sent[name] for name in reviewed.refused],

@@ -12,6 +12,8 @@ from edge_server.coordinator.initial_model import InitialModel
 from edge_server.coordinator.model_state import ModelState, open_model
 from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.rollback import Rollback
+from edge_server.coordinator.round_recorder import RoundRecorder
+from edge_server.coordinator.round_tests import RoundTests
 from edge_server.coordinator.run_context import RunContext, make_context
 from edge_server.coordinator.run_storage import RunStorage, open_storage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
@@ -59,6 +61,8 @@ def assemble(
     coordinator = _connect(model, storage, signer, tasks, resume or Resumption(0))
     model.save(model.state.round, durable=durable)
     model.save_checkpoint(durable=durable)
+    if resume is not None and resume.untested is not None:
+        coordinator.recorder.resume(resume.untested, testing.classes)
     if durable:
         storage.journal.begun(run, config.federation.name)
     return coordinator
@@ -109,6 +113,8 @@ def _connect(
     tiering = make_tier_assigner(model, resume)
     aggregators = _aggregators(model.context, storage)
     checker = make_checker(model, storage, resume, aggregators)
+    tests = RoundTests(model, storage.folder)
+    recorder = RoundRecorder(storage, tests)
     return Coordinator(
         context=model.context,
         storage=storage,
@@ -117,9 +123,11 @@ def _connect(
         tiering=tiering,
         planner=Planner(model, storage, assigning, publisher, tiering, journaled=resume.classes),
         checker=checker,
-        aggregator=Aggregator(model, storage, checker, tiering, aggregators),
+        aggregator=Aggregator(model, storage, checker, tiering, tests, recorder, aggregators),
         aggregators=aggregators,
-        rollback=Rollback(model, storage, publisher),
+        tests=tests,
+        recorder=recorder,
+        rollback=Rollback(model, storage, publisher, recorder),
         exporter=Exporter(model, storage.folder, signer),
         repair=BlobRepair(model, storage.store, assigning, publisher),
         publisher=publisher,

@@ -12,6 +12,8 @@ from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.rollback import Rollback
+from edge_server.coordinator.round_recorder import RoundRecorder
+from edge_server.coordinator.round_tests import RoundTests
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
@@ -35,6 +37,8 @@ class Coordinator:
     checker: UpdateChecker
     aggregator: Aggregator
     aggregators: AggregatorPool
+    tests: RoundTests
+    recorder: RoundRecorder
     rollback: Rollback
     exporter: Exporter
     repair: BlobRepair
@@ -51,5 +55,12 @@ class Coordinator:
 
         A simulation, which is not durable, may go on after its end, with the frames that its devices have.
         """
+        self.recorder.record_round()
+        self.tests.close()
         keep = frozenset[str]() if self.context.durable else self.publisher.digests
         self.storage.finish(summary, keep=keep)
+
+    def close(self) -> None:
+        """Close the files of a run that is not over; a test that runs is repeated when it goes on."""
+        self.tests.close()
+        self.storage.close()

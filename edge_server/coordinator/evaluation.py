@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from edge_client.data.classes import numbers, shortened
-from edge_client.data.dataset import LabelledData, sample
+from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
@@ -19,23 +19,27 @@ from schemas.values import Preprocessing
 
 log = logging.getLogger(__name__)
 
+GLANCE = 256
+"""Examples that show whether a model yields finite numbers at all."""
+
 
 def is_due(number: int, *, every: int, last: int) -> bool:
     """Whether a model is tested after round `number`: after every `every` rounds and after the `last`."""
     return number == last or number % every == 0
 
 
-def evaluate_tiers(
-    tiers: Mapping[int, SubModelSpec], test: Callable[[SubModelSpec], Evaluation]
-) -> dict[int, Evaluation]:
-    """Test the full model (as tier 0) and these tiers'; equal sub-models are tested once."""
-    specs = {0: SubModelSpec(), **tiers}
-    keys = {tier: spec.model_dump_json() for tier, spec in specs.items()}
-    by_spec: dict[str, Evaluation] = {}
-    for tier, spec in specs.items():
-        if keys[tier] not in by_spec:
-            by_spec[keys[tier]] = test(spec)
-    return {tier: by_spec[key] for tier, key in keys.items()}
+def distinct(tiers: Mapping[int, SubModelSpec]) -> dict[int, SubModelSpec]:
+    """Each sub-model once, under its first tier."""
+    first: dict[str, int] = {}
+    for tier, spec in tiers.items():
+        first.setdefault(spec.model_dump_json(), tier)
+    return {tier: tiers[tier] for tier in first.values()}
+
+
+def by_tier(tiers: Mapping[int, SubModelSpec], found: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
+    """Every tier's evaluation, from those of the `distinct` sub-models."""
+    by_spec = {tiers[tier].model_dump_json(): evaluation for tier, evaluation in found.items()}
+    return {tier: by_spec[spec.model_dump_json()] for tier, spec in tiers.items()}
 
 
 class Testing:
@@ -55,7 +59,7 @@ class Testing:
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
         listed = self.classes or numbers(self.model_spec.num_classes)
         self._data = as_the_federation(data, self.model_spec, listed) if data is not None else None
-        self._inputs = self._data.inputs() if self._data else None
+        self._inputs: Inputs | None = None
         named = self._data if self._data is not None and self._data.learning_task.exclusive else None
         name = named.only_class if named is not None else None
         if name is not None:
@@ -89,26 +93,35 @@ class Testing:
             return ""
         return f"tested on {len(self._data)} examples of {self._config.data.source}"
 
-    def tested(
-        self,
-        number: int,
-        model: GlobalModel,
-        params_of: Callable[[SubModelSpec], Arrays],
-        tier_spec: Callable[[Ratio], SubModelSpec],
-    ) -> dict[int, Evaluation]:
-        """Test the full model (as tier 0) and every tier's; empty without data, or if no test is due.
+    @property
+    def data(self) -> LabelledData | None:
+        """The test data."""
+        return self._data
 
-        `params_of` gives the full arrays that a sub-model is cut from.
-        """
-        settings, data = self._config.federation, self._data
-        if data is None or not is_due(number, every=settings.evaluate_every, last=settings.last_round):
+    def due(self, number: int, tier_spec: Callable[[Ratio], SubModelSpec]) -> dict[int, SubModelSpec]:
+        """The sub-models to test after round `number`, the full model as tier 0; none without data."""
+        settings = self._config.federation
+        if self._data is None or not is_due(number, every=settings.evaluate_every, last=settings.last_round):
             return {}
         tiers_due = is_due(number, every=settings.evaluate_tiers_every, last=settings.last_round)
         ratios = self._config.tiers.ratios if tiers_due else ()
-        return evaluate_tiers(
-            {tier: tier_spec(ratio) for tier, ratio in enumerate(ratios, start=1)},
-            lambda spec: model.test(params_of(spec), spec, data, self._inputs),
-        )
+        return {0: SubModelSpec(), **{n: tier_spec(ratio) for n, ratio in enumerate(ratios, start=1)}}
+
+    def test(self, model: GlobalModel, params: Arrays, spec: SubModelSpec) -> Evaluation:
+        """Test a sub-model that is cut from the full arrays `params`."""
+        assert self._data is not None
+        if self._inputs is None:
+            self._inputs = self._data.inputs()
+        return model.test(params, spec, self._data, self._inputs)
+
+    def glance(self, model: GlobalModel, params: Arrays) -> Evaluation:
+        """The full model on the first `GLANCE` examples."""
+        assert self._data is not None
+        return model.test(params, SubModelSpec(), self._data.subset(range(min(GLANCE, len(self._data)))))
+
+    def macs(self, model: GlobalModel) -> int:
+        """Multiply-accumulates of a test of the full model."""
+        return 0 if self._data is None else len(self._data) * model.macs(SubModelSpec())
 
     def canary(self, model: GlobalModel) -> Canary | None:
         """The canary, which tests on a sample of the test data; None if it is off."""

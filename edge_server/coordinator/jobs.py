@@ -21,7 +21,6 @@ from edge_server.rounds.events import (
     RollBack,
     UpdateChecked,
 )
-from edge_server.storage.records import RoundRecord
 from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
 
@@ -36,7 +35,6 @@ class JobDone:
     """Event: a job has ended; `event` is its result for the round machine."""
 
     event: Event
-    record: RoundRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,11 @@ class ChecksDone:
     """Event: some updates were checked."""
 
     events: tuple[UpdateChecked, ...]
+
+
+@dataclass(frozen=True)
+class RoundRecorded:
+    """Event: the last closed round has its line of history."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,16 @@ class Jobs:
         """Aggregate a round."""
         self._begin(partial(_close, self._coordinator, command, figures))
 
+    def record_round(self) -> None:
+        """Write the line of the last closed round as soon as its model is tested."""
+
+        def begin() -> None:
+            # Once the jobs have ended, the server itself does this.
+            with contextlib.suppress(RuntimeError):
+                self._begin(partial(_record, self._coordinator))
+
+        self._coordinator.recorder.when_due(begin)
+
     def roll_back(self, command: RollBack) -> None:
         """Go back to the model before the last closed round."""
         self._begin(lambda: JobDone(self._coordinator.rollback.undo(command)))
@@ -125,7 +138,7 @@ class Jobs:
         self._collectors.shutdown(wait=False, cancel_futures=True)
         self._in_turn.shutdown(wait=True, cancel_futures=not finished)
 
-    def _begin(self, job: Callable[[], JobDone | ChecksDone]) -> None:
+    def _begin(self, job: Callable[[], JobDone | ChecksDone | RoundRecorded]) -> None:
         self._follow(self._in_turn.submit(job))
 
     def _follow(self, future: Future[Any]) -> None:
@@ -165,5 +178,9 @@ def _collect(coordinator: Coordinator, command: CheckUpdate) -> Collected:
 
 def _close(coordinator: Coordinator, command: CloseRound, figures: RoundFigures) -> JobDone:
     with coordinator.context.durations.timed("closing"):
-        record = coordinator.aggregator.close(command, figures)
-        return JobDone(closed_event(record), record)
+        return JobDone(closed_event(coordinator.aggregator.close(command, figures)))
+
+
+def _record(coordinator: Coordinator) -> RoundRecorded:
+    coordinator.recorder.record_round()
+    return RoundRecorded()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edge_client.compression.decoding import decoded
 from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.round_recorder import RoundRecorder
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.validation.magnitudes import magnitudes_of
@@ -24,14 +25,18 @@ from schemas.tensors.files import digest_of_tensors
 class Rollback:
     """Undoes the last closed round of a run."""
 
-    def __init__(self, model: ModelState, storage: RunStorage, publisher: ModelPublisher) -> None:
+    def __init__(
+        self, model: ModelState, storage: RunStorage, publisher: ModelPublisher, recorder: RoundRecorder
+    ) -> None:
         self._model, self._storage, self._publisher = model, storage, publisher
+        self._recorder = recorder
 
     def undo(self, command: RollBack) -> RolledBack:
         """Go back to the state before the last closed round.
 
         The round is given up once the journal says so; a server that dies after that repeats the rest.
         """
+        self._recorder.record_round()
         folder, storage = self._storage.folder, self._storage
         try:
             with contextlib.closing(JournalReader(folder.journal)) as reader:

@@ -9,7 +9,7 @@ from edge_client.system.logging.context import about
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.coordinator.blob_repair import open_tasks
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
+from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_record import RoundFigures
@@ -32,6 +32,7 @@ from edge_server.rounds.events import (
     RecordStrike,
     RepairBlob,
     RollBack,
+    RoundClosed,
     Send,
     SendChunks,
     ServerFailed,
@@ -85,6 +86,7 @@ class RoundDriver:
         self._jobs.publish([ref for task in tasks for ref in task.blobs.values()])
         if self.federation.phase is Phase.DELIVERING and is_over(self.federation):
             self._jobs.export_tiers()
+        self._jobs.record_round()
         detail = f"with round {self.federation.round}, which was cut off"
         self._reporter.note(Note("going on", detail=detail, kind=EventKind.ROUND))
 
@@ -136,13 +138,15 @@ class RoundDriver:
                 if command.outcome == "finished":
                     self._jobs.export_tiers()
 
-    def job_ended(self, event: JobDone | Collected | ChecksDone | JobFailed) -> None:
+    def job_ended(self, event: JobDone | Collected | ChecksDone | RoundRecorded | JobFailed) -> None:
         """Apply the result of a job."""
+        self.report_records()
         match event:
-            case JobDone(done, record):
-                if record is not None:
-                    self._reporter.closed(record)
+            case JobDone(done):
                 self.step(done)
+                if isinstance(done, RoundClosed):
+                    # After the next planning, which does not wait for the history.
+                    self._jobs.record_round()
                 if isinstance(done, BlobsLost):
                     self._repairing.clear()
             case Collected(command, True):
@@ -157,6 +161,11 @@ class RoundDriver:
             case JobFailed(error):
                 log.error("the run cannot go on", exc_info=error)
                 self.step(ServerFailed(f"{type(error).__name__}: {error}"))
+
+    def report_records(self) -> None:
+        """Report the rounds whose records have become complete."""
+        for record in self._coordinator.recorder.take():
+            self._reporter.closed(record)
 
     def fit(self) -> None:
         """Set the chunk size that the broker accepts, once known, and begin the waiting plannings."""

@@ -76,18 +76,9 @@ def round_record(
         duration_s=figures.duration_s,
         virtual_time_s=figures.virtual_time_s,
         train_loss=_mean([(u.metrics.train_loss, u.metrics.examples) for u in accepted]),
-        test_loss=tested[0].loss if tested else None,
-        test_accuracy=tested[0].accuracy if tested else None,
-        tier_accuracy={
-            tier: test.accuracy for tier, test in tested.items() if tier and test.accuracy is not None
-        },
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
-        test_metrics=tested[0].metrics if tested else {},
-        tier_metrics={tier: test.metrics for tier, test in tested.items() if tier},
         client_metrics=_pooled(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
         own_metrics=_pooled(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
-        test_by_output=_by_output(tested[0], outputs) if tested else {},
-        test_by_class=_by_name(tested[0].by_class, outputs) if tested else {},
         measured={} if tiers is None else _measured(command, look.counted, tiers, outputs),
         statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
@@ -96,7 +87,26 @@ def round_record(
         epsilon=observed.get("epsilon"),
         delta=observed.get("delta"),
         clip=observed.get("clip"),
+        **tested_fields(tested, outputs),
     )
+
+
+def tested_fields(tested: Mapping[int, Evaluation], outputs: Sequence[str]) -> dict[str, Any]:
+    """The fields of a record that a test fills, as in `round_record`; none without a test."""
+    if not tested:
+        return {}
+    whole = tested[0]
+    return {
+        "test_loss": whole.loss,
+        "test_accuracy": whole.accuracy,
+        "tier_accuracy": {
+            tier: test.accuracy for tier, test in tested.items() if tier and test.accuracy is not None
+        },
+        "test_metrics": whole.metrics,
+        "tier_metrics": {tier: test.metrics for tier, test in tested.items() if tier},
+        "test_by_output": _by_output(whole, outputs),
+        "test_by_class": _by_name(whole.by_class, outputs),
+    }
 
 
 def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:

@@ -27,6 +27,7 @@ MAY_DIFFER = frozenset(
     {
         "federation.rounds",
         "federation.aggregators",
+        "federation.testers",
         *(f"object-store.{kebab(name)}" for name in ObjectStoreSettings.model_fields),
     }
 )

@@ -56,7 +56,7 @@ class RunStorage:
         log.warning("%s was changed by another process: rewritten from the journal", self.folder.history)
         with closing(JournalReader(self.folder.journal)) as reader:
             self.folder.rewrite_history(
-                RoundRecord.model_validate_json(closed.record) for closed in reader.rounds()
+                RoundRecord.model_validate_json(closed.record) for closed in reader.rounds() if closed.tested
             )
 
     def finish(self, summary: Summary, *, keep: frozenset[str]) -> None:

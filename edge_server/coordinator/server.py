@@ -1,9 +1,11 @@
 """The server: one thread handles all events; other threads only put them in its inbox."""
 
+import contextlib
 import logging
 import os
 import queue
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
@@ -11,7 +13,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.intake import Intake
-from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
+from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
@@ -95,16 +97,13 @@ class Server:
         self._connection.link.open()
         self._driver.step(Started())
         self._watchdog.ready()
-        try:
-            while self._driver.end is None:
-                self._turn()
-        except Exception as error:
-            if disk_has_failed(error):
-                reason = f"the run is suspended because the disk is full or failing: {error}"
-                raise Suspended(reason, failed=True) from error
-            raise
-        finally:
-            self._close()
+        with _suspended_by_full_disk():
+            try:
+                while self._driver.end is None:
+                    self._turn()
+            finally:
+                self._close()
+            self._record_last_round()
         return self._reporter.finish(self._driver.end, self._jobs.exported)
 
     def warn(self, what: str, detail: str) -> None:
@@ -129,7 +128,16 @@ class Server:
         self._coordinator.aggregators.close()
         if end is None:
             self._reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
-            self._coordinator.storage.close()
+            self._coordinator.close()
+
+    def _record_last_round(self) -> None:
+        """Wait for the test of the last model, and report its round."""
+        try:
+            self._coordinator.recorder.record_round()
+            self._driver.report_records()
+        except Exception:
+            self._coordinator.close()
+            raise
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -159,7 +167,7 @@ class Server:
                 self._receivers.replace(event)
             case JobFailed(error) if disk_has_failed(error):
                 raise error
-            case JobDone() | Collected() | ChecksDone() | JobFailed():
+            case JobDone() | Collected() | ChecksDone() | RoundRecorded() | JobFailed():
                 self._driver.job_ended(event)
             case RepairBlob() | Note():
                 self._driver.do(event)
@@ -211,3 +219,15 @@ class Server:
         }
         trouble, began = self._connection.trouble, self._reporter.began
         return Moment(self._driver.federation, time.monotonic(), began, trouble, queues)
+
+
+@contextlib.contextmanager
+def _suspended_by_full_disk() -> Iterator[None]:
+    """An error of the disk becomes `Suspended`: with more room the run can go on."""
+    try:
+        yield
+    except Exception as error:
+        if disk_has_failed(error):
+            reason = f"the run is suspended because the disk is full or failing: {error}"
+            raise Suspended(reason, failed=True) from error
+        raise

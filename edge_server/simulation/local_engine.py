@@ -5,19 +5,16 @@ reach. They contain a device's task and answer as JSON, never objects that a dev
 """
 
 import logging
-import multiprocessing
 import signal
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.context import BaseContext, ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
-from edge_client.system.child_process import end_with_parent
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
+from edge_server.coordinator.worker_processes import end_with_parent, start_fork_server, worker_context
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
 
@@ -36,7 +33,7 @@ class LocalEngine(Engine[JobFuture]):
     """A pool of worker processes, each ready after its first job."""
 
     def __init__(self, setup: WorkSetup, *, workers: int) -> None:
-        context = _context()
+        context = worker_context(PRELOADED)
         self._over: Any = context.Value("b", 0)
         self._pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
@@ -72,29 +69,11 @@ class LocalEngine(Engine[JobFuture]):
 
 def warm_up() -> None:
     """Start the fork server in the background while the caller prepares data and model."""
-    if not isinstance(_context(), ForkServerContext):
-        return
-    # Started later, it would remove our block of SIGINT.
-    resource_tracker.ensure_running()
-    # Workers inherit the block: Ctrl-C reaches every process of the terminal, even during its imports.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    start_fork_server(worker_context(PRELOADED))
 
 
 def _broken() -> EngineError:
     return EngineError("a worker process has died: out of memory? use fewer with workers=N")
-
-
-def _context() -> BaseContext:
-    """Fork workers from a server that has imported torch once: they start fast and share its memory."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    return context
 
 
 _bench: ClientWork

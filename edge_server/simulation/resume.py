@@ -24,6 +24,7 @@ MAY_DIFFER = (
     "federation.rounds",
     "privacy.budget",
     "simulation.until-s",
+    "federation.testers",
     "simulation.workers",
     "simulation.engine",
     "simulation.ray-address",
@@ -62,13 +63,16 @@ class ResumedRun:
     strikes: tuple[tuple[str, int, str], ...]
     undone_rounds: tuple[UndoneRound, ...]
     classes: tuple[str, ...]
+    untested: RoundRecord | None = None
 
     @property
     def resumption(self) -> Resumption:
         """What the coordinator resumes from."""
         closed = self.boundary.round
         pending = next((undone for undone in self.undone_rounds if undone.round == closed), None)
-        return Resumption(closed, examined=self.examined, undone=pending, classes=self.classes)
+        return Resumption(
+            closed, examined=self.examined, undone=pending, classes=self.classes, untested=self.untested
+        )
 
     @cached_property
     def reputations(self) -> Reputations:
@@ -85,8 +89,8 @@ def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
     """Restore history and counts of the last closed round; None if no round was closed."""
     boundary = read_boundary(folder.path, tally)
     closed = boundary.round if boundary else 0
-    _rebuild_history(folder)
-    for line in cut_history(folder.path / "history.jsonl", closed):
+    untested = _rebuild_history(folder, closed)
+    for line in cut_history(folder.path / "history.jsonl", closed - (untested is not None)):
         tally.closed(RoundRecord.model_validate_json(line))
     if boundary is None:
         return None
@@ -97,12 +101,19 @@ def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
             tuple((strike.device, strike.round, strike.reason) for strike in reader.strikes()),
             tuple(row for row in reader.undone() if row.round <= closed),
             reader.classes(),
+            untested,
         )
 
 
-def _rebuild_history(folder: RunFolder) -> None:
-    """Rewrite the history from the journal if the journal is readable."""
+def _rebuild_history(folder: RunFolder, closed: int) -> RoundRecord | None:
+    """Rewrite the history from the journal if the journal is readable.
+
+    Returns the record of the last `closed` round if its test has not ended.
+    """
     if not folder.journal.exists():
-        return
+        return None
     with contextlib.closing(JournalReader(folder.journal)) as reader, contextlib.suppress(ValueError):
-        folder.rewrite_history([RoundRecord.model_validate_json(row.record) for row in reader.rounds()])
+        rounds = [(row, RoundRecord.model_validate_json(row.record)) for row in reader.rounds()]
+        folder.rewrite_history([record for row, record in rounds if row.tested])
+        return next((record for row, record in rounds if row.round == closed and not row.tested), None)
+    return None

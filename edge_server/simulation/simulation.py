@@ -136,6 +136,7 @@ class Simulation:
         self._guarded(lambda: self._begin(boundary))
         while self._end is None:
             self._guarded(self._advance)
+        self._end = self._recorded(self._end)
         return self._reporter.finish(self._end, partial(self._exported, self._end), logged=True)
 
     def stop(self) -> None:
@@ -162,7 +163,18 @@ class Simulation:
             self._timeline.post(0.0, LinkChanged(name))
             self._schedule_arrival(device)
 
+    def _recorded(self, end: EndRun) -> EndRun:
+        """Wait for the test of the last model and record its round; the end of the run after that."""
+        try:
+            self._coordinator.recorder.record_round()
+            self._report_records()
+        except Exception as error:
+            log.exception("the last round cannot be recorded")
+            return EndRun("failed", f"{type(error).__name__}: {error}")
+        return end
+
     def _advance(self) -> None:
+        self._record_if_due()
         self._reporter.show_if_due()
         # An aggregated round is closed and its checkpoint written before the run may end.
         if self._stopping and self._federation.phase is not Phase.CLOSING:
@@ -217,6 +229,7 @@ class Simulation:
         outcome = None
         while job is not None and outcome is None and not self._stopping:
             outcome = self._around.engine.result(job, timeout_s=WAIT_S)
+            self._record_if_due()
             self._reporter.show_if_due()
         if outcome is not None:
             device.finish_work(outcome)
@@ -335,9 +348,20 @@ class Simulation:
             figures = RoundFigures(uplink, downlink, seconds, virtual_time_s=now)
             record = self._coordinator.aggregator.close(command, figures)
         self._tally.begin_round()
-        self._reporter.closed(record)
-        self._reporter.show()
+        self._report_records()
         self._timeline.post(now + self._latency_s, ServerEvent(closed_event(record)))
+
+    def _record_if_due(self) -> None:
+        """Write the line of a round whose test has ended beside the next one."""
+        if self._coordinator.recorder.is_due:
+            self._coordinator.recorder.record_round()
+            self._report_records()
+
+    def _report_records(self) -> None:
+        """Report and show the rounds whose records have become complete."""
+        for record in self._coordinator.recorder.take():
+            self._reporter.closed(record)
+            self._reporter.show()
 
     def _closed(self, closed: RoundClosed) -> None:
         if self._federation.rules.buffering is None:

@@ -47,6 +47,7 @@ CREATE TABLE IF NOT EXISTS strikes (device TEXT NOT NULL, round INTEGER NOT NULL
 CREATE TABLE IF NOT EXISTS rounds (
     round INTEGER PRIMARY KEY, state_sha256 TEXT NOT NULL, updates TEXT NOT NULL, record TEXT NOT NULL,
     traffic TEXT NOT NULL, closed_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS untested (round INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS deliveries (
     attempt INTEGER NOT NULL, device TEXT NOT NULL, message TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (attempt, device));
@@ -221,11 +222,12 @@ class Journal:
         traffic: Mapping[str, Any],
         observation: Observation | None = None,
         refused: Iterable[Update] = (),
+        tested: bool = True,
     ) -> None:
         """Write that a round was aggregated into the model of that digest, and delete the tasks of `over`.
 
         `refused` are accepted updates that the comparison with all others refused. `record` is the line of
-        history, `traffic` the counts of the run so far.
+        history, without the figures of a test unless `tested`; `traffic` are the counts of the run so far.
         """
         made_of = json.dumps([[u.device, u.attempt, u.digest, u.staleness] for u in updates])
         with self._written() as written:
@@ -233,6 +235,12 @@ class Journal:
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",
                 (round_number, state_sha256, made_of, record, json.dumps(traffic), time.time()),
             )
+            mark = (
+                "DELETE FROM untested WHERE round = ?"
+                if tested
+                else "INSERT OR REPLACE INTO untested VALUES (?)"
+            )
+            written.execute(mark, (round_number,))
             written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
             written.executemany(
                 "UPDATE updates SET reason = ? WHERE attempt = ? AND device = ? AND digest = ?",
@@ -241,6 +249,12 @@ class Journal:
             if observation is not None:
                 seen = (observation.round, observation.model_dump_json(exclude_defaults=True))
                 written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", seen)
+
+    def tested(self, round_number: int, record: str) -> None:
+        """Write the record of a closed round whose model has been tested."""
+        with self._written() as written:
+            written.execute("UPDATE rounds SET record = ? WHERE round = ?", (record, round_number))
+            written.execute("DELETE FROM untested WHERE round = ?", (round_number,))
 
     def undone(self, given_up: UndoneRound, reputation: Iterable[tuple[str, int, str]]) -> None:
         """Write that a closed round was undone, with rows for the table of strikes."""

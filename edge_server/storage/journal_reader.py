@@ -43,7 +43,8 @@ class RecordedPlanning:
 class ClosedRound:
     """A closed round: its model's digest, the aggregated updates, its line of history.
 
-    `traffic` are the counts of the run up to there (`Tally.traffic`).
+    `traffic` are the counts of the run up to there (`Tally.traffic`). A record that is not `tested` yet lacks
+    the figures of its test, and the history has no line of it.
     """
 
     round: int
@@ -51,6 +52,7 @@ class ClosedRound:
     updates: tuple[AggregatedUpdate, ...]
     record: str
     traffic: Mapping[str, Any]
+    tested: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 REMEDY = "put the file back from a copy, or begin a new run in another folder"
 SPARED = frozenset(
-    {"run", "tasks", "devices", "updates", "strikes", "deliveries", "choices", "observations", "undone"}
+    {
+        "run",
+        "tasks",
+        "devices",
+        "updates",
+        "strikes",
+        "deliveries",
+        "choices",
+        "observations",
+        "undone",
+        "untested",
+    }
 )
 """Tables that a run can lose: their content is requested again, planned again, or only explanatory."""
 
@@ -271,12 +284,23 @@ class JournalReader:
     def rounds(self) -> list[ClosedRound]:
         """Every closed round, in order."""
         rows = self._asked("SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round")
+        untested = self._untested()
         return [
             ClosedRound(
-                number, sha256, self._aggregated(number, updates), record, self._traffic(number, traffic)
+                number,
+                sha256,
+                self._aggregated(number, updates),
+                record,
+                self._traffic(number, traffic),
+                tested=number not in untested,
             )
             for number, sha256, updates, record, traffic in rows
         ]
+
+    def _untested(self) -> frozenset[int]:
+        """The closed rounds whose test has not ended."""
+        rows = self._asked("SELECT round FROM untested") if self._has("untested") else []
+        return frozenset(number for (number,) in rows)
 
     def _aggregated(self, number: int, updates: str) -> tuple[AggregatedUpdate, ...]:
         """The updates that a round aggregated; empty if they cannot be read."""

@@ -43,7 +43,7 @@ class Resumption:
     given up (`undone`), of the model before it. `clients` came after that round, as {name: (tier, examples)};
     `ratios` are those of accepted updates that wait to be aggregated, by device and attempt; `examined` is
     what the firewall remembers; `short_of_memory` counts refusals for lack of memory by device; `undecided`
-    are the devices that state no tier.
+    are the devices that state no tier. `untested` is the record of that round if its test has not ended.
     """
 
     round: int
@@ -55,6 +55,7 @@ class Resumption:
     undecided: frozenset[str] = frozenset()
     undone: UndoneRound | None = None
     classes: tuple[str, ...] = ()
+    untested: RoundRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ def recover(
         return None
     rounds, tasks, given_up = reader.rounds(), reader.tasks(), reader.undone()
     seen = _seen(reader, rules, rounds[-1].round if rounds else 0, tasks, given_up)
-    history = tuple(_record(closed, lines or {}) for closed in rounds)
+    records = {closed.round: _record(closed, lines or {}) for closed in rounds}
+    history = tuple(records[closed.round] for closed in rounds if closed.tested)
+    untested = next((records[closed.round] for closed in rounds[-1:] if not closed.tested), None)
     deliveries = reader.deliveries()
     participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
     strikes = [(strike.device, strike.round, strike.reason) for strike in reader.strikes()]
@@ -118,9 +121,9 @@ def recover(
             _federation(federation, run, rules, seen, participants, fleet, now),
             reputations=replay_strikes(strikes, rules.reputation),
             undone=tuple(Undone(undone.round, undone.attempt, undone.left_out) for undone in given_up),
-            diverged=bool(history) and history[-1].diverged and seen.undone is None,
+            diverged=any(records[closed.round].diverged for closed in rounds[-1:]) and seen.undone is None,
         ),
-        _resumption(reader, seen, strikes, fleet),
+        replace(_resumption(reader, seen, strikes, fleet), untested=untested),
         history,
         rounds[-1].traffic if rounds else {},
         tuple(deliveries),

@@ -156,6 +156,7 @@ class SingleProcessServer:
                 self._step(self.coordinator.planner.plan(command))
             case CloseRound():
                 self._step(closed_event(self.coordinator.aggregator.close(command)))
+                self.todo.append(self.coordinator.recorder.record_round)
             case RollBack():
                 self._step(self.coordinator.rollback.undo(command))
             case WriteUpdateChunk(_, chunk):

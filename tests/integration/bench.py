@@ -111,6 +111,7 @@ class Bench:
         staleness = {name: number - update.round for name, update in updates.items()}
         close = CloseRound(number, updates, tuple(sorted(updates)), (), {}, staleness)
         record = self.coordinator.aggregator.close(close)
+        self.coordinator.recorder.record_round()
         for name, update in updates.items():
             private = self.places[name].private
             assert private is not None

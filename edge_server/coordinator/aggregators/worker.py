@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.system.child_process import end_with_parent
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import (
@@ -21,6 +20,7 @@ from edge_server.coordinator.validation.update import (
     client_update,
     examine_update,
 )
+from edge_server.coordinator.worker_processes import end_with_parent
 from edge_server.strategy.aggregation.array_stores import FileArrays
 from edge_server.strategy.aggregation.partial_sums import (
     COARSE,

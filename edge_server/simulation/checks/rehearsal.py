@@ -73,7 +73,7 @@ def rehearse(config: Config, data: LabelledData | None, first: InitialModel | No
                 _play(coordinator, tried, number, examples, Path(scratch))
             return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.model.notices)
         finally:
-            coordinator.storage.close()
+            coordinator.close()
 
 
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
@@ -84,6 +84,7 @@ def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
         "training": config.training.model_copy(
             update={"local_epochs": 1, "learning_rate": min(config.training.learning_rate, LEARNING_RATE)}
         ),
+        "federation": config.federation.model_copy(update={"testers": 0}),
         "strategy": config.strategy.model_copy(update={"local_epochs": None}),
         # One machine has no other devices' data, and a few examples do not show which norms are usual.
         "privacy": PrivacySettings(),

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from edge_client.system.child_process import end_with_parent
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
+from edge_server.coordinator.worker_processes import end_with_parent
 from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate, do_run, read_run, run_path

@@ -1,0 +1,177 @@
+"""A process that tests models on the server's data while the server goes on.
+
+Jobs and results are pickled over a pipe between this process and its child, which no other user can reach.
+The model itself is read from the run folder.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.dataset import LabelledData
+from edge_client.system.logging.setup import begin_inherited_log
+from edge_client.system.malloc import keep_freed_memory
+from edge_client.training.results import Evaluation
+from edge_server.coordinator.worker_processes import (
+    end_with_parent,
+    interrupts_blocked,
+    start_fork_server,
+)
+from schemas.errors import EdgeError
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays, FileGroups
+from schemas.values import ModelSpec
+
+PRELOADED = ["edge_server.coordinator.tester", "edge_server.coordinator.global_model"]
+"""Modules that the fork server imports for testing processes."""
+NICENESS = 5
+"""Training comes first: a test has until the end of the next round."""
+
+
+class TesterLost(EdgeError):
+    """A testing process has died, or could not test; the test can be repeated elsewhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class TestSetup:
+    """What a testing process needs before its first job: the network and the examples."""
+
+    __test__ = False
+    spec: ModelSpec
+    channel_map: ChannelMap
+    data: LabelledData
+
+
+@dataclass(frozen=True, eq=False)
+class TestJob:
+    """Sub-models by number, to be cut from the model in a file; some have arrays of their `own` instead."""
+
+    __test__ = False
+    model: Path
+    specs: Mapping[int, SubModelSpec]
+    own: Mapping[int, Arrays] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """The evaluations by number, and the seconds that they took."""
+
+    __test__ = False
+    found: Mapping[int, Evaluation]
+    seconds: float
+
+
+class Tester:
+    """One testing process, started with its first job; it has a thread that waits for it."""
+
+    def __init__(self, context: BaseContext, setup: TestSetup) -> None:
+        self._context, self._setup = context, setup
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tester")
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+        self._closed = False
+
+    def test(self, job: TestJob) -> Future[TestResult]:
+        """Begin a test after the earlier ones; its future raises `TesterLost` if the process fails."""
+        return self._thread.submit(self._ask, job)
+
+    @property
+    def pid(self) -> int | None:
+        """The process; None before the first job."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._process is not None:
+            self._process.kill()
+        self._thread.shutdown(wait=True)
+        if self._process is not None:
+            self._process.join()
+
+    def _ask(self, job: TestJob) -> TestResult:
+        try:
+            connection = self._started()
+            connection.send(job)
+            answer = connection.recv()
+        except (EOFError, OSError) as error:
+            raise TesterLost("the process that tests the model has died: out of memory?") from error
+        if not isinstance(answer, TestResult):
+            raise TesterLost(f"the process that tests the model: {answer}")
+        return answer
+
+    def _started(self) -> Connection:
+        if self._closed:
+            raise TesterLost("the run is over")
+        if self._connection is None:
+            start_fork_server(self._context)
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(  # type: ignore[attr-defined]
+                target=_serve, args=(theirs, self._setup), name="tester", daemon=True
+            )
+            with interrupts_blocked():
+                process.start()
+            theirs.close()
+            self._process, self._connection = process, ours
+            if self._closed:
+                process.kill()
+        return self._connection
+
+
+def _serve(connection: Connection, setup: TestSetup) -> None:
+    """Answer jobs until the parent closes the pipe; Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
+    end_with_parent()
+    begin_inherited_log(logging.WARNING)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    bench = _Bench(setup)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            connection.send(bench.answer(connection.recv()))
+
+
+class _Bench:
+    """The network and its test data in a testing process; torch has one thread."""
+
+    def __init__(self, setup: TestSetup) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._setup = setup
+        self._inputs = setup.data.inputs()
+
+    def answer(self, job: TestJob) -> TestResult | str:
+        """The result of a job; if it fails, the reason."""
+        try:
+            return self._tested(job)
+        except Exception as error:
+            # A user's own network may raise anything.
+            return f"{type(error).__name__}: {error}"
+
+    def _tested(self, job: TestJob) -> TestResult:
+        from edge_client.models.build import build_blank
+        from edge_server.coordinator.global_model import GlobalModel
+
+        began, setup = time.monotonic(), self._setup
+        network = GlobalModel(build_blank(setup.spec), setup.spec, setup.channel_map)
+        arrays = FileGroups(job.model)["model"]
+        params = {name: np.array(arrays[name]) for name in arrays}
+        found = {
+            number: network.test({**params, **job.own.get(number, {})}, spec, setup.data, self._inputs)
+            for number, spec in job.specs.items()
+        }
+        return TestResult(found, time.monotonic() - began)
