@@ -46,6 +46,11 @@ class RoundRecorder:
         self._open = _Open(record, self._tests.begin(record.round), outputs, complete=False)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the last closed round has no line of history yet."""
+        return self._open is not None
+
+    @property
     def is_due(self) -> bool:
         """Whether a round waits only to be recorded."""
         return self._open is not None and self._open.test.done

@@ -5,14 +5,12 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from multiprocessing.context import BaseContext
 
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.evaluation import by_tier, distinct
 from edge_server.coordinator.global_model import diverged
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.tester import PRELOADED, Tester, TesterLost, TestJob, TestResult, TestSetup
-from edge_server.coordinator.worker_processes import worker_context
+from edge_server.coordinator.tester import Tester, TesterLost, TestJob, TestResult, TestSetup
 from edge_server.storage.run_folder import RunFolder
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -54,10 +52,10 @@ class RoundTest:
 
 
 class RoundTests:
-    """Tests the model of one run; `context` is how its processes begin."""
+    """Tests the model of one run."""
 
-    def __init__(self, model: ModelState, folder: RunFolder, *, context: BaseContext | None = None) -> None:
-        self._model, self._folder, self._context = model, folder, context
+    def __init__(self, model: ModelState, folder: RunFolder) -> None:
+        self._model, self._folder = model, folder
         self._testers: list[Tester] | None = None
 
     def begin(self, number: int) -> RoundTest:
@@ -151,9 +149,8 @@ class RoundTests:
         data = testing.data
         if not count or data is None:
             return []
-        context = self._context or worker_context(PRELOADED)
         setup = TestSetup(model.context.spec, model.context.channel_map, data)
-        return [Tester(context, setup) for _ in range(min(count, most))]
+        return [Tester(setup) for _ in range(min(count, most))]
 
 
 def _by_cores() -> int:

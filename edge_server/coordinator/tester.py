@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from edge_server.coordinator.worker_processes import (
     end_with_parent,
     interrupts_blocked,
     start_fork_server,
+    worker_context,
 )
 from schemas.errors import EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -75,8 +75,8 @@ class TestResult:
 class Tester:
     """One testing process, started with its first job; it has a thread that waits for it."""
 
-    def __init__(self, context: BaseContext, setup: TestSetup) -> None:
-        self._context, self._setup = context, setup
+    def __init__(self, setup: TestSetup) -> None:
+        self._context, self._setup = worker_context(PRELOADED), setup
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tester")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None

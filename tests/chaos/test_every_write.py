@@ -118,6 +118,8 @@ CHANGES = load_config(
     "heterofl", [*WORDS, "rounds=2", "deliver=false", 'strategy.downlink=["delta", "int8", "zstd"]']
 )
 """Round two sends the change since round one; it must be applied to exactly the model that devices hold."""
+TESTED = load_config("heterofl", [*WORDS, "rounds=2", "deliver=false", "testers=1"])
+"""A process tests the model of a round while the next one is planned."""
 BUFFERED = load_config("fedbuff", [*WORDS, "rounds=3", "buffer-size=1", "deliver=false"])
 
 
@@ -133,10 +135,20 @@ def run_with_crash(
     for device in devices.values():
         device.acknowledged.clear()
     with crash_at(monkeypatch, at) as writes, suppress(Killed):
-        SingleProcessServer(folder, config, devices).run()
+        server = SingleProcessServer(folder, config, devices)
+        try:
+            server.run()
+        finally:
+            server.coordinator.tests.close()
     if not (folder / "summary.json").exists():
         SingleProcessServer(folder, config, devices).run()
     return len(writes)
+
+
+def figures(folder: Path) -> list[dict[str, Any]]:
+    """What the server's tests found, by round."""
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if "test" in key or "tier" in key} for line in lines]
 
 
 def check(folder: Path, config: Config) -> list[ClosedRound]:
@@ -164,7 +176,9 @@ def check(folder: Path, config: Config) -> list[ClosedRound]:
     return rounds
 
 
-@pytest.mark.parametrize(("config", "every"), [(IN_ROUNDS, EVERY), (CHANGES, 3 * EVERY - 2)])
+@pytest.mark.parametrize(
+    ("config", "every"), [(IN_ROUNDS, EVERY), (CHANGES, 3 * EVERY - 2), (TESTED, 3 * EVERY - 1)]
+)
 def test_a_crash_at_any_write_changes_nothing(
     tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch, config: Config, every: int
 ) -> None:
@@ -176,6 +190,7 @@ def test_a_crash_at_any_write_changes_nothing(
         run_with_crash(folder, config, devices, monkeypatch, at)
         rounds = check(folder, config)
         assert [closed.state_sha256 for closed in rounds] == undisturbed, f"crash at write {at}"
+        assert figures(folder) == figures(tmp_path / "undisturbed"), f"crash at write {at}"
         made_of = {update.digest for closed in rounds for update in closed.updates}
         assert all(device.acknowledged <= made_of for device in devices.values()), f"crash at write {at}"
 
