@@ -18,7 +18,12 @@ def evaluate(
     if len(data) == 0:
         return NOTHING
     given = data.inputs() if inputs is None else inputs
-    outputs, targets = _forward(module, given, batch_size), data.targets(given)
+    return judged(_forward(module, given, batch_size), data, given)
+
+
+def judged(outputs: Tensor, data: LabelledData, inputs: Inputs) -> Evaluation:
+    """Evaluate a network's outputs [N, classes] for all of `data`, whose `inputs` they were computed from."""
+    targets = data.targets(inputs)
     loss = float(loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
     return Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
 

@@ -107,12 +107,17 @@ class Testing:
         ratios = self._config.tiers.ratios if tiers_due else ()
         return {0: SubModelSpec(), **{n: tier_spec(ratio) for n, ratio in enumerate(ratios, start=1)}}
 
-    def test(self, model: GlobalModel, params: Arrays, spec: SubModelSpec) -> Evaluation:
-        """Test a sub-model that is cut from the full arrays `params`."""
+    def test(
+        self,
+        model: GlobalModel,
+        specs: Mapping[int, SubModelSpec],
+        params_of: Callable[[SubModelSpec], Arrays],
+    ) -> dict[int, Evaluation]:
+        """Test sub-models; `params_of` gives the full arrays that a sub-model is cut from."""
         assert self._data is not None
         if self._inputs is None:
             self._inputs = self._data.inputs()
-        return model.test(params, spec, self._data, self._inputs)
+        return model.test_all(specs, lambda number: params_of(specs[number]), self._data, self._inputs)
 
     def glance(self, model: GlobalModel, params: Arrays) -> Evaluation:
         """The full model on the first `GLANCE` examples."""

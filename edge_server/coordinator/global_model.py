@@ -1,22 +1,27 @@
 """Testing and exporting the global model and the tiers' sub-models."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 from torch import nn
 
 from edge_client.data.dataset import Inputs, LabelledData
-from edge_client.pruning.slicing import extract
+from edge_client.pruning.slicing import cut_axes, extract
 from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
 from edge_client.training.evaluation import evaluate
 from edge_client.training.results import Evaluation
+from edge_client.training.shared_evaluation import evaluate_sub_models
+from edge_client.training.shared_forward import Cut
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, Preprocessing
 
 log = logging.getLogger(__name__)
+
+TOGETHER = 50_000_000
+"""Most parameters of networks that are in memory at once to be tested together, 200 MB."""
 
 
 def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
@@ -59,6 +64,28 @@ class GlobalModel:
     ) -> Evaluation:
         """Loss and figures of a sub-model; `inputs` are those of `data`, if they were made before."""
         return evaluate(self.sub_model(params, spec), data, inputs=inputs)
+
+    def test_all(
+        self,
+        specs: Mapping[int, SubModelSpec],
+        params_of: Callable[[int], Arrays],
+        data: LabelledData,
+        inputs: Inputs,
+    ) -> dict[int, Evaluation]:
+        """`test` of several sub-models by number; together with the full model, if that comes first.
+
+        `params_of` gives the full arrays that a sub-model is cut from.
+        """
+        whole = next(iter(specs.values()), None) == SubModelSpec()
+        if not whole or len(specs) * parameter_count(self._module) > TOGETHER:
+            return {n: self.test(params_of(n), spec, data, inputs) for n, spec in specs.items()}
+        modules = [self.sub_model(params_of(n), spec) for n, spec in specs.items()]
+        cuts = [self._cut(spec) for spec in list(specs.values())[1:]]
+        return dict(zip(specs, evaluate_sub_models(modules, cuts, data, inputs=inputs), strict=True))
+
+    def _cut(self, spec: SubModelSpec) -> Cut:
+        layouts = self._channel_map.parameters.items()
+        return {name: cut_axes(layout, spec) for name, layout in layouts}
 
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
         """A sub-model's ONNX graph without weights; None if devices have to export it themselves."""

@@ -116,10 +116,7 @@ class RoundTests:
     def _tested_here(self, tiers: Mapping[int, SubModelSpec]) -> Mapping[int, Evaluation]:
         model, testing = self._model, self._model.context.testing
         with model.context.durations.timed("testing"):
-            found = {
-                number: testing.test(model.network, model.params_of(spec), spec)
-                for number, spec in distinct(tiers).items()
-            }
+            found = testing.test(model.network, distinct(tiers), model.params_of)
         return by_tier(tiers, found)
 
     def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[TestResult]]:

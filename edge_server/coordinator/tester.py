@@ -170,8 +170,7 @@ class _Bench:
         network = GlobalModel(build_blank(setup.spec), setup.spec, setup.channel_map)
         arrays = FileGroups(job.model)["model"]
         params = {name: np.array(arrays[name]) for name in arrays}
-        found = {
-            number: network.test({**params, **job.own.get(number, {})}, spec, setup.data, self._inputs)
-            for number, spec in job.specs.items()
-        }
+        found = network.test_all(
+            job.specs, lambda number: {**params, **job.own.get(number, {})}, setup.data, self._inputs
+        )
         return TestResult(found, time.monotonic() - began)

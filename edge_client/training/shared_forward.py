@@ -1,0 +1,214 @@
+"""Forward passes of a network and of sub-models cut from it, which share the layers that they have in common.
+
+A layer whose inputs are those of the whole network computes all or some of its output channels: they are
+taken from the whole network's pass over the same batch. What follows channel by channel is shared too. The
+sub-models of `two-nn` share everything up to their first linear layer. Layers are found by running the
+networks on a few examples, and results are compared with those of separate passes on the first batch: with
+any difference, even of the last bit, nothing is shared.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from edge_client.models.modes import evaluating
+from edge_client.training.memory_format import channels_innermost
+
+Cut = Mapping[str, Mapping[int, NDArray[np.int64]]]
+"""By parameter and axis, the indices that a sub-model has of the whole network's."""
+
+log = logging.getLogger(__name__)
+
+LEARNING = 2
+"""Examples on which the common layers are found."""
+CHANNELS = 1
+"""The axis of channels in a layer's output."""
+LAYERS = frozenset({functional.conv1d, functional.conv2d, functional.conv3d, functional.linear})
+PER_CHANNEL = frozenset(
+    {
+        *(torch.relu, Tensor.relu, functional.relu, functional.batch_norm),
+        *(torch.max_pool1d, torch.max_pool2d, functional.max_pool1d, functional.max_pool2d),
+        *(functional.avg_pool1d, functional.avg_pool2d),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A tensor of the whole network, called `name` in all passes, or its channels `rows`."""
+
+    name: int
+    rows: Tensor | None = None
+    of: Tensor | None = None
+
+
+def shared_outputs(
+    modules: Sequence[nn.Module], cuts: Sequence[Cut], batches: Sequence[Tensor]
+) -> list[Tensor] | None:
+    """Each module's outputs [N, classes] for all batches, bit-equal to separate passes.
+
+    The first module is the whole network, the others its sub-models, cut at `cuts`. All are on the CPU, in
+    evaluation mode and with the layout of `channels_innermost`. None if nothing can be shared.
+    """
+    sharing = _Sharing(modules, cuts)
+    if not sharing.learn(batches[0][:LEARNING]):
+        return None
+    alone = [[module(batches[0])] for module in modules]
+    together = sharing.outputs(batches[0])
+    if not all(torch.equal(one[0], other) for one, other in zip(alone, together, strict=True)):
+        return None
+    for batch in batches[1:]:
+        # A batch of another size may be computed by other kernels.
+        compared = len(batch) == len(batches[0])
+        found = sharing.outputs(batch) if compared else [module(batch) for module in modules]
+        for outputs, more in zip(alone, found, strict=True):
+            outputs.append(more)
+    return [torch.cat(outputs) for outputs in alone]
+
+
+@contextlib.contextmanager
+def prepared(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """All modules as a forward pass wants them: evaluation mode, layout, no gradients."""
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(channels_innermost(module))
+            stack.enter_context(evaluating(module))
+        stack.enter_context(torch.inference_mode())
+        yield
+
+
+class _Sharing(TorchFunctionMode):
+    """Keeps what the whole network computes of a batch, and answers the sub-models' calls from it."""
+
+    def __init__(self, modules: Sequence[nn.Module], cuts: Sequence[Cut]) -> None:
+        super().__init__()
+        self._modules = modules
+        self._names: dict[object, int] = {}
+        self._parameters = dict(self._known(modules[0]))
+        for module, cut in zip(modules[1:], cuts, strict=True):
+            self._parameters |= self._cut(module, cut)
+        self._kept: dict[int, Tensor] = {}
+        self._all, self.wanted = False, set[int]()
+
+    def learn(self, batch: Tensor) -> bool:
+        """Find the calls whose results sub-models can use; returns whether there are any."""
+        self._all = True
+        try:
+            self.outputs(batch)
+        except Exception as error:
+            # Code of a user's own network that computes with tensors in its own ways.
+            log.info("nothing is shared: %s", error)
+            return False
+        finally:
+            self._all = False
+        return bool(self.wanted)
+
+    def outputs(self, batch: Tensor) -> list[Tensor]:
+        """Each module's outputs for a batch."""
+        found = []
+        for module in self._modules:
+            _mark(batch, _Part(self._name("batch")))
+            with self:
+                found.append(_whole(module(batch)))
+        self._kept.clear()
+        return found
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func in LAYERS or func in PER_CHANNEL:
+            part = self._called(func, args, given)
+            if part is not None:
+                return self._answer(part, func, args, given)
+        return func(*map(_whole, args), **{name: _whole(value) for name, value in given.items()})
+
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Part | None:
+        """What a call computes of the whole network; None if it is not part of it."""
+        values = [*args, *kwargs.values()]
+        # In training, or in place.
+        if not args or any(value is True for value in values):
+            return None
+        parts = [self._part(value) for value in values if isinstance(value, Tensor)]
+        if any(part is None for part in parts):
+            return None
+        known = [part for part in parts if part is not None]
+        rows = next((part.rows for part in reversed(known) if part.rows is not None), None)
+        inputs = known[:1] if func in LAYERS else []
+        # A layer needs all channels of its input; all else has the same channels. Some rows of a product of
+        # matrices often differ from the whole product in the last bit.
+        if any(part.rows is not None for part in inputs) or (rows is not None and func is functional.linear):
+            return None
+        if any(not _same(part.rows, rows) for part in known[len(inputs) :]):
+            return None
+        names = tuple(part.name for part in known)
+        rest = repr([value for value in values if not isinstance(value, Tensor)])
+        return _Part(self._name((func, names, tuple(kwargs), rest)), rows)
+
+    def _answer(self, part: _Part, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kept = self._kept.get(part.name)
+        if kept is not None:
+            self.wanted.add(part.name)
+            if part.rows is None:
+                return kept
+            # Only the shape counts until `_whole` is asked for the numbers.
+            shape_only = kept.narrow(CHANNELS, 0, len(part.rows))
+            return _mark(shape_only, _Part(part.name, part.rows, kept))
+        result = func(*map(_whole, args), **{name: _whole(value) for name, value in kwargs.items()})
+        if part.rows is not None or not isinstance(result, Tensor):
+            return result
+        if self._all or part.name in self.wanted:
+            self._kept[part.name] = result
+        return _mark(result, part)
+
+    def _part(self, tensor: Tensor) -> _Part | None:
+        return self._parameters.get(id(tensor)) or tensor.__dict__.get("_part")
+
+    def _name(self, what: object) -> int:
+        return self._names.setdefault(what, len(self._names))
+
+    def _known(self, module: nn.Module) -> dict[int, _Part]:
+        tensors = module.state_dict(keep_vars=True)
+        return {id(tensor): _Part(self._name(("parameter", name))) for name, tensor in tensors.items()}
+
+    def _cut(self, module: nn.Module, cut: Cut) -> dict[int, _Part]:
+        """The parameters of a sub-model that are the whole network's, or some of their rows."""
+        whole = self._modules[0].state_dict(keep_vars=True)
+        found = {}
+        for name, tensor in module.state_dict(keep_vars=True).items():
+            axes = cut.get(name, {})
+            if axes.keys() - {0} or name not in whole:
+                continue
+            rows = torch.from_numpy(axes[0]) if axes else None
+            same = whole[name] if rows is None else whole[name].index_select(0, rows)
+            if torch.equal(same, tensor):
+                found[id(tensor)] = _Part(self._name(("parameter", name)), rows)
+        return found
+
+
+def _mark(tensor: Tensor, part: _Part) -> Tensor:
+    tensor.__dict__["_part"] = part
+    return tensor
+
+
+def _whole(value: Any) -> Any:
+    """The value itself, with its own numbers where it has only a shape."""
+    part = value.__dict__.get("_part") if isinstance(value, Tensor) else None
+    if part is None or part.of is None:
+        return value
+    return part.of.index_select(CHANNELS, part.rows)
+
+
+def _same(rows: Tensor | None, other: Tensor | None) -> bool:
+    if rows is None or other is None:
+        return rows is other
+    return torch.equal(rows, other)
