@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from edge_client.data.classes import numbers, shortened
 from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
 from edge_server.config.scaling import scaled_by
@@ -122,7 +123,9 @@ class Testing:
     def glance(self, model: GlobalModel, params: Arrays) -> Evaluation:
         """The full model on the first `GLANCE` examples."""
         assert self._data is not None
-        return model.test(params, SubModelSpec(), self._data.subset(range(min(GLANCE, len(self._data)))))
+        few = self._data.subset(range(min(GLANCE, len(self._data))))
+        with single_thread():
+            return model.test(params, SubModelSpec(), few)
 
     def macs(self, model: GlobalModel) -> int:
         """Multiply-accumulates of a test of the full model."""

@@ -87,11 +87,11 @@ def round_record(
         epsilon=observed.get("epsilon"),
         delta=observed.get("delta"),
         clip=observed.get("clip"),
-        **tested_fields(tested, outputs),
+        **fields_of_test(tested, outputs),
     )
 
 
-def tested_fields(tested: Mapping[int, Evaluation], outputs: Sequence[str]) -> dict[str, Any]:
+def fields_of_test(tested: Mapping[int, Evaluation], outputs: Sequence[str]) -> dict[str, Any]:
     """The fields of a record that a test fills, as in `round_record`; none without a test."""
     if not tested:
         return {}

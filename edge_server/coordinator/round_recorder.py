@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edge_client.training.results import Evaluation
-from edge_server.coordinator.round_record import tested_fields
+from edge_server.coordinator.round_record import fields_of_test
 from edge_server.coordinator.round_tests import RoundTest, RoundTests
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.storage.records import RoundRecord
@@ -87,5 +87,5 @@ def with_test(record: RoundRecord, found: Mapping[int, Evaluation], outputs: tup
     """The record with the figures of its test."""
     whole = found.get(0)
     unfit = whole is not None and bool(whole.examples) and whole.loss is None
-    change = {**tested_fields(found, outputs), "diverged": record.diverged or unfit}
+    change = {**fields_of_test(found, outputs), "diverged": record.diverged or unfit}
     return RoundRecord.model_validate({**dict(record), **change})

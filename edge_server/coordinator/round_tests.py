@@ -10,7 +10,7 @@ from edge_client.training.results import Evaluation
 from edge_server.coordinator.evaluation import by_tier, distinct
 from edge_server.coordinator.global_model import diverged
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.tester import Tester, TesterLost, TestJob, TestResult, TestSetup
+from edge_server.coordinator.tester import Tester, TesterJob, TesterLost, TesterResult, TesterSetup
 from edge_server.storage.run_folder import RunFolder
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -34,7 +34,7 @@ class RoundTest:
     number: int
     tiers: Mapping[int, SubModelSpec] = field(default_factory=dict)
     found: Mapping[int, Evaluation] | None = None
-    parts: tuple[Future[TestResult], ...] = ()
+    parts: tuple[Future[TesterResult], ...] = ()
     unfit: bool = False
 
     @property
@@ -119,14 +119,14 @@ class RoundTests:
             found = testing.test(model.network, distinct(tiers), model.params_of)
         return by_tier(tiers, found)
 
-    def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[TestResult]]:
+    def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[TesterResult]]:
         """Spread the sub-models over the processes."""
         assert self._testers is not None
         specs, count = distinct(tiers), len(self._testers)
         shares = [dict(list(specs.items())[place::count]) for place in range(count)]
         model = self._folder.model(number)
         return [
-            tester.test(TestJob(model, share, {n: self._own(spec) for n, spec in share.items()}))
+            tester.test(TesterJob(model, share, {n: self._own(spec) for n, spec in share.items()}))
             for tester, share in zip(self._testers, shares, strict=True)
             if share
         ]
@@ -146,7 +146,7 @@ class RoundTests:
         data = testing.data
         if not count or data is None:
             return []
-        setup = TestSetup(model.context.spec, model.context.channel_map, data)
+        setup = TesterSetup(model.context.spec, model.context.channel_map, data)
         return [Tester(setup) for _ in range(min(count, most))]
 
 

@@ -44,30 +44,27 @@ class TesterLost(EdgeError):
 
 
 @dataclass(frozen=True, eq=False)
-class TestSetup:
+class TesterSetup:
     """What a testing process needs before its first job: the network and the examples."""
 
-    __test__ = False
     spec: ModelSpec
     channel_map: ChannelMap
     data: LabelledData
 
 
 @dataclass(frozen=True, eq=False)
-class TestJob:
+class TesterJob:
     """Sub-models by number, to be cut from the model in a file; some have arrays of their `own` instead."""
 
-    __test__ = False
     model: Path
     specs: Mapping[int, SubModelSpec]
     own: Mapping[int, Arrays] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class TestResult:
+class TesterResult:
     """The evaluations by number, and the seconds that they took."""
 
-    __test__ = False
     found: Mapping[int, Evaluation]
     seconds: float
 
@@ -75,14 +72,14 @@ class TestResult:
 class Tester:
     """One testing process, started with its first job; it has a thread that waits for it."""
 
-    def __init__(self, setup: TestSetup) -> None:
+    def __init__(self, setup: TesterSetup) -> None:
         self._context, self._setup = worker_context(PRELOADED), setup
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tester")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._closed = False
 
-    def test(self, job: TestJob) -> Future[TestResult]:
+    def test(self, job: TesterJob) -> Future[TesterResult]:
         """Begin a test after the earlier ones; its future raises `TesterLost` if the process fails."""
         return self._thread.submit(self._ask, job)
 
@@ -101,14 +98,14 @@ class Tester:
         if self._process is not None:
             self._process.join()
 
-    def _ask(self, job: TestJob) -> TestResult:
+    def _ask(self, job: TesterJob) -> TesterResult:
         try:
             connection = self._started()
             connection.send(job)
             answer = connection.recv()
         except (EOFError, OSError) as error:
             raise TesterLost("the process that tests the model has died: out of memory?") from error
-        if not isinstance(answer, TestResult):
+        if not isinstance(answer, TesterResult):
             raise TesterLost(f"the process that tests the model: {answer}")
         return answer
 
@@ -130,7 +127,7 @@ class Tester:
         return self._connection
 
 
-def _serve(connection: Connection, setup: TestSetup) -> None:
+def _serve(connection: Connection, setup: TesterSetup) -> None:
     """Answer jobs until the parent closes the pipe; Ctrl-C is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
@@ -147,14 +144,14 @@ def _serve(connection: Connection, setup: TestSetup) -> None:
 class _Bench:
     """The network and its test data in a testing process; torch has one thread."""
 
-    def __init__(self, setup: TestSetup) -> None:
+    def __init__(self, setup: TesterSetup) -> None:
         import torch
 
         torch.set_num_threads(1)
         self._setup = setup
         self._inputs = setup.data.inputs()
 
-    def answer(self, job: TestJob) -> TestResult | str:
+    def answer(self, job: TesterJob) -> TesterResult | str:
         """The result of a job; if it fails, the reason."""
         try:
             return self._tested(job)
@@ -162,7 +159,7 @@ class _Bench:
             # A user's own network may raise anything.
             return f"{type(error).__name__}: {error}"
 
-    def _tested(self, job: TestJob) -> TestResult:
+    def _tested(self, job: TesterJob) -> TesterResult:
         from edge_client.models.build import build_blank
         from edge_server.coordinator.global_model import GlobalModel
 
@@ -173,4 +170,4 @@ class _Bench:
         found = network.test_all(
             job.specs, lambda number: {**params, **job.own.get(number, {})}, setup.data, self._inputs
         )
-        return TestResult(found, time.monotonic() - began)
+        return TesterResult(found, time.monotonic() - began)
