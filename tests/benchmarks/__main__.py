@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, str] = {
     "torch-free": "torch_free",
     "step-graphs": "step_graphs",
     "simulation": "simulation",
+    "testing": "testing",
     "simulation-memory": "memory",
     "layout": "layout",
     "allocator": "allocator",
