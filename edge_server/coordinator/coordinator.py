@@ -60,7 +60,7 @@ class Coordinator:
         keep = frozenset[str]() if self.context.durable else self.publisher.digests
         self.storage.finish(summary, keep=keep)
 
-    def close(self) -> None:
+    def suspend(self) -> None:
         """Close the files of a run that is not over; a test that runs is repeated when it goes on."""
         self.tests.close()
         self.storage.close()

@@ -128,7 +128,7 @@ class Server:
         self._coordinator.aggregators.close()
         if end is None:
             self._reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
-            self._coordinator.close()
+            self._coordinator.suspend()
 
     def _record_last_round(self) -> None:
         """Wait for the test of the last model, and report its round."""
@@ -136,7 +136,7 @@ class Server:
             self._coordinator.recorder.record_round()
             self._driver.report_records()
         except Exception:
-            self._coordinator.close()
+            self._coordinator.suspend()
             raise
 
     def _turn(self) -> None:

@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, str] = {
     "torch-free": "torch_free",
     "step-graphs": "step_graphs",
     "simulation": "simulation",
+    "time-to-accuracy": "time_to_accuracy",
     "testing": "testing",
     "simulation-memory": "memory",
     "layout": "layout",

@@ -56,6 +56,10 @@ class LightCoordinator:
         self.model = SimpleNamespace(network=parameters, state=None, started_from=None)
         self.tiering = self.planner = self.checker = self.aggregator = self.exporter = self
         self.rollback = self
+        self._closed = list[RoundRecord]()
+        self.recorder = SimpleNamespace(
+            take=self._taken, record_round=lambda: None, when_due=lambda record: None
+        )
         self.repair = SimpleNamespace(repair=lambda digests, tasks: frozenset[str](), repair_all=None)
         self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
 
@@ -96,7 +100,7 @@ class LightCoordinator:
     def close(self, command: CloseRound, figures: RoundFigures) -> RoundRecord:
         """Close the round; the clock stops."""
         self.ended = time.perf_counter()
-        return RoundRecord(
+        record = RoundRecord(
             round=command.round,
             fraction=1.0,
             local_epochs=0,
@@ -108,6 +112,12 @@ class LightCoordinator:
             downlink_bytes=figures.downlink,
             duration_s=figures.duration_s,
         )
+        self._closed.append(record)
+        return record
+
+    def _taken(self) -> list[RoundRecord]:
+        taken, self._closed = self._closed, []
+        return taken
 
     def tier(self, device: Any) -> int:
         """All devices have tier 1."""
@@ -126,6 +136,9 @@ class LightCoordinator:
 
     def finish(self, summary: Summary) -> None:
         """Do nothing: no file is written."""
+
+    def suspend(self) -> None:
+        """Do nothing: no file is open."""
 
 
 class Nobody:

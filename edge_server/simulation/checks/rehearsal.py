@@ -73,7 +73,7 @@ def rehearse(config: Config, data: LabelledData | None, first: InitialModel | No
                 _play(coordinator, tried, number, examples, Path(scratch))
             return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.model.notices)
         finally:
-            coordinator.close()
+            coordinator.suspend()
 
 
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:

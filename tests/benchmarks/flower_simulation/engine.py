@@ -7,9 +7,11 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
 from edge_client.data.sources import load_source
 from edge_server.config.config import Config
@@ -24,10 +26,25 @@ class FlowerFailed(Exception):
 
 def round_seconds(config: Config, python: Path, *, workers: int, hidden: int = 200) -> list[float]:
     """Wall seconds of each round; the first includes the start of the engine."""
+    rounds: list[float] = _result(config, python, workers=workers, hidden=hidden, test=None)["rounds"]
+    return rounds
+
+
+def accuracies(
+    config: Config, python: Path, test: LabelledData, *, workers: int, hidden: int = 200
+) -> list[tuple[float, float]]:
+    """Wall seconds since the start until each round is tested, and the accuracy that was found."""
+    found = _result(config, python, workers=workers, hidden=hidden, test=test)
+    return [(seconds, accuracy) for seconds, accuracy in found["tested"]]
+
+
+def _result(
+    config: Config, python: Path, *, workers: int, hidden: int, test: LabelledData | None
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="edge-bench-") as name:
         folder = Path(name)
         job, result = folder / "job.json", folder / "result.json"
-        job.write_text(json.dumps(_job(config, folder, workers, hidden) | {"result": str(result)}))
+        job.write_text(json.dumps(_job(config, folder, workers, hidden, test) | {"result": str(result)}))
         # Switch off the usage reports of Flower and Ray.
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_HOME": name}
         ended = _run(
@@ -38,8 +55,8 @@ def round_seconds(config: Config, python: Path, *, workers: int, hidden: int = 2
         if ended or not result.exists():
             output = (folder / "output.txt").read_text().strip()
             raise FlowerFailed(f"ended with {ended}: {output[-500:]}")
-        rounds: list[float] = json.loads(result.read_text())["rounds"]
-    return rounds
+        found: dict[str, Any] = json.loads(result.read_text())
+    return found
 
 
 def _run(command: list[str], env: dict[str, str], log: Path) -> int:
@@ -58,7 +75,9 @@ def _run(command: list[str], env: dict[str, str], log: Path) -> int:
         process.wait()
 
 
-def _job(config: Config, folder: Path, workers: int, hidden: int) -> dict[str, object]:
+def _job(
+    config: Config, folder: Path, workers: int, hidden: int, test: LabelledData | None
+) -> dict[str, object]:
     """The job; writes its data, shared out as on our side, to `folder`."""
     data = load_source(config.data.source or "digits", data_root=config.data.data_root)
     clients = config.clients.num_clients
@@ -68,6 +87,9 @@ def _job(config: Config, folder: Path, workers: int, hidden: int) -> dict[str, o
     np.save(folder / "labels.npy", data.labels)
     np.save(folder / "order.npy", np.concatenate(shares))
     np.save(folder / "ends.npy", np.cumsum([len(share) for share in shares]))
+    if test is not None:
+        np.save(folder / "test-inputs.npy", test.inputs())
+        np.save(folder / "test-labels.npy", test.labels)
     plan = config.training
     return {
         "data": str(folder),
@@ -80,4 +102,5 @@ def _job(config: Config, folder: Path, workers: int, hidden: int) -> dict[str, o
         "learning_rate": plan.learning_rate,
         "momentum": plan.momentum,
         "workers": workers,
+        "tests": test is not None,
     }

@@ -1,8 +1,8 @@
 """A Flower app of the same training; `flower_run.py` runs it in the engine.
 
 Written like Flower's own guide: a `ClientApp`, a `ServerApp` with its FedAvg, the Ray backend with one core
-per client. The clients' loop is that of our floor. Nothing is tested on either side, so Flower omits work
-that our simulation does in addition to its rounds.
+per client. The clients' loop is that of our floor. The server tests the model only if the job names test
+data; without it, Flower omits work that our simulation does in addition to its rounds.
 """
 
 import json
@@ -23,6 +23,8 @@ from torch.nn import functional
 client = ClientApp()
 server = ServerApp()
 ended: list[float] = []
+tested: list[tuple[float, float]] = []
+"""The time of each test after a round, and the accuracy that it found."""
 
 
 def job() -> dict:
@@ -88,6 +90,22 @@ class Timed(FedAvg):
         return aggregated
 
 
+def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    """The accuracy on the server's test data, in batches of 256."""
+    plan = job()
+    folder = Path(plan["data"])
+    inputs = torch.from_numpy(np.load(folder / "test-inputs.npy"))
+    wanted = torch.from_numpy(np.load(folder / "test-labels.npy"))
+    module = network(*plan["layers"]).eval()
+    module.load_state_dict(arrays.to_torch_state_dict())
+    with torch.inference_mode():
+        outputs = torch.cat([module(part) for part in inputs.split(256)])
+    accuracy = float((outputs.argmax(1) == wanted).float().mean())
+    if server_round:
+        tested.append((time.perf_counter(), accuracy))
+    return MetricRecord({"accuracy": accuracy})
+
+
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the rounds."""
@@ -96,4 +114,9 @@ def main(grid: Grid, context: Context) -> None:
         fraction_train=plan["fraction"], fraction_evaluate=0.0, min_available_nodes=plan["clients"]
     )
     arrays = ArrayRecord(network(*plan["layers"]).state_dict())
-    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=plan["rounds"])
+    strategy.start(
+        grid=grid,
+        initial_arrays=arrays,
+        num_rounds=plan["rounds"],
+        evaluate_fn=evaluate if plan["tests"] else None,
+    )
