@@ -8,6 +8,7 @@
     devices/{device}/up/rollout       JSON, device to rollout service (down/rollout: back)
     devices/{device}/predict/request  requests to `edge-client serve` (predict/answer: its answers)
     server/echo                       the server to itself (rollout/echo: a rollout service to itself)
+    server/lease                      retained: which server holds the federation
     devices/{device}/echo             a device's `doctor` to itself
     enrol/{who}/request               JSON, certificate requests to the authority (enrol/{who}/answer)
 
@@ -83,6 +84,16 @@ class StateTopic:
 
     def __str__(self) -> str:
         return f"{ROOT}/{self.federation}/all/state"
+
+
+@dataclass(frozen=True)
+class LeaseTopic:
+    """The retained lease of a federation, between servers."""
+
+    federation: str
+
+    def __str__(self) -> str:
+        return f"{ROOT}/{self.federation}/server/lease"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ LAST_ROUND = 1_000_000
 RoundNumber = Annotated[int, Field(ge=0, le=LAST_ROUND)]
 Attempt = Annotated[int, Field(ge=1)]
 """Number of a planning within a run; a round may be planned more than once."""
+Epoch = Annotated[int, Field(ge=1, le=10**9)]
+"""Counts the servers that have held a federation one after the other."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""
@@ -61,6 +63,7 @@ class Reason(StrEnum):
     TOO_MANY_REQUESTS = "too-many-requests"
     INELIGIBLE = "ineligible"
     SAME_NAME = "same-name"
+    SUPERSEDED = "superseded"
 
 
 class Eligibility(StrEnum):

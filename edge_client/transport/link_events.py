@@ -50,5 +50,10 @@ class NotGranted:
     reason: str
 
 
-LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted
+@dataclass(frozen=True)
+class Subscribed:
+    """The broker has answered a subscription; what it retains for it follows."""
+
+
+LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted | Subscribed
 Inbox = queue.SimpleQueue[Any]

@@ -29,6 +29,7 @@ from edge_client.transport.link_events import (
     LinkEvent,
     LinkUp,
     NotGranted,
+    Subscribed,
 )
 from edge_client.transport.message_parts import Parts, split
 from edge_client.transport.outbox import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox
@@ -73,7 +74,10 @@ class ConnectionSettings:
 
 
 class Link:
-    """One MQTT connection; all methods except the callbacks belong to the thread that owns the inbox."""
+    """One MQTT connection; all methods except the callbacks belong to the thread that owns the inbox.
+
+    With `tells_subscribed` the inbox gets `Subscribed` for each answer to a subscription.
+    """
 
     def __init__(
         self,
@@ -86,7 +90,9 @@ class Link:
         will_retained: bool = True,
         first_session: int = 1,
         longest_delay_s: float | None = None,
+        tells_subscribed: bool = False,
     ) -> None:
+        self._tells_subscribed = tells_subscribed
         longest = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._settings = ConnectionSettings(address, client_id, tuple(filters), will, will_retained, longest)
         self._inbox = inbox
@@ -126,10 +132,14 @@ class Link:
         )
         self._client.loop_stop()
 
-    def reconnect(self) -> None:
-        """End the connection and make another, with the current certificate file."""
+    def pause(self) -> None:
+        """End the connection until `open` is called; messages that were not acknowledged wait."""
         self._client.disconnect()
         self._client.loop_stop()
+
+    def reconnect(self) -> None:
+        """End the connection and make another, with the current certificate file."""
+        self.pause()
         self.open()
 
     @property
@@ -294,6 +304,8 @@ class Link:
         for reason in reasons:
             if reason.is_failure:
                 self._inbox.put(NotGranted(reason.value, str(reason)))
+        if self._tells_subscribed:
+            self._inbox.put(Subscribed())
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
         self._inbox.put(Confirmed(mid))

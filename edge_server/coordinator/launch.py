@@ -16,6 +16,7 @@ from edge_server.config.config import Config
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
 from edge_server.coordinator.server import Server, Suspended
+from edge_server.coordinator.writing_right import Deposed
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
@@ -83,6 +84,7 @@ def _serve(
     """`serve` of a configuration in which nothing is left to be asked."""
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_initial_model
+    from edge_server.coordinator.lease import lease_of
     from edge_server.coordinator.object_store import open_object_store
     from edge_server.integrations.open import open_bridges
     from edge_server.observability.report.provenance_file import write_provenance
@@ -91,9 +93,12 @@ def _serve(
 
     with (
         locked(out),
+        lease_of(address, config.federation.name, out) as lease,
         open_object_store(config.object_store, out / "object-store") as object_store,
         open_bridges(config, address, registry_path) as bridges,
     ):
+        if lease is not None:
+            lease.await_start()
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_provenance(folder.path)
         new = run or run_name(config.federation.name)
@@ -105,7 +110,7 @@ def _serve(
             config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
         )
         print_notices(coordinator.model.notices)
-        server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered)
+        server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered, lease)
         warn_of_open_broker(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
@@ -147,6 +152,9 @@ def run_and_report(
     except Suspended as pause:
         print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED
+    except Deposed as end:
+        print(f"edge-server: {end}; nothing more is written to {out}", file=sys.stderr)
+        return FAILED
     print_run_folder(out, args.format)
     return exit_code(summary)
 

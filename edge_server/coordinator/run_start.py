@@ -18,11 +18,14 @@ from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered, recover
 from edge_server.storage.run_files import known_rounds
 from edge_server.storage.run_folder import RunFolder
+from edge_server.transport.lease.holder import in_words, this_process
 from schemas.base import kebab
 from schemas.errors import ConfigError, EdgeError
+from schemas.messages import LeaseHolder
 
 log = logging.getLogger(__name__)
 
+LOCK = "lock"
 MAY_DIFFER = frozenset(
     {
         "federation.rounds",
@@ -63,13 +66,36 @@ def locked(out: Path) -> Iterator[None]:
     """Lock the folder for this process; raises `ConfigError` if another process has it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with (out / "lock").open("w") as file:
+        # Not emptied before it is locked: it says who has it.
+        with (out / LOCK).open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.truncate(0)
+            file.write(this_process(out).model_dump_json())
+            file.flush()
             yield
     except BlockingIOError as error:
-        raise ConfigError(f"{out} is in use: another server runs there") from error
+        holder = lock_holder(out)
+        who = "" if holder is None else f": {in_words(holder)}"
+        raise ConfigError(f"{out} is in use: another server runs there{who}") from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise ConfigError(f"--out {out}: {error.strerror}") from error
+
+
+def lock_holder(out: Path) -> LeaseHolder | None:
+    """The process that has locked the folder, or had; None if that is unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        return LeaseHolder.model_validate_json((out / LOCK).read_bytes())
+    return None
+
+
+def recorded(out: Path) -> tuple[str | None, int]:
+    """The run in the folder and the last epoch in which it was served; None and 1 for a new one."""
+    journal = RunFolder(out).journal
+    with contextlib.suppress(EdgeError, OSError, sqlite3.Error):
+        if journal.exists() and not RunFolder(out).ended:
+            with contextlib.closing(JournalReader(journal)) as reader:
+                return reader.run(), max(reader.epochs(), default=1)
+    return None, 1
 
 
 Opened = tuple[RunFolder, Recovered | None]

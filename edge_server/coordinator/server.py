@@ -5,6 +5,7 @@ import logging
 import os
 import queue
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFail
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
+from edge_server.coordinator.writing_right import WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.rounds.event_entry import EventKind
@@ -25,14 +27,16 @@ from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
+from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
-from edge_server.transport.stability import Stability
 from schemas.errors import EdgeError, PeerError
 from schemas.topics import server_filters
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
+PAUSED_S = 0.05
+"""Seconds between two looks whether the server may write."""
 SHOWN_SHARE = 1 / 50
 """Largest share of the server's time that snapshots may take."""
 
@@ -54,6 +58,7 @@ class Server:
         coordinator: Coordinator,
         watcher: Watcher,
         recovered: Recovered | None = None,
+        lease: LeaseKeeper | None = None,
     ) -> None:
         self._coordinator, storage = coordinator, coordinator.storage
         settings = coordinator.context.config.federation
@@ -61,8 +66,14 @@ class Server:
         self.inbox: Inbox = queue.SimpleQueue()
         filters = server_filters(name, blobs=not receivers)
         self._connection = BrokerConnection(
-            address, self.inbox, federation=name, role="server", filters=filters
+            address,
+            self.inbox,
+            federation=name,
+            role="server",
+            filters=filters,
+            will=None if lease is None else lease.will,
         )
+        self._right = WritingRight(lease, self._connection.link, storage.journal, coordinator.context.run)
         self._receivers = ReceiverPool(receivers, name, address, storage.folder.blobs, self.inbox)
         self._jobs = Jobs(coordinator, self.inbox)
         counters = RunCounters(known=lambda device: self._driver.knows(device))
@@ -88,13 +99,13 @@ class Server:
             self._driver.take_over(recovered)
         self._intake = Intake(self._driver, self._reporter, self._receivers, storage.store, partial=partial)
         self._watchdog = watchdog_of(os.environ)
-        self._stability = Stability()
         self._next_tick = 0.0
+        self._waiting: deque[Any] = deque()
 
     def run(self) -> Summary:
         """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""
         self._receivers.open()
-        self._connection.link.open()
+        self._right.open()
         self._driver.step(Started())
         self._watchdog.ready()
         with _suspended_by_full_disk():
@@ -141,6 +152,9 @@ class Server:
 
     def _turn(self) -> None:
         now = time.monotonic()
+        if not self._right.exercise():
+            self._wait_for_right(now)
+            return
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._driver.step(Tick())
@@ -149,13 +163,32 @@ class Server:
             self._watchdog.alive(now)
             self._reporter.show_if_due()
         try:
-            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
+            event = self._next_event(max(0.0, self._next_tick - now))
         except queue.Empty:
+            return
+        # The process may have been stopped since.
+        if not self._right.exercise():
+            self._waiting.appendleft(event)
             return
         try:
             self._handle(event)
         except PeerError as error:
             self._reporter.ignored(error)
+
+    def _next_event(self, timeout_s: float) -> Any:
+        """The next event; those that came without the right to write are first."""
+        return self._waiting.popleft() if self._waiting else self.inbox.get(timeout=timeout_s)
+
+    def _wait_for_right(self, now: float) -> None:
+        """Without the right to write and send, only the user's wish to end is heard."""
+        self._watchdog.alive(now)
+        self._reporter.show_if_due()
+        with contextlib.suppress(queue.Empty):
+            event = self.inbox.get(timeout=PAUSED_S)
+            if isinstance(event, StopRequested | Suspended):
+                self._handle(event)
+            else:
+                self._waiting.append(event)
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -181,33 +214,16 @@ class Server:
         received = self._connection.receive(event, now)
         match event:
             case LinkUp():
-                self._stability = self._stability.up(now)
                 log.info("connected to %s", self._connection.address)
                 self._reporter.list(Note("connected to the broker", kind=EventKind.JOIN))
                 self._outgoing.announce_again()
             case LinkDown(reason):
                 log.info("%s", self._connection.trouble)
                 self._reporter.list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
-                self._look_for_a_rival(self._stability.down(now))
         if received is not None:
             self._intake.take(*received)
         elif not isinstance(event, LinkDown | Confirmed):
             self._driver.fit()
-
-    def _look_for_a_rival(self, after: Stability) -> None:
-        """Give up the name to a server that was there before; raises `Suspended`."""
-        before, self._stability = self._stability, after
-        if not after.contested:
-            return
-        name = self._coordinator.context.config.federation.name
-        why = (
-            f"the broker has ended {after.cuts} connections in a row within seconds: a server of the "
-            f"federation '{name}' seems to run already; stop it, or set another [federation] name"
-        )
-        if not after.settled:
-            raise Suspended(why, failed=True)
-        if not before.contested:
-            log.warning("%s", why)
 
     def _look(self) -> Moment:
         link = self._connection.link
@@ -217,7 +233,7 @@ class Server:
             "outgoing": link.outgoing,
             "unheard": link.dropped,
         }
-        trouble, began = self._connection.trouble, self._reporter.began
+        trouble, began = self._right.trouble or self._connection.trouble, self._reporter.began
         return Moment(self._driver.federation, time.monotonic(), began, trouble, queues)
 
 

@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS untested (round INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS deliveries (
     attempt INTEGER NOT NULL, device TEXT NOT NULL, message TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (attempt, device));
+CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, holder TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS choices (attempt INTEGER PRIMARY KEY, round INTEGER NOT NULL, said TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS observations (round INTEGER PRIMARY KEY, said TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS undone (
@@ -110,6 +111,11 @@ class Journal:
         with self._written() as written:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
+
+    def held(self, epoch: int, holder: str) -> None:
+        """Write that a server, in words, goes on with the run in this epoch of the lease."""
+        with self._written() as written:
+            written.execute("INSERT OR IGNORE INTO epochs VALUES (?, ?, ?)", (epoch, holder, time.time()))
 
     def agreed(self, classes: Iterable[str]) -> None:
         """Write the federation's list of classes."""

@@ -90,6 +90,7 @@ SPARED = frozenset(
         "observations",
         "undone",
         "untested",
+        "epochs",
     }
 )
 """Tables that a run can lose: their content is requested again, planned again, or only explanatory."""
@@ -155,6 +156,13 @@ class JournalReader:
         """The run's name; None before it has one."""
         rows = self._asked("SELECT run FROM run")
         return str(rows[0][0]) if rows else None
+
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs of the lease in which the run was served, in order."""
+        if not self._has("epochs"):
+            return ()
+        rows = self._asked("SELECT epoch FROM epochs ORDER BY epoch")
+        return tuple(self._made("epochs", rows, int))
 
     def began_at(self) -> float | None:
         """When the run began, or was first planned, in seconds since 1970; None if neither has happened."""

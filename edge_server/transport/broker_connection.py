@@ -6,7 +6,7 @@ from typing import Literal
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.echo_test import EchoTest
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
-from edge_client.transport.mqtt_client import Link
+from edge_client.transport.mqtt_client import Link, Will
 from schemas.errors import PeerError
 from schemas.topics import DeviceTopic, echo_topic, parse_topic
 from schemas.values import Reason
@@ -16,7 +16,10 @@ LONGEST_DELAY_S = 2.0
 
 
 class BrokerConnection:
-    """One MQTT connection with its echo test; `role` names the client and its echo topic."""
+    """One MQTT connection with its echo test; `role` names the client and its echo topic.
+
+    `will` gives the retained last will of a session.
+    """
 
     def __init__(
         self,
@@ -26,6 +29,7 @@ class BrokerConnection:
         federation: str,
         role: Literal["server", "rollout"],
         filters: Iterable[str],
+        will: Will | None = None,
     ) -> None:
         echo = echo_topic(federation, role)
         self.address, self.session = address, 0
@@ -35,6 +39,7 @@ class BrokerConnection:
             inbox,
             client_id=f"{federation}-{role}",
             filters=(*filters, echo),
+            will=will,
             longest_delay_s=LONGEST_DELAY_S,
         )
         self.echo = EchoTest(echo, lambda payload: self.link.echo(echo, payload))

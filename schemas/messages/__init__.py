@@ -12,6 +12,7 @@ from schemas.errors import PeerError
 from schemas.messages.announcements import FederationEnd, RoundAnnouncement
 from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
 from schemas.messages.identity import CertificateRequest, IssuedCertificate
+from schemas.messages.lease import Lease, LeaseHolder
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.messages.presence import Birth, Death, Telemetry
 from schemas.messages.results import Acknowledgement, Delivery, Refusal, TaskReply, Update
@@ -51,6 +52,8 @@ __all__ = [
     "IssuedCertificate",
     "KeyAdvertisement",
     "KeyShares",
+    "Lease",
+    "LeaseHolder",
     "MaskCohort",
     "Message",
     "ModelOffer",
@@ -102,7 +105,9 @@ IdentityMessage = CertificateRequest | IssuedCertificate
 """Between a device and the certificate authority, on their own topics."""
 RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 """Between a device and a rollout service, on their own topics, as are its blob requests."""
-AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage
+ServerMessage = Lease
+"""Between the servers of one federation."""
+AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage | ServerMessage
 
 MESSAGES: dict[str, type[Message]] = {
     **{message.model_fields["kind"].default: message for message in get_args(AnyMessage)},

@@ -18,6 +18,8 @@ from schemas.messages import (
     IssuedCertificate,
     KeyAdvertisement,
     KeyShares,
+    Lease,
+    LeaseHolder,
     MaskCohort,
     Message,
     ModelOffer,
@@ -276,6 +278,23 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         federation=FEDERATION, run=RUN, round=3, rounds=10, phase="training", selected=5
     ),
     "federation-end": FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=10),
+    "lease": Lease(
+        federation=FEDERATION,
+        state="held",
+        epoch=2,
+        beat=17,
+        holder=LeaseHolder(
+            instance="9f2c",
+            host="server-1",
+            machine="boot/pid:[1]",
+            pid=4711,
+            ticks=99,
+            folder="/srv/run",
+            since=1.7e9,
+        ),
+        run=RUN,
+        standby="7a11",
+    ),
     "certificate-request": CertificateRequest(
         federation=FEDERATION, device=DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
     ),

@@ -8,12 +8,16 @@ from schemas.topics import ROOT, enrolment_root
 
 SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"
 """The certificate names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
+LEASE, STANDBY = "edge-lease", "edge-standby"
+"""Those of the connections that keep the lease: of a server, and of its standby on another machine."""
 HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
 """Those of the Home Assistant and Sparkplug integrations."""
 HOME_ASSISTANT, SCADA = "home-assistant", "scada-host"
 """Those of Home Assistant itself and of a SCADA host."""
 SERVICE_IDENTITIES = {
     "server": SERVER,
+    "lease": LEASE,
+    "standby": STANDBY,
     "service": SERVICE,
     "rollout": ROLLOUT,
     "home": HOME,
@@ -89,8 +93,19 @@ topic write {root}/devices/+/down/#
 topic readwrite {root}/all/#
 topic write {root}/layers/#
 topic readwrite {root}/server/echo
+topic readwrite {root}/server/lease
+topic readwrite {root}/server/standby/#
 topic write {root}/devices/+/predict/request
 topic read {root}/devices/+/predict/answer
+
+# Which server holds the federation; the standby has one connection more.
+user {lease}
+topic readwrite {root}/server/lease
+topic readwrite {root}/server/standby/#
+
+user {standby}
+topic readwrite {root}/server/lease
+topic readwrite {root}/server/standby/#
 
 user {rollout}
 topic read {root}/devices/+/up/birth
@@ -147,7 +162,7 @@ def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]
     enrol = enrolment_root(settings.federation)
     conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, mount_point=enrol)
     names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
-    names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA}
+    names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA, "lease": LEASE, "standby": STANDBY}
     names |= {"federation": settings.federation, "node": identifier(settings.federation)}
     acl = _ACL.format(**names, root=f"{ROOT}/{settings.federation}", enrol=enrol)
     return {CONF: conf, ACL: acl}

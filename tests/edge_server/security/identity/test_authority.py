@@ -139,7 +139,7 @@ def test_enrolling_another_device_does_not_change_authority_and_broker(enroll, t
     before = contents()
     enroll("two")
     assert contents() == before
-    assert len(before) == 5 + 8 + 4 * 3 - 1
+    assert len(before) == 5 + 8 + 5 * 3 - 1
 
 
 def test_the_broker_gets_a_new_certificate_for_another_host_and_before_expiry(tmp_path):

@@ -1,0 +1,71 @@
+"""Whether this server may write and send: only while it holds the federation's lease."""
+
+import logging
+
+from edge_client.transport.mqtt_client import Link
+from edge_server.storage.journal import Journal
+from edge_server.transport.lease.holder import in_words
+from edge_server.transport.lease.keeper import LeaseKeeper
+from edge_server.transport.lease.machine import LeasePhase
+from schemas.errors import EdgeError
+
+log = logging.getLogger(__name__)
+
+
+class Deposed(EdgeError):
+    """Another server has taken over: this one must not write any more."""
+
+
+class WritingRight:
+    """Opens the server's connection while it holds the lease, and pauses it while it does not.
+
+    Without a `lease` the connection is always open.
+    """
+
+    def __init__(self, lease: LeaseKeeper | None, link: Link, journal: Journal, run: str) -> None:
+        self._lease, self._link, self._journal = lease, link, journal
+        self._linked = False
+        self.trouble = ""
+        if lease is not None:
+            lease.serve(run)
+
+    def open(self) -> None:
+        """Connect, if the server may."""
+        self.exercise()
+
+    def exercise(self) -> bool:
+        """Whether the server may write now; raises `Deposed` when another server has taken over."""
+        if self._lease is None:
+            self._connect()
+            return True
+        if self._lease.state.phase in (LeasePhase.TAKEN, LeasePhase.LOST):
+            self._end(self._lease)
+        if not self._lease.holds():
+            self._pause(self._lease)
+            return False
+        if not self._linked and not self._lease.mute:
+            self._journal.held(self._lease.state.epoch, in_words(self._lease.state.me))
+        self._connect()
+        return True
+
+    def _connect(self) -> None:
+        if not self._linked:
+            self._linked, self.trouble = True, ""
+            self._link.open()
+
+    def _pause(self, lease: LeaseKeeper) -> None:
+        self.trouble = lease.trouble or "waiting for the lease of the federation"
+        if self._linked:
+            self._linked = False
+            self._link.pause()
+            log.info("no renewal of the lease was heard in time: nothing is sent until one is")
+
+    def _end(self, lease: LeaseKeeper) -> None:
+        """Stop at once: nothing that is queued may be sent."""
+        if self._linked:
+            self._linked = False
+            self._link.pause()
+        lease.check()
+        by = lease.state.by
+        who = "" if by is None else f": {in_words(by.holder)}, epoch {by.epoch}"
+        raise Deposed(f"another server serves the federation '{lease.state.federation}' now{who}")

@@ -1,0 +1,1 @@
+"""The lease of a federation: one server at a time."""

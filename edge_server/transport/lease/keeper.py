@@ -1,0 +1,206 @@
+"""Keeps the lease of a federation over a broker connection of its own, in a thread of its own.
+
+A busy or waiting server goes on renewing it. Whether the server may write is asked of `holds`, in its own
+thread and by the clock: of a process that was stopped and goes on, that is the first question.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, Subscribed
+from edge_client.transport.mqtt_client import Link
+from edge_server.transport.lease import machine
+from edge_server.transport.lease.holder import in_words, runs_here
+from edge_server.transport.lease.machine import LeasePhase, LeaseState
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import Lease, LeaseHolder, decode_message, encode_message
+from schemas.topics import LeaseTopic
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+LONGEST_DELAY_S = 1.0
+UNREACHABLE_S = 3.0
+"""For so long a start waits for a broker before it goes on without knowing who holds the lease."""
+DECIDED = frozenset({LeasePhase.HELD, LeasePhase.TAKEN, LeasePhase.LOST, LeasePhase.MUTE})
+
+
+class LeaseKeeper:
+    """Looks for a lease, claims it, renews it until it is closed; `changed` is called from its thread."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        federation: str,
+        me: LeaseHolder,
+        *,
+        follows: bool = False,
+        first_epoch: int = 1,
+        run: str | None = None,
+    ) -> None:
+        self._topic = str(LeaseTopic(federation))
+        self._state = LeaseState(me, federation, run, follows=follows, first_epoch=first_epoch)
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._lock = threading.Condition()
+        self._ended = False
+        self._address, self.trouble = address, ""
+        self._watched: Callable[[LeaseState], None] = lambda state: None
+        self._link = Link(
+            address,
+            self._inbox,
+            client_id=f"{federation[:40]}-lease-{me.instance}",
+            filters=(self._topic,),
+            longest_delay_s=LONGEST_DELAY_S,
+            tells_subscribed=True,
+        )
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    @property
+    def state(self) -> LeaseState:
+        """What is known now."""
+        return self._state
+
+    @property
+    def mute(self) -> bool:
+        """Whether the broker does not pass the topic on, so that no server can hold a lease."""
+        return self._state.phase is LeasePhase.MUTE
+
+    def holds(self) -> bool:
+        """Whether this server may write and send now; without a lease on this broker, every server may."""
+        return self.mute or self._state.holds(time.monotonic())
+
+    def will(self, session: int) -> tuple[str, bytes]:
+        """The last will of the server's own connection: topic and payload.
+
+        Not of this one: a server that only looks must not speak for the holder.
+        """
+        return self._topic, encode_message(self._state.message("lost", 0))
+
+    def open(self) -> "LeaseKeeper":
+        """Begin to look for the lease."""
+        self._link.open()
+        self._thread.start()
+        return self
+
+    def watch(self, changed: Callable[[LeaseState], None]) -> None:
+        """Call this, from the keeper's thread, after every change."""
+        with self._lock:
+            self._watched = changed
+            changed(self._state)
+
+    def await_start(self) -> None:
+        """Wait until the lease is held; raises `ConfigError` that names the holder if it is taken.
+
+        Returns without a lease if the broker cannot be reached, or passes nothing on.
+        """
+        until = time.monotonic() + UNREACHABLE_S
+        with self._lock:
+            while self._state.phase not in DECIDED:
+                if not self._state.connected and time.monotonic() >= until:
+                    break
+                self._lock.wait(TICK_S)
+        self.check()
+        if self.mute:
+            log.warning(
+                "the broker does not pass on %s: two servers of one name would not notice each other, and "
+                "no standby can follow; renew the broker's access rules (`edge-server enroll` writes them)",
+                self._topic,
+            )
+
+    def check(self) -> None:
+        """Raise `ConfigError` if another server has the federation."""
+        state = self._state
+        if state.phase not in (LeasePhase.TAKEN, LeasePhase.LOST) or state.by is None:
+            return
+        if state.behind:
+            raise ConfigError(
+                f"the run '{state.run}' was continued by another server: {in_words(state.by.holder)}; what "
+                "this folder holds is older: go on with that folder, or begin a new run with --new"
+            )
+        if state.phase is LeasePhase.TAKEN:
+            raise ConfigError(
+                f"the federation '{state.federation}' is served already: {in_words(state.by.holder)}; stop "
+                "that server, set another [federation] name, or follow it with `edge-server standby`"
+            )
+
+    def serve(self, run: str) -> None:
+        """Name the run in later messages."""
+        with self._lock:
+            self._state = replace(self._state, run=run)
+
+    def name_standby(self, standby: str) -> int:
+        """Name the instance that may follow, or none; returns the beat of the message."""
+        with self._lock:
+            self._take(machine.name_standby(self._state, standby, time.monotonic()))
+            return max(self._state.sent, default=0)
+
+    def close(self, *, over: bool) -> None:
+        """Give the lease back, and disconnect; `over` if no server goes on with the run."""
+        with self._lock:
+            self._ended = True
+            if self._state.holds(time.monotonic()):
+                self._publish(machine.give_up(self._state, over=over))
+        self._thread.join()
+        self._link.close()
+
+    def _run(self) -> None:
+        while not self._ended:
+            try:
+                event = self._inbox.get(timeout=TICK_S)
+            except queue.Empty:
+                event = None
+            with self._lock:
+                if not self._ended:
+                    self._handle(event)
+                    self._lock.notify_all()
+
+    def _handle(self, event: object) -> None:
+        now, before = time.monotonic(), self._state
+        match event:
+            case Subscribed():
+                self._step(machine.Connected(), now)
+            case LinkDown(reason):
+                self.trouble = f"no connection to {self._address}: {reason}; trying again"
+                self._link.handle(event)
+                self._step(machine.Disconnected(), now)
+            case Arrived(topic, payload, retained) if topic == self._topic and payload:
+                try:
+                    self._hear(payload, now, retained=retained)
+                except PeerError as error:
+                    log.warning("the lease: ignored (%s): %s", error.reason, error)
+            case LinkUp():
+                self.trouble = ""
+                self._link.handle(event)
+            case Confirmed():
+                self._link.handle(event)
+        self._step(machine.Tick(self._alive()), now)
+        if self._state is not before:
+            self._watched(self._state)
+
+    def _hear(self, payload: bytes, now: float, *, retained: bool) -> None:
+        message = decode_message(payload, federation=self._state.federation)
+        if not isinstance(message, Lease):
+            raise PeerError(f"'{message.kind}' on the topic of the lease")
+        self._step(machine.Heard(message, retained), now)
+
+    def _alive(self) -> bool | None:
+        last = self._state.log.last
+        if self._state.phase is not LeasePhase.LOOKING or last is None:
+            return None
+        return runs_here(last.holder)
+
+    def _step(self, event: machine.Event, now: float) -> None:
+        self._take(machine.step(self._state, event, now))
+
+    def _take(self, step: machine.Step) -> None:
+        self._state, messages = step
+        for message in messages:
+            self._publish(message)
+
+    def _publish(self, message: Lease) -> None:
+        self._link.publish(self._topic, encode_message(message), retain=True)

@@ -1,0 +1,281 @@
+"""Obtaining and keeping the lease of a federation, as a pure state machine.
+
+    looking -> claiming -> held -> lost
+       |                            ^
+       +-> taken                    +-- another server has a newer epoch
+
+A holder renews every `RENEW_S`. Each renewal that it hears back gives it `HOLD_S` from the moment at which it
+was sent; without one it must neither write nor send (`holds`). Others wait for `SILENCE_S`, which is longer,
+from the moment at which they heard the last one. No clocks are compared, and clocks need only run alike.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+from edge_server.transport.lease.log import NEVER, LeaseLog
+from schemas.messages import Lease, LeaseHolder
+
+RENEW_S, HOLD_S, SILENCE_S = 1.0, 4.0, 6.0
+LOOK_S = 0.2
+"""Seconds after a subscription in which the broker sends the retained message, if it has one."""
+GRACE_S = 4.5
+"""Seconds after a last will in which its holder may come back: longer than it holds without a renewal."""
+SETTLE_S = 0.4
+"""Seconds for which a claim that follows a retained message waits for contradiction."""
+NOT_YET = float("inf")
+MUTE_S = 5.0
+"""A broker that does not pass a claim back in this time has rules that forbid the topic."""
+
+
+class LeasePhase(StrEnum):
+    LOOKING = "looking"
+    CLAIMING = "claiming"
+    HELD = "held"
+    TAKEN = "taken"
+    LOST = "lost"
+    MUTE = "mute"
+
+
+@dataclass(frozen=True)
+class Connected:
+    """The topic is subscribed to."""
+
+
+@dataclass(frozen=True)
+class Disconnected:
+    """The connection has ended."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message on the topic."""
+
+    lease: Lease
+    retained: bool = False
+
+
+@dataclass(frozen=True)
+class Tick:
+    """The time. `alive` says whether the holder's process runs on this machine, None if it is elsewhere."""
+
+    alive: bool | None = None
+
+
+Event = Connected | Disconnected | Heard | Tick
+Step = tuple["LeaseState", list[Lease]]
+"""The next state, and the messages to publish."""
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """What a server knows of its federation's lease.
+
+    A server that `follows` claims only where the last message names it as the standby. `synced` is the
+    standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
+    of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in seconds;
+    `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent. It is
+    `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
+    """
+
+    me: LeaseHolder
+    federation: str
+    run: str | None = None
+    follows: bool = False
+    phase: LeasePhase = LeasePhase.LOOKING
+    log: LeaseLog = field(default_factory=LeaseLog)
+    epoch: int = 0
+    first_epoch: int = 1
+    synced: str = ""
+    connected: bool = False
+    since: float = NEVER
+    beats: int = 0
+    sent: Mapping[int, float] = field(default_factory=dict)
+    settle_s: float = 0.0
+    settled_at: float = NOT_YET
+    held_until: float = NEVER
+    next_at: float = NEVER
+    by: Lease | None = None
+    behind: bool = False
+
+    def holds(self, now: float) -> bool:
+        """Whether this server may write and send."""
+        return self.phase is LeasePhase.HELD and now < self.held_until
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the holder has named this server as its standby."""
+        return self.log.last is not None and self.log.last.standby == self.me.instance
+
+    def message(self, state: Literal["claimed", "held", "lost", "free", "over"], beat: int) -> Lease:
+        """A message of this server."""
+        return Lease(
+            federation=self.federation,
+            state=state,
+            epoch=max(self.epoch, 1),
+            beat=beat,
+            holder=self.me,
+            run=self.run,
+            standby=self.synced,
+        )
+
+
+def step(state: LeaseState, event: Event, now: float) -> Step:
+    """Apply one event."""
+    match event:
+        case Connected():
+            begun = replace(state, connected=True, log=state.log.connected(), since=now)
+            return replace(begun, next_at=now + LOOK_S), []
+        case Disconnected():
+            phase = LeasePhase.LOOKING if state.phase is LeasePhase.CLAIMING else state.phase
+            return replace(state, connected=False, phase=phase, sent={}), []
+        case Heard(lease, retained):
+            return _heard(state, lease, now, retained=retained)
+        case Tick(alive):
+            return _tick(state, now, alive)
+
+
+def name_standby(state: LeaseState, standby: str, now: float) -> Step:
+    """Name the instance that may follow from now on, or none."""
+    return _renew(replace(state, synced=standby), now)
+
+
+def give_up(state: LeaseState, *, over: bool) -> Lease:
+    """The last message of a holder that ends in order."""
+    return state.message("over" if over else "free", state.log.beat + 1)
+
+
+def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> Step:
+    own = lease.holder.instance == state.me.instance
+    counts = state.log.counts(lease, retained=retained)
+    heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if counts else state
+    match state.phase:
+        case LeasePhase.HELD:
+            return _heard_holding(heard, lease, now, own=own, counts=counts and not retained)
+        case LeasePhase.CLAIMING:
+            return _heard_claiming(heard, lease, now, own=own, counts=counts)
+        case LeasePhase.LOOKING:
+            return _heard_looking(heard, lease, now, counts=counts, retained=retained)
+        case _:
+            return heard, []
+
+
+def _heard_holding(state: LeaseState, lease: Lease, now: float, *, own: bool, counts: bool) -> Step:
+    if own and counts and lease.state == "lost":
+        # The server's own connection has broken, this one has not.
+        return _renew(state, now)
+    if own:
+        sent_at = state.sent.get(lease.beat) if counts and lease.state == "held" else None
+        if sent_at is None:
+            return state, []
+        later = {beat: at for beat, at in state.sent.items() if beat > lease.beat}
+        return replace(state, sent=later, held_until=max(state.held_until, sent_at + HOLD_S)), []
+    if lease.state in ("claimed", "held") and (counts or _outranks(lease, state)):
+        return replace(state, phase=LeasePhase.LOST, by=lease), []
+    # Whoever connects now must find the holder's own message.
+    return _renew(state, now)
+
+
+def _heard_claiming(state: LeaseState, lease: Lease, now: float, *, own: bool, counts: bool) -> Step:
+    if own and lease.state == "claimed":
+        if not counts:
+            return replace(state, phase=LeasePhase.LOOKING, since=now), []
+        return replace(state, settled_at=now + state.settle_s), []
+    if not own and lease.state in ("claimed", "held") and (counts or _outranks(lease, state)):
+        return replace(state, phase=LeasePhase.LOOKING, log=_based_on(state.log, lease, now), since=now), []
+    return state, []
+
+
+def _heard_looking(state: LeaseState, lease: Lease, now: float, *, counts: bool, retained: bool) -> Step:
+    """Count the renewals of a living holder."""
+    if retained or lease.state != "held" or lease.holder.instance == state.me.instance:
+        return state, []
+    if not counts:
+        # What the broker had retained was older than this.
+        state = replace(state, log=_based_on(state.log, lease, now))
+    return replace(state, beats=state.beats + 1), []
+
+
+def _based_on(log: LeaseLog, lease: Lease, now: float) -> LeaseLog:
+    if log.last is not None and lease.epoch < log.last.epoch:
+        return log
+    return LeaseLog(lease, lease.beat, now, live=True)
+
+
+def _outranks(lease: Lease, state: LeaseState) -> bool:
+    """Whether another's message goes before this server: by its epoch, else by who came first."""
+    return (lease.epoch, -lease.holder.since) > (state.epoch, -state.me.since)
+
+
+def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:
+    if not state.connected:
+        return state, []
+    match state.phase:
+        case LeasePhase.LOOKING:
+            return _look(state, now, alive)
+        case LeasePhase.CLAIMING if now >= state.settled_at:
+            return _renew(replace(state, phase=LeasePhase.HELD, held_until=state.since + HOLD_S), now)
+        case LeasePhase.CLAIMING if now >= state.since + MUTE_S:
+            return replace(state, phase=LeasePhase.MUTE), []
+        case LeasePhase.HELD if now >= state.next_at:
+            return _renew(state, now)
+        case _:
+            return state, []
+
+
+def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
+    last = state.log.last
+    if now < state.since + LOOK_S:
+        return state, []
+    if last is None:
+        return (state, []) if state.follows else _claim(state, now)
+    if state.follows:
+        due = _vacant(state, last, now, alive, grace_s=GRACE_S) and state.may_follow
+        return _claim(state, now) if due else (state, [])
+    vacant = _vacant(state, last, now, alive, grace_s=SILENCE_S)
+    if vacant:
+        if _is_behind(state, last):
+            return replace(state, phase=LeasePhase.TAKEN, by=last, behind=True), []
+        return _claim(state, now)
+    if alive or (alive is None and state.beats):
+        return replace(state, phase=LeasePhase.TAKEN, by=last), []
+    return state, []
+
+
+def _is_behind(state: LeaseState, last: Lease) -> bool:
+    """Whether another folder has a later state of the run."""
+    same_run = state.run is not None and state.run == last.run
+    return same_run and last.epoch > state.first_epoch and not last.holder.is_of(state.me)
+
+
+def _vacant(state: LeaseState, last: Lease, now: float, alive: bool | None, *, grace_s: float) -> bool:
+    """Whether nobody holds the lease: given back, its process is gone, or nothing was heard for too long."""
+    if last.state in ("free", "over") or alive is False:
+        return True
+    heard_at = max(state.log.heard_at, state.since)
+    return now >= heard_at + (grace_s if last.state == "lost" else SILENCE_S)
+
+
+def _claim(state: LeaseState, now: float) -> Step:
+    last = state.log.last
+    epoch = state.first_epoch
+    if last is not None:
+        epoch = max(epoch, last.epoch + (0 if last.holder.is_of(state.me) else 1))
+    claiming = replace(
+        state,
+        phase=LeasePhase.CLAIMING,
+        epoch=epoch,
+        synced="",
+        since=now,
+        settle_s=0.0 if state.log.live or last is None else SETTLE_S,
+        settled_at=NOT_YET,
+        sent={},
+    )
+    return claiming, [claiming.message("claimed", state.log.beat + 1)]
+
+
+def _renew(state: LeaseState, now: float) -> Step:
+    beat = state.log.beat + 1
+    renewed = replace(state, sent={beat: now, **state.sent}, next_at=now + RENEW_S)
+    return renewed, [renewed.message("held", beat)]

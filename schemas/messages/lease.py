@@ -1,0 +1,49 @@
+"""The lease of a federation: which server may serve it, retained on a topic of its own."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import Frozen
+from schemas.messages.message import Message
+from schemas.names import Name
+from schemas.values import Epoch, Instance, Text, UnixSeconds
+
+Beat = Annotated[int, Field(ge=0, le=10**15)]
+
+
+class LeaseHolder(Frozen):
+    """A server's process. `host` is the machine's name; `machine` identifies its boot and process namespace.
+
+    `ticks` is the process's start, in clock ticks since the boot: a process id may be used again.
+    """
+
+    instance: Instance
+    host: Text
+    machine: Text = ""
+    pid: int = Field(ge=0)
+    ticks: int = Field(default=0, ge=0)
+    folder: Text = ""
+    since: UnixSeconds
+
+    def is_of(self, other: "LeaseHolder") -> bool:
+        """Whether both serve the same run folder of the same machine."""
+        return bool(self.folder) and (self.host, self.folder) == (other.host, other.folder)
+
+
+class Lease(Message):
+    """Who holds the federation, or wants to.
+
+    `beat` is that of the message before it plus one: of two messages that follow the same one, only the
+    first that the broker passes on counts. `lost` is the last will of the holder's connection and has beat 0;
+    `free` and `over` end a lease, the latter with its run. `standby` is the instance that may follow: it has
+    everything that the holder has.
+    """
+
+    kind: Literal["lease"] = "lease"
+    state: Literal["claimed", "held", "lost", "free", "over"]
+    epoch: Epoch
+    beat: Beat
+    holder: LeaseHolder
+    run: Name | None = None
+    standby: Instance = ""

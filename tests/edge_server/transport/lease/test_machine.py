@@ -1,0 +1,298 @@
+"""Servers and a broker in memory: one holder at a time, whoever stops, is cut off or comes back."""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from edge_server.transport.lease import machine
+from edge_server.transport.lease.machine import (
+    GRACE_S,
+    HOLD_S,
+    SILENCE_S,
+    Connected,
+    Disconnected,
+    Heard,
+    LeasePhase,
+    LeaseState,
+    Tick,
+)
+from schemas.messages import Lease, LeaseHolder
+
+
+def holder(name: str, *, host: str = "", since: float = 0.0) -> LeaseHolder:
+    return LeaseHolder(instance=name, host=host or name, pid=1, folder=f"/runs/{name}", since=since)
+
+
+@dataclass
+class Server:
+    state: LeaseState
+    inbox: list[tuple[float, Lease, bool]] = field(default_factory=list)
+    paused: bool = False
+    dead: bool = False
+
+
+class Broker:
+    """One topic with a retained message; messages reach each connected server after `delay` seconds."""
+
+    def __init__(self, delay: float = 0.05) -> None:
+        self.now, self.delay = 0.0, delay
+        self.retained: Lease | None = None
+        self.servers: dict[str, Server] = {}
+
+    def add(self, name: str, *, follows: bool = False, host: str = "") -> Server:
+        me = holder(name, host=host, since=self.now)
+        server = self.servers[name] = Server(LeaseState(me, "home", follows=follows))
+        self.connect(name)
+        return server
+
+    def connect(self, name: str) -> None:
+        server = self.servers[name]
+        self.do(name, Connected())
+        if self.retained is not None:
+            server.inbox.append((self.now, self.retained, True))
+
+    def cut(self, name: str, *, will: bool) -> None:
+        """End a connection; the broker notices it, or not yet."""
+        server = self.servers[name]
+        server.inbox.clear()
+        if will and server.state.phase is LeasePhase.HELD:
+            self.publish(server.state.message("lost", 0))
+        if not server.dead:
+            self.do(name, Disconnected())
+
+    def kill(self, name: str) -> None:
+        self.servers[name].dead = True
+        self.cut(name, will=True)
+
+    def publish(self, lease: Lease) -> None:
+        self.retained = lease
+        for server in self.servers.values():
+            if server.state.connected and not server.dead:
+                server.inbox.append((self.now + self.delay, lease, False))
+
+    def do(self, name: str, event: machine.Event) -> None:
+        server = self.servers[name]
+        server.state, messages = machine.step(server.state, event, self.now)
+        for message in messages:
+            if server.state.connected:
+                self.publish(message)
+
+    def turn(self, name: str) -> None:
+        server = self.servers[name]
+        while server.inbox and server.inbox[0][0] <= self.now:
+            _, lease, retained = server.inbox.pop(0)
+            self.do(name, Heard(lease, retained))
+        last = server.state.log.last
+        gone = last is not None and any(
+            other.dead and other.state.me == last.holder for other in self.servers.values()
+        )
+        here = last is not None and last.holder.host == server.state.me.host
+        self.do(name, Tick(alive=(not gone) if here else None))
+
+    def run(self, seconds: float, until=lambda: False, step: float = 0.1) -> float:
+        """Let time pass; returns the seconds that it took."""
+        began = self.now
+        while self.now < began + seconds and not until():
+            self.now += step
+            for name, server in list(self.servers.items()):
+                if not server.dead and not server.paused:
+                    self.turn(name)
+            assert len(self.holders()) <= 1, self.holders()
+        return self.now - began
+
+    def holders(self) -> list[str]:
+        """Servers that may write now; of a paused one, whatever it asks first when it goes on."""
+        return [n for n, s in self.servers.items() if not s.dead and s.state.holds(self.now)]
+
+    def sync(self, name: str, standby: str) -> None:
+        server = self.servers[name]
+        server.state, messages = machine.name_standby(server.state, standby, self.now)
+        for message in messages:
+            self.publish(message)
+        self.run(0.2)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def held(broker: Broker, name: str):
+    return lambda: broker.servers[name].state.holds(broker.now)
+
+
+def test_a_server_alone_holds_the_lease_at_once_and_keeps_it(broker: Broker) -> None:
+    broker.add("a")
+    assert broker.run(5, held(broker, "a")) < 0.5
+    broker.run(60)
+    assert broker.holders() == ["a"]
+    assert broker.servers["a"].state.epoch == 1
+
+
+def test_a_second_server_is_told_who_holds_it(broker: Broker) -> None:
+    broker.add("a")
+    broker.run(3)
+    second = broker.add("b")
+    assert broker.run(10, lambda: second.state.phase is LeasePhase.TAKEN) < 2
+    assert second.state.by is not None
+    assert second.state.by.holder.instance == "a"
+    broker.run(10)
+    assert broker.holders() == ["a"]
+
+
+def test_of_two_that_start_together_one_gets_it(broker: Broker) -> None:
+    for name in "abc":
+        broker.add(name)
+    broker.run(20)
+    phases = sorted(server.state.phase for server in broker.servers.values())
+    assert phases == [LeasePhase.HELD, LeasePhase.TAKEN, LeasePhase.TAKEN]
+
+
+def test_a_server_that_was_killed_starts_again_at_once_with_its_epoch(broker: Broker) -> None:
+    broker.add("a", host="pi")
+    broker.run(3)
+    broker.kill("a")
+    broker.add("again", host="pi")
+    broker.servers["again"].state = LeaseState(
+        broker.servers["a"].state.me.model_copy(update={"instance": "again"}), "home", connected=True
+    )
+    broker.connect("again")
+    assert broker.run(10, held(broker, "again")) < 1.5
+    assert broker.servers["again"].state.epoch == 1
+
+
+def test_a_server_elsewhere_waits_until_the_dead_one_is_silent_for_long(broker: Broker) -> None:
+    broker.add("a")
+    broker.run(3)
+    broker.kill("a")
+    broker.add("b")
+    assert SILENCE_S <= broker.run(20, held(broker, "b")) < SILENCE_S + 1.5
+    assert broker.servers["b"].state.epoch == 2
+
+
+def synced(broker: Broker) -> None:
+    broker.add("a")
+    broker.run(1)
+    broker.add("b", follows=True)
+    broker.run(1)
+    broker.sync("a", "b")
+
+
+def test_a_standby_follows_a_dead_server_after_the_grace(broker: Broker) -> None:
+    synced(broker)
+    broker.run(10)
+    broker.kill("a")
+    assert GRACE_S <= broker.run(20, held(broker, "b")) < GRACE_S + 1
+    assert broker.servers["b"].state.epoch == 2
+
+
+def test_a_paused_server_may_not_write_when_it_goes_on(broker: Broker) -> None:
+    synced(broker)
+    broker.servers["a"].paused = True
+    assert broker.run(20, held(broker, "b")) <= SILENCE_S + 1
+    assert broker.holders() == ["b"]
+    broker.servers["a"].paused = False
+    broker.run(1)
+    assert broker.servers["a"].state.phase is LeasePhase.LOST
+    assert broker.servers["a"].state.by.holder.instance == "b"
+    broker.run(10)
+    assert broker.holders() == ["b"]
+
+
+def test_a_server_that_was_cut_off_holds_for_less_time_than_others_wait(broker: Broker) -> None:
+    synced(broker)
+    broker.cut("a", will=False)
+    assert broker.run(20, lambda: not broker.holders()) <= HOLD_S
+    broker.run(20, held(broker, "b"))
+    broker.connect("a")
+    broker.run(1)
+    assert broker.servers["a"].state.phase is LeasePhase.LOST
+
+
+def test_a_standby_that_is_not_named_waits(broker: Broker) -> None:
+    synced(broker)
+    broker.sync("a", "")
+    broker.kill("a")
+    broker.run(60)
+    assert broker.holders() == []
+
+
+def test_a_server_that_comes_back_in_time_keeps_the_lease(broker: Broker) -> None:
+    synced(broker)
+    broker.cut("a", will=True)
+    broker.run(3)
+    broker.connect("a")
+    broker.run(20)
+    assert broker.holders() == ["a"]
+    assert broker.servers["b"].state.phase is LeasePhase.LOOKING
+
+
+def test_a_lease_that_is_given_back_is_followed_at_once(broker: Broker) -> None:
+    synced(broker)
+    broker.run(2)
+    first = broker.servers["a"]
+    broker.publish(machine.give_up(first.state, over=False))
+    first.dead = True
+    assert broker.run(20, held(broker, "b")) < 0.5
+
+
+def test_a_broker_that_forgets_does_not_change_the_holder(broker: Broker) -> None:
+    synced(broker)
+    for name in "ab":
+        broker.cut(name, will=False)
+    broker.retained = None
+    broker.run(1)
+    broker.connect("b")
+    broker.add("c")
+    broker.connect("a")
+    broker.run(30)
+    assert broker.holders() == ["a"]
+    assert broker.servers["c"].state.phase in (LeasePhase.TAKEN, LeasePhase.LOST)
+
+
+def test_a_broker_that_passes_nothing_on_is_noticed(broker: Broker) -> None:
+    server = broker.add("a")
+    broker.delay = 1e9
+    broker.run(10)
+    assert server.state.phase is LeasePhase.MUTE
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_never_two_holders_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    broker = Broker(delay=chance.choice([0.01, 0.05, 0.3]))
+    synced(broker)
+    for _ in range(25):
+        name = chance.choice(list(broker.servers))
+        server = broker.servers[name]
+        match chance.randrange(4):
+            case 0 if not server.dead:
+                server.paused = not server.paused
+            case 1 if server.state.connected:
+                broker.cut(name, will=chance.random() < 0.5)
+            case 2 if not server.dead and not server.state.connected:
+                broker.connect(name)
+            case 3 if len(broker.servers) < 6:
+                broker.add(f"s{len(broker.servers)}", follows=chance.random() < 0.5)
+        broker.run(chance.choice([0.2, 1.0, 3.0, 9.0]))
+    broker.run(10)
+
+
+def test_a_folder_whose_run_went_on_elsewhere_is_refused(broker: Broker) -> None:
+    synced(broker)
+    broker.servers["a"].state = replace(broker.servers["a"].state, run="run-1")
+    broker.kill("a")
+    broker.run(20, held(broker, "b"))
+    second = broker.servers["b"]
+    second.state = replace(second.state, run="run-1")
+    broker.publish(machine.give_up(second.state, over=True))
+    second.dead = True
+    old = broker.add("old")
+    old.state = replace(old.state, run="run-1")
+    broker.run(2)
+    assert (old.state.phase, old.state.behind) == (LeasePhase.TAKEN, True)
+    new = broker.add("new")
+    new.state = replace(new.state, run="run-2")
+    broker.run(2)
+    assert new.state.phase is LeasePhase.HELD
