@@ -21,6 +21,8 @@ Attempt = Annotated[int, Field(ge=1)]
 """Number of a planning within a run; a round may be planned more than once."""
 Epoch = Annotated[int, Field(ge=1, le=10**9)]
 """Counts the servers that have held a federation one after the other."""
+EPOCHS = "epochs"
+"""A device that reads epochs names this in its profile's `software`."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""

@@ -6,6 +6,7 @@ from edge_client.agent.announcer import Announcer
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.service import Service, Topic
+from edge_client.agent.session.epochs import check_epoch
 from edge_client.agent.session.events import ChunkArrived, Declined, Received
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.signature_policy import SignaturePolicy
@@ -23,7 +24,10 @@ LOGGED_ELSEWHERE = frozenset({Reason.UNKNOWN_BLOB, Reason.SAME_NAME})
 
 
 class MessageIntake(Service):
-    """Turns what the server sends into events of the session."""
+    """Turns what the server sends into events of the session.
+
+    `superseded` counts the messages of servers that were replaced.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class MessageIntake(Service):
     ) -> None:
         self._messenger, self._runner, self._policy = messenger, runner, policy
         self._eligibility, self._announcer = eligibility, announcer
+        self.superseded = 0
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         match topic:
@@ -50,6 +55,7 @@ class MessageIntake(Service):
         return True
 
     def _message(self, message: AnyMessage) -> None:
+        self._refuse_superseded(message)
         if isinstance(message, Task):
             self._offered(message)
             return
@@ -57,6 +63,15 @@ class MessageIntake(Service):
         if isinstance(message, Refusal):
             self._refused(message)
         self._runner.step(Received(message))
+
+    def _refuse_superseded(self, message: AnyMessage) -> None:
+        """Refuse what a server says that another one has replaced, and count it."""
+        try:
+            check_epoch(self._runner.session, message)
+        except PeerError as error:
+            self.superseded += 1
+            self._messenger.refuse(error)
+            raise
 
     def _offered(self, task: Task) -> None:
         """Decline a task that is not signed, does not fit the data, or may not begin now; else pass it on."""

@@ -41,14 +41,18 @@ class Messenger:
         try:
             return decode_message(payload, federation=self._federation)
         except PeerError as error:
-            refusal = Refusal(
-                federation=self._federation,
-                device=self._device,
-                reason=Reason(error.reason),
-                detail=str(error)[:500],
-            )
-            self.publish(Channel.UP, refusal)
+            self.refuse(error)
             raise
+
+    def refuse(self, error: PeerError) -> None:
+        """Tell the server why a message of its was refused."""
+        refusal = Refusal(
+            federation=self._federation,
+            device=self._device,
+            reason=Reason(error.reason),
+            detail=str(error)[:500],
+        )
+        self.publish(Channel.UP, refusal)
 
     def _topic(self, channel: Channel) -> str:
         return str(DeviceTopic(self._federation, self._device, channel))

@@ -78,6 +78,8 @@ class Intake:
         if isinstance(message, Refusal) and not self._driver.federation.fleet.doubts(message.device):
             extra = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *extra.values(), message.detail, extra=extra)
+            if message.reason is Reason.SUPERSEDED:
+                self._reporter.counters.refused(message.device, message.reason)
         self._driver.step(MessageReceived(message, have=self._have(message)))
         if isinstance(message, Update | Delivery):
             self._count_claim(message)

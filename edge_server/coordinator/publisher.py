@@ -19,6 +19,10 @@ MOST_STRANGERS, WINDOW_S = 500, 10.0
 """The most messages to devices that are not in the fleet, per window of seconds."""
 
 
+Tagged = Callable[[Message, str | None], Message]
+"""Gives a message, for one device or for all (None), the server's epoch."""
+
+
 class Publisher:
     """Publishes on the topics of one federation; calls `unreadable` with the digest of a damaged blob."""
 
@@ -29,16 +33,17 @@ class Publisher:
         store: BlobStore,
         counters: RunCounters,
         unreadable: Callable[[str], None] = lambda digest: None,
+        tagged: Tagged = lambda message, device: message,
     ) -> None:
         self._federation, self._link, self._store, self._counters = federation, link, store, counters
-        self._unreadable = unreadable
+        self._unreadable, self._tagged = unreadable, tagged
         self._announced: Message | None = None
         self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
 
     def announce(self, message: Message, present: Iterable[str] = ()) -> None:
         """Publish a retained message for all devices; those that are `present` receive it now."""
         self._announced = message
-        payload = encode_message(message)
+        payload = encode_message(self._tagged(message, None))
         self._counters.announced(present, len(payload))
         self._link.publish(str(StateTopic(self._federation)), payload, retain=True)
 
@@ -49,7 +54,7 @@ class Publisher:
 
     def send(self, device: str, message: Message) -> None:
         """Send a message to one device."""
-        payload = encode_message(message)
+        payload = encode_message(self._tagged(message, device))
         self._counters.sent(device, len(payload))
         self._link.publish(self._topic(device, Channel.DOWN), payload)
 

@@ -30,7 +30,10 @@ from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
 from schemas.errors import EdgeError, PeerError
+from schemas.messages import Message
+from schemas.messages.message import ServedMessage
 from schemas.topics import server_filters
+from schemas.values import EPOCHS
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +87,7 @@ class Server:
             storage.store,
             counters,
             lambda digest: self.inbox.put(RepairBlob(digest)),
+            self._tagged,
         )
         self._driver = RoundDriver(
             new_federation(coordinator),
@@ -224,6 +228,16 @@ class Server:
             self._intake.take(*received)
         elif not isinstance(event, LinkDown | Confirmed):
             self._driver.fit()
+
+    def _tagged(self, message: Message, device: str | None) -> Message:
+        """The message with this server's epoch, unless it is the run's first or the device cannot read it."""
+        epoch = self._right.epoch
+        if epoch is None or not isinstance(message, ServedMessage):
+            return message
+        known = None if device is None else self._driver.federation.fleet.devices.get(device)
+        if known is not None and EPOCHS not in known.profile.software:
+            return message
+        return message.model_copy(update={"epoch": epoch})
 
     def _look(self) -> Moment:
         link = self._connection.link

@@ -19,13 +19,14 @@ class Deposed(EdgeError):
 class WritingRight:
     """Opens the server's connection while it holds the lease, and pauses it while it does not.
 
-    Without a `lease` the connection is always open.
+    Without a `lease` the connection is always open. `epoch` is None in the epoch in which the run began.
     """
 
     def __init__(self, lease: LeaseKeeper | None, link: Link, journal: Journal, run: str) -> None:
         self._lease, self._link, self._journal = lease, link, journal
         self._linked = False
         self.trouble = ""
+        self.epoch: int | None = None
         if lease is not None:
             lease.serve(run)
 
@@ -44,7 +45,9 @@ class WritingRight:
             self._pause(self._lease)
             return False
         if not self._linked and not self._lease.mute:
-            self._journal.held(self._lease.state.epoch, in_words(self._lease.state.me))
+            epoch = self._lease.state.epoch
+            first = self._journal.held(epoch, in_words(self._lease.state.me))
+            self.epoch = epoch if epoch > first else None
         self._connect()
         return True
 

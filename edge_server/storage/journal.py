@@ -112,10 +112,12 @@ class Journal:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
 
-    def held(self, epoch: int, holder: str) -> None:
-        """Write that a server, in words, goes on with the run in this epoch of the lease."""
+    def held(self, epoch: int, holder: str) -> int:
+        """Write that a server, in words, goes on with the run in this epoch; returns the run's first one."""
         with self._written() as written:
             written.execute("INSERT OR IGNORE INTO epochs VALUES (?, ?, ?)", (epoch, holder, time.time()))
+            (first,) = written.execute("SELECT min(epoch) FROM epochs").fetchone()
+        return int(first)
 
     def agreed(self, classes: Iterable[str]) -> None:
         """Write the federation's list of classes."""

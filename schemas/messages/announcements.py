@@ -4,12 +4,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from schemas.messages.message import Message
+from schemas.messages.message import ServedMessage
 from schemas.names import Name
 from schemas.values import RoundNumber
 
 
-class RoundAnnouncement(Message):
+class RoundAnnouncement(ServedMessage):
     """The current round of a run.
 
     Tasks of rounds before `oldest` are void; by default all but those of `round`.
@@ -30,7 +30,7 @@ class RoundAnnouncement(Message):
         return self
 
 
-class FederationEnd(Message):
+class FederationEnd(ServedMessage):
     """The run is over; if it `goes_on`, the run for which it has asked for statistics begins."""
 
     kind: Literal["federation-end"] = "federation-end"

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.message import Message
+from schemas.messages.message import Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.values import Attempt
 
@@ -30,7 +30,7 @@ class BroadcastProgress(Message):
     index: int = Field(ge=0)
 
 
-class BroadcastEnd(Message):
+class BroadcastEnd(ServedMessage):
     """To a device: the broadcast of these blobs is over; it may request missing chunks."""
 
     kind: Literal["broadcast-end"] = "broadcast-end"

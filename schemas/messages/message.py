@@ -1,9 +1,12 @@
 """The base of all messages, and their size limits."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from schemas.base import Frozen
 from schemas.names import Name
+from schemas.values import Epoch
 
 PROTOCOL = 1
 """Version of the protocol that this program writes."""
@@ -19,3 +22,13 @@ class Message(Frozen):
     protocol: int = PROTOCOL
     federation: Name
     max_bytes: ClassVar[int] = 4 * 1024
+
+
+class ServedMessage(Message):
+    """Base of a server's messages about a run.
+
+    `epoch` is that in which the server goes on with a run that another server began; a device that has heard
+    of a newer one refuses the message. It is not written in the epoch in which the run began.
+    """
+
+    epoch: Annotated[Epoch | None, Field(exclude_if=lambda epoch: epoch is None)] = None

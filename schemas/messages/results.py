@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.security.manifest import SignedManifest
 from schemas.submodel import SubModelSpec
@@ -78,7 +78,7 @@ class Delivery(Message):
     fetched_bytes: Bytes | None = None
 
 
-class Acknowledgement(Message):
+class Acknowledgement(ServedMessage):
     """The server has stored the result of this task; `digest` is that of the update's blob.
 
     `manifest` is the server's signature for the delivered model.
@@ -92,7 +92,7 @@ class Acknowledgement(Message):
     manifest: SignedManifest | None = None
 
 
-class Refusal(Message):
+class Refusal(ServedMessage):
     """The server or a device refuses what it was sent.
 
     `run` and `attempt` name the task whose result is refused, `digest` the blob, `instance` the process if

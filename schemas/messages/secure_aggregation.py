@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
 from schemas.names import Name
 from schemas.security.secure_aggregation import MAX_COHORT, Key, Member, Sealed, Share
 from schemas.values import Attempt, RoundNumber
@@ -23,7 +23,7 @@ class KeyAdvertisement(Message):
     share_key: Key
 
 
-class MaskCohort(Message):
+class MaskCohort(ServedMessage):
     """To a device that has advertised keys: the cohort. Every member gets the same list."""
 
     kind: Literal["mask-cohort"] = "mask-cohort"
@@ -47,7 +47,7 @@ class KeyShares(Message):
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
 
-class EntrustedShares(Message):
+class EntrustedShares(ServedMessage):
     """To a member: the parcels for it, by sender. Members that sent none are out of the cohort."""
 
     kind: Literal["entrusted-shares"] = "entrusted-shares"
@@ -59,7 +59,7 @@ class EntrustedShares(Message):
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
 
-class UnmaskRequest(Message):
+class UnmaskRequest(ServedMessage):
     """To a member whose update counts: the members whose masked updates the server has, itself included."""
 
     kind: Literal["unmask-request"] = "unmask-request"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from schemas.base import Frozen
-from schemas.messages.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage
 from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
@@ -46,7 +46,7 @@ class Increment(Frozen):
     unpacked: int | None = Field(default=None, ge=1, le=MAX_BLOB_BYTES)
 
 
-class TaskBase(Message):
+class TaskBase(ServedMessage):
     """The fields of both kinds of task, in the order in which they are written and signed.
 
     - `blobs` are all blobs that the device needs: `channel-map`, those of `layers`, for an export also

@@ -20,9 +20,9 @@ from schemas.values import Attempt, Reason, RoundNumber
 
 PREFIX = b"edge-federation manifest 1\n"
 MAX_MANIFEST_BYTES = 4 * 1024
-NOT_SIGNED = frozenset({"deadline_s", "addresses", "manifest"})
-"""Unsigned fields of a task: the time left and the addresses differ in each repeat (see
-`schemas.messages.object_store`), and the manifest cannot sign itself."""
+NOT_SIGNED = frozenset({"deadline_s", "addresses", "epoch", "manifest"})
+"""Unsigned fields of a task: the time left, the addresses (see `schemas.messages.object_store`) and the epoch
+differ in each repeat, and the manifest cannot sign itself."""
 
 Kind = Literal["task", "model", "tier-export", "device-export"]
 SignatureText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]

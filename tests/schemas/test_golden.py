@@ -30,12 +30,20 @@ UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
 TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
 EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
-LATER = ("own", "own_model", "personalise", "by_class", "statistics")
+LATER = ("epoch", "own", "own_model", "personalise", "by_class", "statistics")
 """Fields of tasks that are written only if they are set: stored tasks keep their digests."""
 UNSET = {
     "train-task": {"trial", "provenance", *LATER},
     "deliver-task": {"personal", "returned", "masking", "uplink", "training", *LATER},
     "update": {"drift"},
+    "round-announcement": {"epoch"},
+    "federation-end": {"epoch"},
+    "acknowledgement": {"epoch"},
+    "refusal": {"epoch"},
+    "broadcast-end": {"epoch"},
+    "mask-cohort": {"epoch"},
+    "entrusted-shares": {"epoch"},
+    "unmask-request": {"epoch"},
 }
 VALUES: dict[str, Frozen] = {
     "strategy-spec": STRATEGY,

@@ -11,7 +11,14 @@ Every message may be lost, duplicated, reordered or stale; important ones are re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_client.agent.session import broadcasts, downloads, results, secure_aggregation, secure_participation
+from edge_client.agent.session import (
+    broadcasts,
+    downloads,
+    epochs,
+    results,
+    secure_aggregation,
+    secure_participation,
+)
 from edge_client.agent.session.events import (
     BlobChecked,
     BlobsDiscarded,
@@ -60,7 +67,11 @@ __all__ = ["RESEND_S", "Session", "SessionPhase", "Step", "step"]
 
 
 def step(session: Session, event: Event, now: float) -> Step:
-    """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
+    """Apply one event.
+
+    Raises `PeerError` for a chunk that does not fit its blob and for a message of a replaced server (the
+    state is unchanged).
+    """
     match event:
         case Connected():
             return _resume(replace(session, connected=True), now)
@@ -70,10 +81,9 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _remembered(session, snapshot, present, now)
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
-        case Received(TrainTask() | DeliverTask() as task, present):
-            return _offered(session, task, present, now)
         case Received(message):
-            return _receive(session, message, now)
+            epochs.check_epoch(session, message)
+            return _received(epochs.note_epoch(session, message), event, now)
         case ChunkArrived(chunk, shared):
             take = broadcasts.take_shared_chunk if shared else downloads.take_chunk
             return take(session, chunk, now)
@@ -101,6 +111,14 @@ def step(session: Session, event: Event, now: float) -> Step:
             return results.work_ended(session, update, now)
         case Tick():
             return _tick(session, now)
+
+
+def _received(session: Session, event: Received, now: float) -> Step:
+    match event.message:
+        case TrainTask() | DeliverTask() as task:
+            return _offered(session, task, event.present, now)
+        case message:
+            return _receive(session, message, now)
 
 
 def _receive(session: Session, message: AnyMessage, now: float) -> Step:
@@ -161,6 +179,7 @@ def _remembered(session: Session, snapshot: SessionSnapshot, present: Mapping[st
         session,
         runs=session.runs | set(snapshot.runs),
         attempts={**snapshot.attempts, **session.attempts},
+        epochs={**snapshot.epochs, **session.epochs},
         masks=replace(session.masks, helped={**snapshot.masked, **session.masks.helped}),
     )
     task, result = snapshot.task, snapshot.result

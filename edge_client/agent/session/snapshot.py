@@ -14,7 +14,7 @@ from schemas.messages import Delivery, Task, TaskReply, Update
 from schemas.messages.tasks import StoredTask
 from schemas.names import Name
 from schemas.tensors.chunks import BlobRef
-from schemas.values import Attempt, RoundNumber
+from schemas.values import Attempt, Epoch, RoundNumber
 
 KEPT_RUNS = 16
 """How many runs are remembered; runs that never announced their end would pile up."""
@@ -23,7 +23,8 @@ KEPT_RUNS = 16
 class SessionSnapshot(Frozen):
     """The unsettled task, its result if there is one, and the runs under way.
 
-    `attempts` maps runs to the newest attempt that was offered to this device, `masked` to the last round in
+    `attempts` maps runs to the newest attempt that was offered to this device, `epochs` to the newest epoch
+    of a server, `masked` to the last round in
     which the device had keys for masks.
     """
 
@@ -34,6 +35,7 @@ class SessionSnapshot(Frozen):
     result: Annotated[Update | Delivery | TaskReply, Field(discriminator="kind")] | None = None
     runs: tuple[Name, ...] = ()
     attempts: Mapping[Name, Attempt] = {}
+    epochs: Annotated[Mapping[Name, Epoch], Field(exclude_if=lambda known: not known)] = {}
     masked: Mapping[Name, RoundNumber] = {}
 
     @model_validator(mode="after")

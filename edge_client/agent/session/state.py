@@ -31,7 +31,8 @@ class Session:
     """The state of a device's session with the server.
 
     `held`: the digests in the blob store. `runs`: the runs under way; `ended_runs`: those that are over;
-    `attempts`: the newest attempt of each run. `unanswered`: a result whose task was replaced before the
+    `attempts`: the newest attempt of each run; `epochs`: its newest epoch, of runs that have changed their
+    server. `unanswered`: a result whose task was replaced before the
     server answered. `repeats`: how often the result was sent again. `shared_bytes`: received on shared topics
     for the task at hand (None: unknown, an earlier process received some); `unreported_bytes`: since the last
     progress report; `fetched_bytes`: from the object store. `masks`: the state in masked rounds; `transfers`:
@@ -55,6 +56,7 @@ class Session:
     runs: frozenset[str] = frozenset()
     ended_runs: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
     masks: SecureParticipation = field(default_factory=SecureParticipation)
     transfers: ObjectStoreTransfers = field(default_factory=ObjectStoreTransfers)
 
@@ -88,6 +90,7 @@ class Session:
             and self.result is earlier.result
             and self.runs is earlier.runs
             and self.attempts is earlier.attempts
+            and self.epochs is earlier.epochs
             and self.masks is earlier.masks
         )
 
@@ -103,6 +106,7 @@ class Session:
             result=self.result if open_task else None,
             runs=tuple(runs),
             attempts={run: self.attempts[run] for run in runs if run in self.attempts},
+            epochs={run: self.epochs[run] for run in runs if run in self.epochs},
             masked=secure_participation.masked_rounds(self.masks),
         )
 

@@ -74,9 +74,9 @@ class LeaseState:
 
     A server that `follows` claims only where the last message names it as the standby. `synced` is the
     standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
-    of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in seconds;
-    `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent. It is
-    `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
+    of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in
+    seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent.
+    It is `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
     """
 
     me: LeaseHolder

@@ -1,0 +1,77 @@
+"""A device that has heard of a newer server refuses what the old one says."""
+
+import pytest
+
+from edge_client.agent.session.events import Received, SessionRestored
+from edge_client.agent.session.machine import Session, step
+from edge_client.agent.session.snapshot import SessionSnapshot
+from schemas.errors import PeerError
+from schemas.messages import Acknowledgement, BlobRequest, FederationEnd
+from tests.edge_client.agent.session.by_hand import (
+    DEVICE,
+    FEDERATION,
+    NEXT,
+    REPORTING,
+    RESULT,
+    RUN,
+    SENT,
+    WORKING,
+    announcement,
+    task,
+)
+
+
+def heard(session: Session, message) -> Session:
+    return step(session, Received(message), 1.0)[0]
+
+
+def of_epoch(message, epoch: int | None):
+    return message.model_copy(update={"epoch": epoch})
+
+
+@pytest.mark.parametrize("epoch", [None, 1])
+@pytest.mark.parametrize(
+    "message",
+    [
+        task(2, state=NEXT),
+        announcement(7).message,
+        FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=1),
+        Acknowledgement(**SENT, attempt=1, digest=RESULT.digest),
+    ],
+    ids=["task", "announcement", "end", "acknowledgement"],
+)
+def test_messages_of_an_older_epoch_change_nothing(message, epoch) -> None:
+    session = heard(REPORTING, of_epoch(announcement(1).message, 2))
+    with pytest.raises(PeerError, match=r"by a server that was replaced: .* the newest is 2") as error:
+        step(session, Received(of_epoch(message, epoch)), 2.0)
+    assert error.value.reason == "superseded"
+
+
+def test_messages_of_the_same_or_a_newer_epoch_are_heard() -> None:
+    session = heard(WORKING, of_epoch(announcement(1).message, 2))
+    assert heard(session, of_epoch(task(2, state=NEXT), 2)).is_at(RUN, 2)
+    newer = heard(session, of_epoch(task(2, state=NEXT), 3))
+    assert newer.epochs == {RUN: 3}
+
+
+def test_another_run_has_epochs_of_its_own() -> None:
+    session = heard(WORKING, of_epoch(announcement(1).message, 5))
+    assert heard(session, task(1, run="run-2")).is_at("run-2", 1)
+
+
+def test_what_names_no_run_is_heard() -> None:
+    session = heard(REPORTING, of_epoch(announcement(1).message, 5))
+    asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=0, count=1)
+    assert step(session, Received(asked), 2.0)[1]
+
+
+def test_epochs_outlive_the_device_s_process() -> None:
+    snapshot = heard(WORKING, of_epoch(announcement(1).message, 2)).snapshot
+    stored = SessionSnapshot.model_validate_json(snapshot.model_dump_json())
+    restarted, _ = step(Session(FEDERATION, DEVICE), SessionRestored(stored, {}), 0.0)
+    with pytest.raises(PeerError):
+        step(restarted, Received(announcement(3).message), 1.0)
+
+
+def test_a_run_that_never_changed_its_server_is_stored_as_before() -> None:
+    assert '"epochs":{' not in WORKING.snapshot.model_dump_json()
