@@ -9,6 +9,8 @@
     devices/{device}/predict/request  requests to `edge-client serve` (predict/answer: its answers)
     server/echo                       the server to itself (rollout/echo: a rollout service to itself)
     server/lease                      retained: which server holds the federation
+    server/standby/report             JSON, standby to server (server/standby/entry: back)
+    server/standby/chunk              chunk frames, server to standby
     devices/{device}/echo             a device's `doctor` to itself
     enrol/{who}/request               JSON, certificate requests to the authority (enrol/{who}/answer)
 
@@ -94,6 +96,17 @@ class LeaseTopic:
 
     def __str__(self) -> str:
         return f"{ROOT}/{self.federation}/server/lease"
+
+
+@dataclass(frozen=True)
+class StandbyTopic:
+    """Between a server and its standby: its reports and requests, entries for it, chunks for it."""
+
+    federation: str
+    part: Literal["report", "entry", "chunk"]
+
+    def __str__(self) -> str:
+        return f"{ROOT}/{self.federation}/server/standby/{self.part}"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import DataCard
+from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
 
 class Presence:
@@ -75,7 +75,7 @@ class Presence:
             federation=self._settings.federation,
             device=self._settings.device,
             session=self.session,
-            profile=self._settings.profile,
+            profile=_with_epochs(self._settings.profile),
             data=card,
             eligibility=verdict.eligibility,
             ineligible_because=verdict.detail[:200],
@@ -100,6 +100,11 @@ class Presence:
 
     def _death(self, session: int) -> Death:
         return Death(federation=self._settings.federation, device=self._settings.device, session=session)
+
+
+def _with_epochs(profile: CapabilityProfile) -> CapabilityProfile:
+    """The profile of a device that reads epochs."""
+    return profile.model_copy(update={"software": {**profile.software, EPOCHS: "1"}})
 
 
 def origin(broker: BrokerAddress) -> str:

@@ -13,6 +13,7 @@ from edge_server.cli.commands import (
     devices,
     enroll,
     evaluate,
+    handover,
     init,
     models,
     object_store,
@@ -24,6 +25,7 @@ from edge_server.cli.commands import (
     run,
     schemas,
     simulate,
+    standby,
     statistics,
 )
 
@@ -46,6 +48,8 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         demo,
         init,
         run,
+        standby,
+        handover,
         object_store,
         enroll,
         revoke,

@@ -121,6 +121,10 @@ class Jobs:
         """Make a blob again that may be damaged."""
         self._begin(lambda: JobDone(BlobsLost(self._coordinator.repair.repair([digest], tasks))))
 
+    def in_turn(self, job: Callable[[], None]) -> None:
+        """Run a function while no other job does."""
+        self._follow(self._in_turn.submit(job))
+
     def publish(self, refs: Iterable[BlobRef]) -> None:
         """Put blobs into the object store, if there is one."""
         storage = self._coordinator.storage

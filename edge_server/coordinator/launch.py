@@ -23,6 +23,7 @@ from edge_server.observability.watchers import watchers
 from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
+from edge_server.transport.lease.keeper import LeaseKeeper
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
@@ -48,10 +49,12 @@ def serve(
     out: Path,
     registry: Path | None = None,
     run: str | None = None,
+    lease: LeaseKeeper | None = None,
 ) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
 
-    The final models are entered in the `registry`, by default the one next to `out`. An unfinished run in
+    A standby that takes over passes the `lease` that it holds; it is given back at the end. The final models
+    are entered in the `registry`, by default the one next to `out`. An unfinished run in
     `out` is resumed under its own name; a new one is called `run`. Raises `Suspended` where the run is not
     over.
     """
@@ -69,7 +72,7 @@ def serve(
         return summary
 
     scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
-    return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run)
+    return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run, held=lease)
 
 
 def _serve(
@@ -80,6 +83,7 @@ def _serve(
     out: Path,
     registry_path: Path,
     run: str | None,
+    held: LeaseKeeper | None = None,
 ) -> Summary:
     """`serve` of a configuration in which nothing is left to be asked."""
     from edge_server.coordinator.assembly import assemble
@@ -93,7 +97,7 @@ def _serve(
 
     with (
         locked(out),
-        lease_of(address, config.federation.name, out) as lease,
+        lease_of(address, config.federation.name, out, held) as lease,
         open_object_store(config.object_store, out / "object-store") as object_store,
         open_bridges(config, address, registry_path) as bridges,
     ):

@@ -19,11 +19,17 @@ IDENTITIES = ("lease", "standby")
 
 
 @contextlib.contextmanager
-def lease_of(address: BrokerAddress, federation: str, out: Path) -> Iterator[LeaseKeeper | None]:
-    """Look for the lease while the block begins, and give it back at its end.
+def lease_of(
+    address: BrokerAddress, federation: str, out: Path, held: LeaseKeeper | None = None
+) -> Iterator[LeaseKeeper | None]:
+    """Look for the lease while the block begins, unless it is `held`, and give it back at its end.
 
     None where the broker knows clients by certificates and this server has none for a second connection.
     """
+    if held is not None:
+        with _given_back(held, out):
+            yield held
+        return
     where = lease_address(address)
     if where is None:
         log.warning(
@@ -34,8 +40,14 @@ def lease_of(address: BrokerAddress, federation: str, out: Path) -> Iterator[Lea
         return
     run, epoch = recorded(out)
     keeper = LeaseKeeper(where, federation, this_process(out), first_epoch=epoch, run=run).open()
-    try:
+    with _given_back(keeper, out):
         yield keeper
+
+
+@contextlib.contextmanager
+def _given_back(keeper: LeaseKeeper, out: Path) -> Iterator[None]:
+    try:
+        yield
     finally:
         keeper.close(over=RunFolder(out).ended)
 
@@ -43,14 +55,14 @@ def lease_of(address: BrokerAddress, federation: str, out: Path) -> Iterator[Lea
 def lease_address(address: BrokerAddress) -> BrokerAddress | None:
     """The broker's address with the certificate of a lease connection; None if there is none.
 
-    It lies beside the folder of the server's own certificate, where `edge-server enroll` puts it. One
-    certificate cannot serve two connections: the broker takes its name for the client's.
+    It lies beside the folder of the server's own certificate, where `edge-server enroll` puts it, or in that
+    folder. One certificate cannot serve two connections: the broker takes its name for the client's.
     """
     if address.tls is None or address.tls.certificate is None:
         return address
-    authority = address.tls.certificate.absolute().parent.parent
-    for name in IDENTITIES:
-        folder = authority / name
+    own = address.tls.certificate.absolute().parent
+    for folder in (place / name for name in IDENTITIES for place in (own.parent, own)):
+        name = folder.name
         files = TlsFiles(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
         if all(file is not None and file.is_file() for file in (files.ca, files.certificate, files.key)):
             return replace(address, tls=files)

@@ -24,7 +24,10 @@ Tagged = Callable[[Message, str | None], Message]
 
 
 class Publisher:
-    """Publishes on the topics of one federation; calls `unreadable` with the digest of a damaged blob."""
+    """Publishes on the topics of one federation; calls `unreadable` with the digest of a damaged blob.
+
+    `tagged` gives messages the server's epoch; `gate` decides when something is sent, and keeps the order.
+    """
 
     def __init__(
         self,
@@ -34,9 +37,10 @@ class Publisher:
         counters: RunCounters,
         unreadable: Callable[[str], None] = lambda digest: None,
         tagged: Tagged = lambda message, device: message,
+        gate: Callable[[Callable[[], None]], None] = lambda send: send(),
     ) -> None:
         self._federation, self._link, self._store, self._counters = federation, link, store, counters
-        self._unreadable, self._tagged = unreadable, tagged
+        self._unreadable, self._tagged, self._gate = unreadable, tagged, gate
         self._announced: Message | None = None
         self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
 
@@ -45,7 +49,8 @@ class Publisher:
         self._announced = message
         payload = encode_message(self._tagged(message, None))
         self._counters.announced(present, len(payload))
-        self._link.publish(str(StateTopic(self._federation)), payload, retain=True)
+        topic = str(StateTopic(self._federation))
+        self._gate(lambda: self._link.publish(topic, payload, retain=True))
 
     def announce_again(self) -> None:
         """Publish the last announcement again: a broker without persistence has forgotten it."""
@@ -56,7 +61,7 @@ class Publisher:
         """Send a message to one device."""
         payload = encode_message(self._tagged(message, device))
         self._counters.sent(device, len(payload))
-        self._link.publish(self._topic(device, Channel.DOWN), payload)
+        self._gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
 
     def send_to_stranger(self, device: str, message: Message) -> None:
         """Send a message to a device outside the fleet, at a limited rate: names may be invented."""
@@ -65,6 +70,9 @@ class Publisher:
 
     def send_chunks(self, command: SendChunks) -> None:
         """Send a device the chunks that it has asked for."""
+        self._gate(partial(self._send_chunks, command))
+
+    def _send_chunks(self, command: SendChunks) -> None:
         device, ref = command.device, command.ref
         for index in range(command.first, min(command.first + command.count, ref.chunks)):
             self._counters.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
@@ -76,6 +84,9 @@ class Publisher:
 
     def publish(self, command: Publish) -> None:
         """Publish chunks once for all listeners at QoS 0; devices ask for chunks that are lost."""
+        self._gate(partial(self._publish, command))
+
+    def _publish(self, command: Publish) -> None:
         topic = str(SharedTopic(self._federation, command.channel))
         for index in range(command.first, command.first + command.count):
             try:

@@ -16,6 +16,8 @@ from edge_server.rounds.state import RoundRules
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered, recover
+from edge_server.storage.replica.copy import is_copy
+from edge_server.storage.replica.source import COPIED
 from edge_server.storage.run_files import known_rounds
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.holder import in_words, this_process
@@ -104,6 +106,11 @@ Opened = tuple[RunFolder, Recovered | None]
 def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Opened:
     """The folder of a new run, or of one to resume; raises `ConfigError` if it holds another run."""
     folder = RunFolder(out)
+    if is_copy(out):
+        raise ConfigError(
+            f"--out {out} is the copy of a standby, which may lack what devices were told: `edge-server "
+            f"standby` takes over by itself; if its server is lost, remove {out / COPIED} to go on here"
+        )
     if folder.ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
     if not _begun(folder):

@@ -16,6 +16,7 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.intake import Intake
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
 from edge_server.coordinator.publisher import Publisher
+from edge_server.coordinator.replication.shipper import EntryMade, Shipper
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.coordinator.writing_right import WritingRight
@@ -32,7 +33,7 @@ from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Rec
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Message
 from schemas.messages.message import ServedMessage
-from schemas.topics import server_filters
+from schemas.topics import StandbyTopic, server_filters
 from schemas.values import EPOCHS
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 PAUSED_S = 0.05
 """Seconds between two looks whether the server may write."""
+SECRET_NOISE = (
+    "with differential privacy the state holds the secret that the noise is made from, which must not leave "
+    "this machine: run such a federation without a standby"
+)
 SHOWN_SHARE = 1 / 50
 """Largest share of the server's time that snapshots may take."""
 
@@ -68,17 +73,19 @@ class Server:
         name, receivers = settings.name, settings.receivers
         self.inbox: Inbox = queue.SimpleQueue()
         filters = server_filters(name, blobs=not receivers)
+        self._standby_topic = str(StandbyTopic(name, "report"))
         self._connection = BrokerConnection(
             address,
             self.inbox,
             federation=name,
             role="server",
-            filters=filters,
+            filters=filters if lease is None else (*filters, self._standby_topic),
             will=None if lease is None else lease.will,
         )
         self._right = WritingRight(lease, self._connection.link, storage.journal, coordinator.context.run)
         self._receivers = ReceiverPool(receivers, name, address, storage.folder.blobs, self.inbox)
         self._jobs = Jobs(coordinator, self.inbox)
+        self._shipper = None if lease is None else self._make_shipper(lease)
         counters = RunCounters(known=lambda device: self._driver.knows(device))
         self._reporter = RunReporter(coordinator, watcher, counters, self._look, share=SHOWN_SHARE)
         self._outgoing = Publisher(
@@ -88,6 +95,7 @@ class Server:
             counters,
             lambda digest: self.inbox.put(RepairBlob(digest)),
             self._tagged,
+            *(() if self._shipper is None else (self._shipper.gate,)),
         )
         self._driver = RoundDriver(
             new_federation(coordinator),
@@ -121,6 +129,21 @@ class Server:
             self._record_last_round()
         return self._reporter.finish(self._driver.end, self._jobs.exported)
 
+    def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
+        """What keeps a standby up to date, should one come."""
+        config, storage = self._coordinator.context.config, self._coordinator.storage
+        private = self._coordinator.context.privacy.on
+        return Shipper(
+            config.federation.name,
+            storage.folder.path,
+            storage.journal,
+            self._connection.link,
+            lease,
+            self.inbox,
+            in_turn=self._jobs.in_turn,
+            refused=SECRET_NOISE if private else "",
+        )
+
     def warn(self, what: str, detail: str) -> None:
         """Note something that concerns the user; may be called from another thread."""
         self.inbox.put(Note(what, detail=detail))
@@ -138,6 +161,8 @@ class Server:
         end = self._driver.end
         self._watchdog.stopping()
         self._receivers.close()
+        if self._shipper is not None:
+            self._shipper.close()
         self._connection.link.close()
         self._jobs.end(finished=end is not None and end.outcome == "finished")
         self._coordinator.aggregators.close()
@@ -163,6 +188,8 @@ class Server:
             self._next_tick = now + TICK_S
             self._driver.step(Tick())
             self._connection.echo.tick(now)
+            if self._shipper is not None:
+                self._shipper.tick(now)
             self._driver.fit()
             self._watchdog.alive(now)
             self._reporter.show_if_due()
@@ -206,6 +233,8 @@ class Server:
                 raise error
             case JobDone() | Collected() | ChecksDone() | RoundRecorded() | JobFailed():
                 self._driver.job_ended(event)
+            case EntryMade() if self._shipper is not None:
+                self._shipper.announce()
             case RepairBlob() | Note():
                 self._driver.do(event)
             case StopRequested():
@@ -215,6 +244,9 @@ class Server:
 
     def _handle_link(self, event: LinkEvent) -> None:
         now = time.monotonic()
+        if self._shipper is not None and isinstance(event, Arrived) and event.topic == self._standby_topic:
+            self._shipper.hear(event.payload, now)
+            return
         received = self._connection.receive(event, now)
         match event:
             case LinkUp():

@@ -9,20 +9,23 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device
+from edge_server.storage.replica.changes import Changes, RecordedConnection
 from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
 from schemas.messages import Delivery, Update
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
+
+Committed = Callable[[Changes], None]
 
 FORMAT = 2
 LEAVING_TRIES, LEAVING_PAUSE_S = 20, 0.05
@@ -95,6 +98,7 @@ class Journal:
         self._durable = durable
         self._together: list[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
+        self._committed: Committed | None = None
         self._connection = sqlite3.connect(path, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
@@ -102,9 +106,28 @@ class Journal:
         self._connection.execute(f"PRAGMA user_version={FORMAT}")
 
     @contextmanager
-    def _written(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._connection:
-            yield self._connection
+    def _written(self) -> Iterator[RecordedConnection]:
+        with self._lock:
+            recorded = RecordedConnection(self._connection)
+            with self._connection:
+                yield recorded
+            if self._committed is not None and recorded.changes:
+                self._committed(recorded.changes)
+
+    def copy_to(self, path: Path, committed: Committed) -> None:
+        """Write a copy of the journal, and call `committed` with the changes of every later transaction.
+
+        It is called after the transaction is on disk, in the order of transactions, and must be quick.
+        """
+        with self._lock:
+            with closing(sqlite3.connect(path)) as copy:
+                self._connection.backup(copy)
+            self._committed = committed
+
+    def copied_no_more(self) -> None:
+        """Call nothing any more after transactions."""
+        with self._lock:
+            self._committed = None
 
     def begun(self, run: str, federation: str) -> None:
         """Write the name of the run."""

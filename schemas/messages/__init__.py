@@ -25,6 +25,7 @@ from schemas.messages.secure_aggregation import (
     UnmaskAnswer,
     UnmaskRequest,
 )
+from schemas.messages.standby import StandbyEntry, StandbyRefusal, StandbyReport
 from schemas.messages.tasks import DeliverTask, Increment, Task, TaskBase, TrainTask, decode_task, task_class
 from schemas.values import Reason
 
@@ -62,6 +63,9 @@ __all__ = [
     "Refusal",
     "RolloutMessage",
     "RoundAnnouncement",
+    "StandbyEntry",
+    "StandbyRefusal",
+    "StandbyReport",
     "Task",
     "TaskBase",
     "TaskReply",
@@ -105,7 +109,7 @@ IdentityMessage = CertificateRequest | IssuedCertificate
 """Between a device and the certificate authority, on their own topics."""
 RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 """Between a device and a rollout service, on their own topics, as are its blob requests."""
-ServerMessage = Lease
+ServerMessage = Lease | StandbyReport | StandbyEntry | StandbyRefusal
 """Between the servers of one federation."""
 AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage | ServerMessage
 

@@ -34,6 +34,7 @@ def test_there_are_units_for_every_part():
         "edge-client-serve.service",
         "edge-client.service",
         "edge-server.service",
+        "edge-standby.service",
     ]
 
 

@@ -27,6 +27,9 @@ from schemas.messages import (
     ModelWithdrawal,
     Refusal,
     RoundAnnouncement,
+    StandbyEntry,
+    StandbyRefusal,
+    StandbyReport,
     TaskReply,
     Telemetry,
     TrainTask,
@@ -295,6 +298,17 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         run=RUN,
         standby="7a11",
     ),
+    "standby-report": StandbyReport(
+        federation=FEDERATION, standby="7a11", series="b0b0", known=9, confirmed=8, origin="server-2"
+    ),
+    "standby-entry": StandbyEntry(
+        federation=FEDERATION,
+        standby="7a11",
+        series="b0b0",
+        number=9,
+        entry=BlobRef(digest=DIGEST, size=2048),
+    ),
+    "standby-refusal": StandbyRefusal(federation=FEDERATION, standby="7a11", detail="differential privacy"),
     "certificate-request": CertificateRequest(
         federation=FEDERATION, device=DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
     ),

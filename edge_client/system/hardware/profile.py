@@ -8,7 +8,7 @@ from edge_client.system.hardware.speed_cache import kept_at, recall
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.hardware.thermal import hottest
 from edge_client.system.hardware.versions import releases
-from schemas.values import EPOCHS, CapabilityProfile
+from schemas.values import CapabilityProfile
 
 SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")
 
@@ -43,5 +43,5 @@ def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityPr
         battery=board.power.battery,
         link=board.connection.kind if board.connection else None,
         tier=tier,
-        software={"python": platform.python_version(), EPOCHS: "1", **releases(SOFTWARE)},
+        software={"python": platform.python_version(), **releases(SOFTWARE)},
     )

@@ -16,6 +16,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the run folder and the initial model."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
     parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
+    add_run_watching(parser)
+
+
+def add_run_watching(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what shows a run."""
     add_dashboard_options(parser)
     add_metrics_option(parser)
     add_write_option(parser)
@@ -25,6 +30,17 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def begin_run_log(args: argparse.Namespace) -> None:
     """Log warnings; on a terminal with a live view only errors."""
     begin_log(args, level=logging.ERROR if sys.stdout.isatty() else logging.WARNING)
+
+
+def add_server_broker(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a broker that others use, too."""
+    parser.add_argument(
+        "--broker",
+        default="mqtt://127.0.0.1:1883",
+        metavar="URL",
+        help="the federation's broker (default: %(default)s)",
+    )
+    add_tls_options(parser, whose="the server's")
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:

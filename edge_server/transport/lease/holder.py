@@ -29,6 +29,13 @@ def runs_here(holder: LeaseHolder) -> bool | None:
     """Whether the holder's process runs on this machine; None if it is on another one, or unknown."""
     if not holder.machine or holder.machine != _machine():
         return None
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # Another user's process, which may be hidden from this one.
+        return True
     return _started(holder.pid) == holder.ticks
 
 

@@ -48,6 +48,7 @@ class LeaseKeeper:
         self._inbox: Inbox = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._ended = False
+        self._others: Inbox | None = None
         self._address, self.trouble = address, ""
         self._watched: Callable[[LeaseState], None] = lambda state: None
         self._link = Link(
@@ -128,16 +129,34 @@ class LeaseKeeper:
                 "that server, set another [federation] name, or follow it with `edge-server standby`"
             )
 
-    def serve(self, run: str) -> None:
+    def serve(self, run: str | None) -> None:
         """Name the run in later messages."""
         with self._lock:
             self._state = replace(self._state, run=run)
 
-    def name_standby(self, standby: str) -> int:
-        """Name the instance that may follow, or none; returns the beat of the message."""
+    @property
+    def named(self) -> str | None:
+        """The instance that may follow, by the last message that counts; None if it is another's."""
+        last = self._state.log.last
+        if last is None or last.holder.instance != self._state.me.instance or last.state != "held":
+            return None
+        return last.standby
+
+    def name_standby(self, standby: str) -> None:
+        """Name the instance that may follow, or none; each later renewal does."""
         with self._lock:
             self._take(machine.name_standby(self._state, standby, time.monotonic()))
-            return max(self._state.sent, default=0)
+
+    def talk(self, topics: frozenset[str], inbox: Inbox | None) -> None:
+        """Subscribe to these topics, too; their messages go into the inbox."""
+        with self._lock:
+            self._others = inbox
+            self._link.listen(topics)
+
+    def say(self, topic: str, payload: bytes) -> None:
+        """Publish another message than a lease."""
+        with self._lock:
+            self._link.publish(topic, payload)
 
     def close(self, *, over: bool) -> None:
         """Give the lease back, and disconnect; `over` if no server goes on with the run."""
@@ -173,6 +192,8 @@ class LeaseKeeper:
                     self._hear(payload, now, retained=retained)
                 except PeerError as error:
                     log.warning("the lease: ignored (%s): %s", error.reason, error)
+            case Arrived() if self._others is not None:
+                self._others.put(event)
             case LinkUp():
                 self.trouble = ""
                 self._link.handle(event)

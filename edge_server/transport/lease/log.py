@@ -42,4 +42,7 @@ class LeaseLog:
         if retained and self.last is not None and lease.epoch < self.last.epoch:
             # The broker was set back, or a will came late: what to follow is this, but nobody holds by it.
             return replace(self, beat=lease.beat)
+        if lease.state == "lost" and self.last is not None and not retained:
+            # A will says what was so when its connection was made.
+            lease = self.last.model_copy(update={"state": "lost", "beat": lease.beat})
         return LeaseLog(lease, lease.beat, now, live=not retained)

@@ -57,7 +57,7 @@ class Broker:
         server = self.servers[name]
         server.inbox.clear()
         if will and server.state.phase is LeasePhase.HELD:
-            self.publish(server.state.message("lost", 0))
+            self.publish(replace(server.state, synced="").message("lost", 0))
         if not server.dead:
             self.do(name, Disconnected())
 

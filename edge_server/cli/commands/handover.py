@@ -1,0 +1,65 @@
+"""`edge-server handover`: let the standby take over now."""
+
+import argparse
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+from edge_client.cli.output import Subparsers, add_verb
+
+EXAMPLES = """\
+examples:
+  edge-server handover runs/home-20261126-120000
+
+On the machine of the active server, for instance before its maintenance. The server stops as with SIGTERM,
+and its standby takes over at once. Refused unless a standby is up to date.
+
+exit codes: 0 the server has stopped, 1 it has not within 60 s, 2 nothing to hand over
+"""
+PATIENCE_S = 60.0
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "handover", help="let the standby take over now", examples=EXAMPLES)
+    parser.add_argument("run", type=Path, metavar="RUN", help="the active server's run folder")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Stop the server, if its standby is up to date."""
+    from edge_client.cli.app import DONE, FAILED
+
+    pid, origin = _ready(args.run)
+    descriptor = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGTERM)
+        ended = bool(select.select([descriptor], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(descriptor)
+    if not ended:
+        print(f"edge-server: process {pid} still runs", file=sys.stderr)
+        return FAILED
+    print(f"handed over to the standby on {origin}")
+    return DONE
+
+
+def _ready(run: Path) -> tuple[int, str]:
+    """The active server's process, and its standby; raises `ConfigError` unless both are there."""
+    from edge_server.coordinator.replication.shipper import STATUS, StandbyStatus
+    from edge_server.coordinator.run_start import lock_holder
+    from edge_server.transport.lease.holder import runs_here
+    from schemas.errors import ConfigError
+
+    holder = lock_holder(run)
+    if holder is None or not runs_here(holder):
+        raise ConfigError(f"{run}: no server runs there on this machine")
+    try:
+        status = StandbyStatus.model_validate_json((run / STATUS).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{run}: no standby follows this server") from error
+    if not status.follows:
+        raise ConfigError(f"{run}: the standby on {status.origin} is not up to date: try again later")
+    return holder.pid, status.origin

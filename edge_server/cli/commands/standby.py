@@ -1,0 +1,76 @@
+"""`edge-server standby`: follow a federation's server, and take over when it is gone."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from edge_client.cli.output import Subparsers, add_verb
+from edge_server.cli.commands.options import add_run_watching, add_server_broker, begin_run_log
+
+EXAMPLES = """\
+examples:
+  edge-server standby copies/home --of home --broker mqtt://192.168.1.10:1883
+  edge-server handover runs/home-20261126-120000        on the active server: hand over now
+
+The standby keeps a copy of the active server's run folder in RUN, by way of the broker. While it is up to
+date, the server confirms nothing to a device before the copy has it. When the server is gone, stopped, or cut
+off for a few seconds, the standby takes over, and serves the run to its end. The old server, should it come
+back, ends; its folder is older from then on.
+
+The signing key is never sent: copy RUN/signing.key, or the file that [federation] signing-key names, from the
+server first. Test data is read from the same path as on the server. Where a standby has taken over, the same
+command continues the run.
+
+exit codes: those of `edge-server run` after a takeover; 0 if the run ended without one, 2 if it cannot be
+followed, 130 and 143 if the standby was stopped
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "standby", help="follow a server, and take over", examples=EXAMPLES)
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of the copy")
+    parser.add_argument("--of", required=True, metavar="FEDERATION", help="the name of the federation")
+    add_server_broker(parser)
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        metavar="DIR",
+        help="registry for the final models (default: `registry` next to the run folder)",
+    )
+    add_run_watching(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Follow, and serve after a takeover."""
+    from edge_client.cli.app import DONE, SUSPENDED
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.coordinator.launch import print_finished, run_and_report, serve
+    from edge_server.coordinator.run_start import finished_run
+    from edge_server.coordinator.standby import copied_config, follow
+    from edge_server.storage.replica.copy import was_copy
+
+    begin_run_log(args)
+    lease = None
+    if not was_copy(args.run):
+        address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+        end, lease = follow(args.of, address, args.run, say=_say)
+        if lease is None:
+            _say("the run is over" if end == "over" else "stopped")
+            return DONE if end == "over" else SUSPENDED
+        _say(f"takes over, in epoch {lease.state.epoch}")
+    config = copied_config(args.run)
+    if (done := finished_run(args.run, config)) is not None:
+        return print_finished(args.run, done, args.format)
+    return run_and_report(
+        args,
+        args.run,
+        lambda address, watcher: serve(
+            config, address, watcher, out=args.run, registry=args.registry, lease=lease
+        ),
+    )
+
+
+def _say(line: str) -> None:
+    print(f"edge-server: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""A server and its standby: what happens on one is on the other before anybody hears of it."""

@@ -1,0 +1,82 @@
+"""Following a federation's server until this one takes over."""
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.launch import stopped_by_signals
+from edge_server.coordinator.lease import lease_address
+from edge_server.coordinator.replication.follower import End, Standby
+from edge_server.coordinator.run_start import locked
+from edge_server.storage.replica.copy import mark_as_copy
+from edge_server.transport.lease.holder import this_process
+from edge_server.transport.lease.keeper import LeaseKeeper
+from schemas.errors import ConfigError
+
+PRELOADED = (
+    "edge_server.coordinator.assembly",
+    "edge_server.coordinator.object_store",
+    "edge_server.coordinator.scaling",
+    "edge_server.integrations.open",
+    "edge_server.observability.report.report",
+    "edge_server.releases.registry.register",
+)
+"""What a server imports as it starts: seconds that a takeover should not take."""
+
+
+def follow(
+    federation: str, address: BrokerAddress, out: Path, *, say: Callable[[str], None]
+) -> tuple[End, LeaseKeeper | None]:
+    """Follow the holder of the federation's lease in the folder `out`; with the lease, once it is held.
+
+    Raises `ConfigError` for a folder with another run, and for a server that cannot be followed.
+    """
+    where = lease_address(address)
+    if where is None:
+        raise ConfigError(
+            "a standby needs a certificate of its own beside the server's: copy AUTHORITY/standby and "
+            "AUTHORITY/server, which `edge-server enroll` makes, to a folder of this machine"
+        )
+    mark_as_copy(out, federation)
+    with locked(out), contextlib.ExitStack() as undo:
+        lease = LeaseKeeper(where, federation, this_process(out), follows=True).open()
+        undo.callback(lease.close, over=False)
+        threading.Thread(target=_preload, name="preload", daemon=True).start()
+        standby = Standby(federation, out, lease, check=lambda run: check_copy(run, federation), say=say)
+        with stopped_by_signals(standby.stop):
+            end = standby.run()
+        if end != "taken over":
+            return end, None
+        standby.take_over()
+        undo.pop_all()
+        return end, lease
+
+
+def copied_config(run: Path) -> Config:
+    """The configuration of a copied run."""
+    return load_config(str(run / "federation.toml"), [])
+
+
+def check_copy(run: Path, federation: str) -> None:
+    """Raise `ConfigError` if this machine could not serve the copied run."""
+    from edge_server.security.signing_key import public_key_text
+
+    config = copied_config(run)
+    if config.federation.name != federation:
+        raise ConfigError(f"{run} is a run of '{config.federation.name}', not of '{federation}'")
+    key = config.federation.signing_key or run / "signing.key"
+    if not key.exists() or public_key_text(key) != (run / "signing.pub").read_text():
+        raise ConfigError(
+            f"{key} must be the key that the server signs with, which is never sent: copy it from the server "
+            "(mode 0600), and start the standby again"
+        )
+
+
+def _preload() -> None:
+    for name in PRELOADED:
+        importlib.import_module(name)

@@ -1,0 +1,108 @@
+"""The copy of a run folder: entries are applied in order, and are on disk before they are confirmed."""
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from pathlib import Path, PurePosixPath
+
+from edge_client.storage.atomic_files import put_in_place, sync, write_synced
+from edge_client.storage.blob_store import BlobStore
+from edge_server.storage.replica.changes import repeat
+from edge_server.storage.replica.entry import Entry
+from edge_server.storage.replica.source import COPIED, FOLDER, FOLLOWED, JOURNAL, SUFFIXES
+from schemas.errors import ConfigError, PeerError
+from schemas.tensors.chunks import BlobRef
+
+FOLDERS = frozenset({"blobs", "checkpoints", "models"})
+
+
+class RunCopy:
+    """The run folder of a standby."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._connection: sqlite3.Connection | None = None
+        shutil.rmtree(run / FOLDER, ignore_errors=True)
+        self.store = BlobStore(run / FOLDER)
+
+    def apply(self, entry: Entry) -> None:
+        """Make the copy what the followed folder was after this entry; its blobs are in the store."""
+        if entry.journal is not None:
+            self._clear()
+        for name, ref in entry.files.items():
+            self._place(ref, self._path(name))
+        if entry.journal is not None:
+            self._place(entry.journal, self._run / JOURNAL)
+            self._connection = sqlite3.connect(self._run / JOURNAL)
+            self._connection.execute("PRAGMA synchronous=FULL")
+        if entry.changes:
+            assert self._connection is not None
+            repeat(self._connection, [(sql, [list(row) for row in rows]) for sql, rows in entry.changes])
+        for name in entry.gone:
+            self._path(name).unlink(missing_ok=True)
+        for digest in entry.blobs:
+            self.store.path(digest).unlink(missing_ok=True)
+
+    def become_a_run(self) -> None:
+        """No more entries: a server may serve the folder."""
+        self._close()
+        shutil.rmtree(self._run / FOLDER, ignore_errors=True)
+        (self._run / COPIED).rename(self._run / FOLLOWED)
+        sync(self._run)
+
+    def _clear(self) -> None:
+        """Remove what an earlier copy has left."""
+        self._close()
+        for name in FOLDERS:
+            shutil.rmtree(self._run / name, ignore_errors=True)
+        for path in self._run.iterdir():
+            if path.name.startswith(JOURNAL) or (path.suffix in SUFFIXES and path.name != COPIED):
+                path.unlink()
+        for name in (*FOLDERS, "onnx"):
+            (self._run / name).mkdir(exist_ok=True)
+
+    def _place(self, ref: BlobRef, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.part")
+        aside.unlink(missing_ok=True)
+        try:
+            os.link(self.store.path(ref.digest), aside)
+        except OSError:
+            shutil.copyfile(self.store.path(ref.digest), aside)
+        put_in_place(aside, path)
+
+    def _path(self, name: str) -> Path:
+        """The path of a file of the copy; raises `PeerError` for one outside of it."""
+        parts = PurePosixPath(name).parts
+        inside = len(parts) == 1 or (parts and parts[0] in FOLDERS)
+        if not inside or ".." in parts or name.startswith("/") or parts[-1] in (COPIED, "signing.key"):
+            raise PeerError(f"no file of a run folder: {name[:100]!r}")
+        return self._run / name
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def mark_as_copy(run: Path, federation: str) -> None:
+    """Make the folder that of a standby; raises `ConfigError` if it holds a run of its own."""
+    holds_run = (run / JOURNAL).exists() or (run / "history.jsonl").exists()
+    if holds_run and not is_copy(run):
+        raise ConfigError(f"{run} holds a run of its own: name another folder for the copy")
+    run.mkdir(parents=True, exist_ok=True)
+    write_synced(run / COPIED, json.dumps({"of": federation}).encode())
+
+
+def was_copy(run: Path) -> bool:
+    """Whether a standby has taken over in this folder."""
+    return (run / FOLLOWED).is_file() and not is_copy(run)
+
+
+def is_copy(run: Path) -> bool:
+    """Whether the folder is that of a standby which has not taken over."""
+    with contextlib.suppress(OSError):
+        return (run / COPIED).is_file()
+    return False
