@@ -46,7 +46,7 @@ def follow(
     with locked(out), contextlib.ExitStack() as undo:
         lease = LeaseKeeper(where, federation, this_process(out), follows=True).open()
         undo.callback(lease.close, over=False)
-        threading.Thread(target=_preload, name="preload", daemon=True).start()
+        threading.Thread(target=preload, name="preload", daemon=True).start()
         standby = Standby(federation, out, lease, check=lambda run: check_copy(run, federation), say=say)
         with stopped_by_signals(standby.stop):
             end = standby.run()
@@ -77,6 +77,7 @@ def check_copy(run: Path, federation: str) -> None:
         )
 
 
-def _preload() -> None:
+def preload() -> None:
+    """Import what a server needs."""
     for name in PRELOADED:
         importlib.import_module(name)

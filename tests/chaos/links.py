@@ -1,4 +1,4 @@
-"""TCP relays between devices and the broker whose connections a test can cut."""
+"""TCP relays to the broker whose connections a test can cut, or let stand still."""
 
 import asyncio
 import contextlib
@@ -16,6 +16,7 @@ class Links:
         self._broker_port = broker_port
         self._loop = asyncio.new_event_loop()
         self._open: dict[str, set[asyncio.StreamWriter]] = {}
+        self._flowing: dict[str, asyncio.Event] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._thread.start()
 
@@ -27,6 +28,14 @@ class Links:
         """Reset every connection of the device."""
         self._do(self._cut(device))
 
+    def stall(self, device: str) -> None:
+        """Pass nothing on, in either direction, until `resume`; connections stay open."""
+        self._do(self._stall(device, stalled=True))
+
+    def resume(self, device: str) -> None:
+        """Pass everything on again, what has waited first."""
+        self._do(self._stall(device, stalled=False))
+
     def close(self) -> None:
         """End all relays."""
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -37,11 +46,16 @@ class Links:
 
     async def _listen(self, device: str) -> int:
         self._open[device] = set()
+        self._flowing[device] = asyncio.Event()
+        self._flowing[device].set()
         server = await asyncio.start_server(
             lambda reader, writer: self._relay(device, reader, writer), HOST, 0
         )
         port: int = server.sockets[0].getsockname()[1]
         return port
+
+    async def _stall(self, device: str, *, stalled: bool) -> None:
+        (self._flowing[device].clear if stalled else self._flowing[device].set)()
 
     async def _cut(self, device: str) -> None:
         for writer in list(self._open[device]):
@@ -55,13 +69,15 @@ class Links:
             return
         ends = {writer, up_writer}
         self._open[device] |= ends
-        await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
+        flowing = self._flowing[device]
+        await asyncio.gather(_pump(reader, up_writer, flowing), _pump(up_reader, writer, flowing))
         self._open[device] -= ends
 
 
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, flowing: asyncio.Event) -> None:
     with contextlib.suppress(OSError):
         while data := await source.read(65536):
+            await flowing.wait()
             target.write(data)
             await target.drain()
     target.transport.abort()

@@ -14,7 +14,10 @@ SERVER = "server"
 
 
 class BrokerObserver:
-    """Records the times of the server's announcements and devices' births, and every acknowledged update."""
+    """Records the times of the server's announcements and devices' births, and every acknowledged update.
+
+    `epochs` is when each epoch of a server was first heard; `late` counts words of an older one after that.
+    """
 
     def __init__(self, port: int, federation: str) -> None:
         root = f"fed/v1/{federation}"
@@ -25,6 +28,8 @@ class BrokerObserver:
         self._changed = threading.Condition()
         self._signs: dict[str, list[float]] = defaultdict(list)
         self.acknowledged: set[tuple[str, str]] = set()
+        self.epochs: dict[int, float] = {}
+        self.late = 0
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         self._client.reconnect_delay_set(0.1, 0.2)  # type: ignore[arg-type]
         self._client.on_connect = lambda client, *_: client.subscribe(self._filters)
@@ -54,6 +59,8 @@ class BrokerObserver:
         with self._changed:
             if message.retain:
                 return
+            if parts[0] == "all" or parts[2:] == ["down", "control"]:
+                self._note_epoch(json.loads(message.payload), now)
             if parts[0] == "all":
                 self._signs[SERVER].append(now)
             if parts[2:] == ["up", "birth"] and b'"birth"' in message.payload[:40]:
@@ -61,6 +68,15 @@ class BrokerObserver:
             if parts[2:] == ["down", "control"]:
                 self._acknowledgement(parts[1], message.payload)
             self._changed.notify_all()
+
+    def _note_epoch(self, message: dict[str, object], now: float) -> None:
+        """Note when a server's epoch was first heard, and words of an older one after that."""
+        if "run" not in message:
+            return
+        epoch = message.get("epoch") or 1
+        assert isinstance(epoch, int)
+        self.late += epoch < max(self.epochs, default=1)
+        self.epochs.setdefault(epoch, now)
 
     def _acknowledgement(self, device: str, payload: bytes) -> None:
         message = json.loads(payload)

@@ -123,7 +123,8 @@ class Processes:
                 process.wait(0.01)
         raise AssertionError("the broker does not start")
 
-    def _spawn_server(self) -> subprocess.Popen[bytes]:
+    def run_words(self) -> list[str]:
+        """What `edge-server run` is asked to do."""
         words = [
             f"federation.name={FEDERATION}",
             f"rounds={self._rounds}",
@@ -139,8 +140,11 @@ class Processes:
             "batch-size=16",
             "deliver=false",
         ]
+        return ["run", "attending", *words]
+
+    def _spawn_server(self) -> subprocess.Popen[bytes]:
         command = [
-            *(sys.executable, "-m", "edge_server.cli.main", "run", "attending", *words),
+            *(sys.executable, "-m", "edge_server.cli.main", *self.run_words()),
             *("--broker", f"mqtt://127.0.0.1:{self.port}", "--out", str(self.run), "--format", "json"),
         ]
         with (self.folder / "server.log").open("ab") as log:

@@ -1,0 +1,193 @@
+"""Runs whose active server is killed, stopped or cut off again and again, and whose standby takes over."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge_server.storage.journal_reader import ClosedRound, JournalReader
+from tests.chaos.fork_server import ForkServer
+from tests.chaos.observer import SERVER, BrokerObserver
+from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION
+from tests.chaos.servers import ServerProcess, TwoServers, await_true
+
+KINDS = ("kill", "pause", "partition")
+
+
+@dataclass(frozen=True)
+class TakeoverOutcome:
+    """Models' digests and updates by round, the final model; what was lost, counted twice, closed twice.
+
+    `forked` counts rounds that a server which was replaced has closed in another way than its successors;
+    `late` the words of replaced servers that came after those of a newer one. `seconds` are until the first
+    word of the next server, by kind of failure.
+    """
+
+    models: tuple[str, ...]
+    made_of: tuple[tuple[tuple[str, str], ...], ...]
+    final: bytes
+    lost: int
+    doubled: int
+    forked: int
+    late: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def result(self) -> tuple[object, ...]:
+        """What must not depend on failures."""
+        return self.models, self.made_of, self.final
+
+
+class TakeoverRun:
+    """Runs a federation, and makes `failures` of its active servers fail, one after the other."""
+
+    def __init__(
+        self, folder: Path, fork_server: ForkServer, *, rounds: int, failures: int, seed: int
+    ) -> None:
+        self._random, self._rounds, self._failures = random.Random(seed), rounds, failures
+        self._servers = TwoServers(folder, fork_server, rounds=rounds)
+        self._observer = BrokerObserver(self._servers.port, FEDERATION)
+        self._seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
+
+    def run(self) -> TakeoverOutcome:
+        """Inject failures until the schedule or the run ends."""
+        servers = self._servers
+        try:
+            servers.start_active()
+            self._await(lambda: self._observer.sign_after(SERVER, 0.0) is not None, "no server")
+            servers.start_devices()
+            for _ in range(self._failures):
+                self._ready(servers.start_standby())
+                if self._over(self._random.uniform(0.05, 1.0)):
+                    break
+                self._fail(self._random.choice(KINDS))
+            until = time.monotonic() + 4 * DEADLINE_S
+            while not self._over(0.5):
+                assert time.monotonic() < until, f"the run has not ended: {servers.active.said[-2000:]}"
+            return self._outcome()
+        finally:
+            self._observer.close()
+            servers.close()
+
+    def _ready(self, standby: ServerProcess) -> None:
+        """Wait until the standby may take over, or the run is over."""
+        self._await(
+            lambda: "ready to take over" in standby.said or self._servers.over,
+            f"no standby: {standby.log}",
+        )
+
+    def _fail(self, kind: str) -> None:
+        """Let the active server fail, wait for the standby, and let the old one come back."""
+        servers, old = self._servers, self._servers.active
+        epoch, moment = max(self._observer.epochs, default=1), time.monotonic()
+        match kind:
+            case "kill":
+                old.kill()
+            case "pause":
+                old.stop()
+            case "partition":
+                servers.links.stall(old.link)
+        ended = (old.folder / "summary.json").exists
+        self._await(
+            lambda: max(self._observer.epochs, default=1) > epoch or ended(),
+            f"no takeover after a {kind}: {servers.standby.log}",
+        )
+        old.go_on()
+        servers.links.resume(old.link)
+        if ended():
+            return
+        self._seconds[kind].append(self._observer.epochs[max(self._observer.epochs)] - moment)
+        servers.promote()
+        self._await(lambda: old.ended(0.0), f"it goes on after a {kind}: {old.log}")
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        await_true(lambda: self._observer.wait(condition, 0.2), what)
+
+    def _over(self, timeout_s: float) -> bool:
+        """Whether the run has ended; waits up to `timeout_s` seconds."""
+        self._observer.wait(lambda: False, timeout_s)
+        return self._servers.over
+
+    def _outcome(self) -> TakeoverOutcome:
+        folder = self._servers.active.folder
+        rounds = closed_rounds(folder)
+        made_of = [tuple(sorted((u.device, u.digest) for u in closed.updates)) for closed in rounds]
+        counted = Counter(pair for made in made_of for pair in made)
+        history = (folder / "history.jsonl").read_text().splitlines()
+        assert [json.loads(line)["round"] for line in history] == list(range(1, self._rounds + 1))
+        final = {closed.round: closed.state_sha256 for closed in rounds}
+        older = [closed for path in self._servers.folders for closed in closed_rounds(path)]
+        return TakeoverOutcome(
+            tuple(closed.state_sha256 for closed in rounds),
+            tuple(made_of),
+            (folder / "models" / f"round-{self._rounds:04d}" / "state.safetensors").read_bytes(),
+            lost=len(self._observer.acknowledged - counted.keys()),
+            doubled=sum(len(made) - len({device for device, _ in made}) for made in made_of),
+            forked=sum(final.get(closed.round) != closed.state_sha256 for closed in older),
+            late=self._observer.late,
+            seconds=self._seconds,
+        )
+
+
+def closed_rounds(folder: Path) -> list[ClosedRound]:
+    """The rounds that a server has closed in this folder."""
+    if not (folder / "journal.sqlite").exists():
+        return []
+    with closing(JournalReader(folder / "journal.sqlite")) as reader:
+        return reader.rounds()
+
+
+@dataclass
+class TakeoverReport:
+    """Numbers of runs, takeovers and errors, and seconds to take over by kind of failure."""
+
+    runs: int = 0
+    takeovers: int = 0
+    lost: int = 0
+    doubled: int = 0
+    forked: int = 0
+    different: int = 0
+    late: int = 0
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    def add(self, outcome: TakeoverOutcome, undisturbed: TakeoverOutcome) -> None:
+        """Count a run; it is `different` if its models are not those of the undisturbed run."""
+        self.runs += 1
+        self.lost += outcome.lost
+        self.doubled += outcome.doubled
+        self.forked += outcome.forked
+        self.late += outcome.late
+        self.different += outcome.result != undisturbed.result
+        for kind, seconds in outcome.seconds.items():
+            self.seconds[kind] += seconds
+            self.takeovers += len(seconds)
+
+
+def takeovers(
+    folder: Path, *, failures: int, rounds: int, per_run: int, seed: int, say: Callable[[str], None]
+) -> TakeoverReport:
+    """Let `failures` active servers fail, at most `per_run` in each run of `rounds` rounds."""
+    assert len(DEVICES) == 10
+    fork_server, report = ForkServer(servers=True), TakeoverReport()
+    try:
+        undisturbed = TakeoverRun(folder / "0", fork_server, rounds=rounds, failures=0, seed=seed).run()
+        say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
+        while report.takeovers < failures:
+            number = report.runs + 1
+            left = min(per_run, failures - report.takeovers)
+            run = TakeoverRun(
+                folder / str(number), fork_server, rounds=rounds, failures=left, seed=seed + number
+            )
+            report.add(run.run(), undisturbed)
+            say(
+                f"run {number}: {report.takeovers} of {failures} takeovers; lost {report.lost}, "
+                f"doubled {report.doubled}, forked {report.forked}, other models {report.different}, "
+                f"late {report.late}"
+            )
+    finally:
+        fork_server.close()
+    return report
