@@ -1,0 +1,16 @@
+"""A takeover in a run of ten devices leaves the model bit-equal."""
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.transport.broker.launch import find_mosquitto
+from tests.chaos.takeovers import takeovers
+
+
+@pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
+@pytest.mark.timeout(600)
+def test_a_takeover_changes_nothing(tmp_path: Path) -> None:
+    report = takeovers(tmp_path, failures=1, rounds=3, per_run=1, seed=2, say=print)
+    assert report.takeovers == 1
+    assert (report.lost, report.doubled, report.forked, report.different) == (0, 0, 0, 0)
