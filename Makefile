@@ -21,6 +21,9 @@ FUZZ_SECONDS ?= 60
 # Number of failures that `make chaos` injects.
 BLOWS ?= 500
 
+# Number of servers that `make chaos` lets fail beside their standby.
+TAKEOVERS ?= 200
+
 .PHONY: help demo docs reference try-docs dist try-python test test-flower test-graphs test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
@@ -36,7 +39,7 @@ help:
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
-	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times: half an hour"
+	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
 	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the installed linters over deploy/, and list the missing ones"
 	@echo "make arm64    install the package without torch in an arm64 Debian under qemu, infer and train there (root, 20 minutes)"
@@ -87,6 +90,7 @@ chaos: $(INSTALLED)
 		tests/chaos/test_damaged_folders.py tests/chaos/test_rollback.py \
 		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py tests/edge_server/simulation/test_ray_engine.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
+	$(BIN)/python -m tests.chaos.standby --blows $(TAKEOVERS)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.flower.environment
