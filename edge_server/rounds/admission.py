@@ -59,9 +59,15 @@ def is_unknown(federation: Federation, device: str) -> bool:
     return newcomers is not None and federation.fleet.doubts(device) and device not in newcomers.waiting
 
 
+def misses_birth(federation: Federation, device: str) -> bool:
+    """Whether a device that sends messages is unknown, or counts as lost: its birth did not arrive."""
+    known = federation.fleet.devices.get(device)
+    return is_unknown(federation, device) if known is None else not known.alive
+
+
 def ask_for_birth(federation: Federation, device: str) -> Command:
-    """Tell an unknown device to repeat its birth."""
-    detail = "not known here: repeat the birth"
+    """Tell a device to repeat its birth."""
+    detail = "not known here, or lost: repeat the birth"
     return Send(
         device,
         Refusal(federation=federation.name, device=device, reason=Reason.TOO_MANY_REQUESTS, detail=detail),

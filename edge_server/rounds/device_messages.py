@@ -72,6 +72,9 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
             return _born(admission.admit(federation, birth), birth, now)
         case Refusal():
             return _upload_lost(federation, message, now)
+        case Telemetry(device=device) if admission.misses_birth(federation, device):
+            # An idle device sends nothing else, and believes that the server knows it.
+            return federation, [admission.ask_for_birth(federation, device)]
         case Telemetry():
             return federation, []
         case KeyAdvertisement() | KeyShares() | UnmaskAnswer():
@@ -318,13 +321,13 @@ def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federati
 
 
 def _answer_request(federation: Federation, request: BlobRequest) -> Command:
-    if admission.is_unknown(federation, request.device):
-        return admission.ask_for_birth(federation, request.device)
     participant = federation.participants.get(request.device)
     if participant is not None and not participant.final:
         for ref in participant.assignment.task.blobs.values():
             if ref.digest == request.digest:
                 return SendChunks(request.device, ref, request.first, request.count)
+    if admission.misses_birth(federation, request.device):
+        return admission.ask_for_birth(federation, request.device)
     return Send(
         request.device,
         Refusal(

@@ -5,7 +5,18 @@ import pytest
 from edge_client.transport.chunk_transfer import PATIENCE_S
 from edge_server.rounds.events import CloseRound, PlanRound, RoundClosed, Send
 from edge_server.rounds.participant import Status
-from tests.edge_server.rounds.by_hand import chunks, of, offers, reply, request, training, update
+from schemas.messages import Telemetry
+from schemas.values import Reason
+from tests.edge_server.rounds.by_hand import (
+    chunks,
+    of,
+    offers,
+    refusals,
+    reply,
+    request,
+    training,
+    update,
+)
 from tests.edge_server.rounds.test_fleet import birth, death
 
 
@@ -89,3 +100,12 @@ def test_a_device_that_was_given_up_waits_for_the_next_round():
     run.wait(5)
     assert run.status("a") is Status.MISSED
     assert run.hear(birth("a", session=2)) == []
+
+
+def test_a_device_whose_birth_was_lost_after_its_last_will_is_told_to_repeat_it():
+    run = training("a", "b")
+    run.hear(death("b"))
+    told = run.hear(Telemetry(federation="home", device="b", session=2, phase="idle"))
+    assert refusals(told) == [("b", Reason.TOO_MANY_REQUESTS)]
+    assert offers(run.hear(birth("b", session=2))) == ["b"]
+    assert run.hear(Telemetry(federation="home", device="b", session=2, phase="idle")) == []

@@ -9,7 +9,7 @@ from edge_server.rounds.events import Note, PlanRound, Send
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.newcomers import ASK_AT_S, FORGET_S, NOTE_EVERY_S, SOON_S, Newcomers
-from schemas.messages import BlobRequest, Refusal
+from schemas.messages import BlobRequest, Refusal, Telemetry
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import NAME, Run, of, refusals, started
 from tests.edge_server.rounds.test_fleet import birth, death
@@ -142,3 +142,13 @@ def test_a_full_fleet_of_connected_devices_refuses_newcomers() -> None:
         answer(run, device)
     run.hear(birth("c"))
     assert refusals(answer(run, "c")) == [("c", Reason.NOT_SELECTED)]
+
+
+def test_an_idle_device_that_was_forgotten_is_told_to_repeat_its_birth() -> None:
+    run = doubting()
+    run.hear(birth("pi"))
+    run.wait(FORGET_S)
+    told = run.hear(Telemetry(federation=NAME, device="pi", session=1, phase="idle"))
+    assert refusals(told) == [("pi", Reason.TOO_MANY_REQUESTS)]
+    assert asked(run.hear(birth("pi"))) == ["pi"]
+    assert run.hear(Telemetry(federation=NAME, device="pi", session=1, phase="idle")) == []
