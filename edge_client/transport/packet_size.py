@@ -3,10 +3,11 @@
 A broker may announce its largest packet, close the connection on a larger one, or accept it and drop it
 (Mosquitto's `message_size_limit`). The client therefore publishes messages of each chunk size, the largest
 first, on its own topic: the first that returns is used. A small message precedes them; if even that does not
-return, the client may not read its own topic, and the announced size is used.
+return, the client may not read its own topic, and the announced size is used. A lost connection or a late
+echo may have other causes: only a second pass without any echo shows that the broker takes no size.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES, FRAME_BYTES
@@ -22,7 +23,8 @@ MARGIN = FRAME_BYTES // 2
 class Sizing:
     """Chunk sizes that are left to try, in bytes, the largest first; `found` is the one that works.
 
-    `answers`: the small message has returned. `measured`: so has the message of the size `found`.
+    `answers`: the small message has returned. `measured`: so has the message of the size `found`. `every` are
+    the sizes that were there to try, if a second pass is left.
     """
 
     left: tuple[int, ...]
@@ -30,6 +32,7 @@ class Sizing:
     answers: bool = False
     found: int | None = None
     measured: bool = False
+    every: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def payload_bytes(self) -> int | None:
@@ -57,14 +60,16 @@ def too_small(what: str) -> ConfigError:
 
 def begin(max_packet: int | None, now: float) -> Sizing:
     """Begin on a new connection."""
-    return Sizing(fitting(max_packet), until=now + SMALL_PATIENCE_S)
+    fits = fitting(max_packet)
+    return Sizing(fits, until=now + SMALL_PATIENCE_S, every=fits)
 
 
 def again(sizing: Sizing, max_packet: int | None, now: float) -> Sizing:
     """Continue on the next connection."""
     fits = set(fitting(max_packet))
-    left = tuple(size for size in sizing.left if size in fits)
-    return replace(_narrowed(sizing, left), until=now + SMALL_PATIENCE_S, answers=False)
+    left, every = (tuple(size for size in sizes if size in fits) for sizes in (sizing.left, sizing.every))
+    narrowed = _narrowed(replace(sizing, every=every), left)
+    return replace(narrowed, until=now + SMALL_PATIENCE_S, answers=False)
 
 
 def echoed(sizing: Sizing, size: int, now: float) -> Sizing:
@@ -92,6 +97,8 @@ def overdue(sizing: Sizing, now: float) -> Sizing:
 
 
 def _narrowed(sizing: Sizing, left: tuple[int, ...]) -> Sizing:
+    if not left and sizing.every:
+        return replace(sizing, left=sizing.every, every=())
     if not left:
         raise too_small(f"below {LEAST_PACKET} bytes only")
     return replace(sizing, left=left)

@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.transport import packet_size
 from edge_client.transport.message_parts import MAX_OPEN, PART_HEADER_BYTES, Parts, split
-from edge_client.transport.packet_size import MARGIN, PATIENCE_S, SMALL_PATIENCE_S, Sizing
+from edge_client.transport.packet_size import MARGIN, PATIENCE_S, SMALL_BYTES, SMALL_PATIENCE_S, Sizing
 from schemas.errors import ConfigError
 from schemas.messages.message import MAX_MESSAGE_BYTES
 from schemas.tensors.chunks import CHUNK_SIZES
@@ -58,6 +58,20 @@ def test_without_any_echo_the_announced_size_is_used() -> None:
     assert found(0, own=False, announced=70_000) == Sizing(
         (65_536, 31 * 1024, 15 * 1024), until=SMALL_PATIENCE_S, found=65_536
     )
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_a_broker_is_not_refused_for_one_bad_time_in_which_every_size_failed(cuts: bool) -> None:
+    sizing = packet_size.echoed(packet_size.begin(None, 0.0), SMALL_BYTES, 0.0)
+    for _ in CHUNK_SIZES:
+        if cuts:
+            sizing = packet_size.echoed(
+                packet_size.again(packet_size.cut(sizing), None, 0.0), SMALL_BYTES, 0.0
+            )
+        else:
+            sizing = packet_size.overdue(sizing, sizing.until)
+    assert sizing.left == CHUNK_SIZES
+    assert packet_size.echoed(sizing, CHUNK_SIZES[0] + MARGIN, 0.0).found == CHUNK_SIZES[0]
 
 
 def test_a_connection_lost_before_a_probe_does_not_affect_the_sizes() -> None:
