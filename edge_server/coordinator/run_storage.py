@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
+from edge_client.storage.atomic_files import sync
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.storage.background_delete import BackgroundDelete
@@ -60,7 +61,12 @@ class RunStorage:
             )
 
     def finish(self, summary: Summary, *, keep: frozenset[str]) -> None:
-        """Write the summary, delete the blobs except those to `keep`, and close the files."""
+        """Write the summary, delete the blobs except those to `keep`, and close the files.
+
+        A folder with a summary is never completed from the journal again, so the history is on disk before.
+        """
+        if self.folder.history.exists():
+            sync(self.folder.history)
         self.folder.write_summary(summary)
         self.forget_blobs(keep)
         self.unpacked.remove()
