@@ -133,7 +133,8 @@ class RoundDriver:
             case RecordDelivery(delivery):
                 self._coordinator.storage.journal.delivered(delivery)
                 self._reporter.counters.delivered(delivery)
-            case EndRun():
+            case EndRun(outcome, detail):
+                self._coordinator.storage.journal.ended(outcome, detail)
                 self.end = command
                 if command.outcome == "finished":
                     self._jobs.export_tiers()

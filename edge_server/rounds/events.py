@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.event_entry import EventKind, RunEvent
@@ -11,6 +12,8 @@ from schemas.messages import Delivery, FromDevice, Message, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
 from schemas.values import Reason
+
+RunOutcome = Literal["finished", "failed", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -350,7 +353,7 @@ class RecordDelivery:
 class EndRun:
     """Command: the run is over; `outcome` is that of `FederationEnd`."""
 
-    outcome: str
+    outcome: RunOutcome
     detail: str = ""
 
 

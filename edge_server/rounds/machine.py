@@ -118,6 +118,9 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
 def _start(federation: Federation, now: float) -> Step:
     """A new run waits for devices; an interrupted one continues in its phase."""
     match federation.phase:
+        case _ if federation.told is not None:
+            # Devices that know the end do no task of this run any more.
+            return replace(federation, phase=Phase.STARTING, participants=Participants()), []
         case Phase.TRAINING:
             return federation, [announce(federation, "training")]
         case Phase.DELIVERING:
@@ -167,6 +170,8 @@ def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
 
 def _go_on(federation: Federation, now: float) -> Step:
     """Begin what follows the closed round."""
+    if federation.told is not None:
+        return end(federation, federation.told.outcome, federation.told.detail)
     if federation.diverged and can_undo(federation, federation.round):
         why = f"the model of round {federation.round} yields no finite numbers"
         return request_rollback(federation, federation.round, why)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from edge_server.rounds.broadcast.pacing import Broadcast
 from edge_server.rounds.class_list import ClassList
-from edge_server.rounds.events import Announce, Command, EndRun
+from edge_server.rounds.events import Announce, Command, EndRun, RunOutcome
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.name_sightings import Sightings
 from edge_server.rounds.openings import OpeningRules
@@ -101,7 +101,8 @@ class Federation:
     masked round, `broadcast` what is published for several devices at once. `untrained` counts this round's
     abandoned attempts in which training itself failed. `diverged`: the model of the last closed round yields
     no finite numbers. `undone` are the rounds that were undone, in order. `classes` are named before anything
-    is trained. `sightings` are the processes that used a device's name.
+    is trained. `sightings` are the processes that used a device's name. `told` is the end that an earlier
+    process of the server has told the devices.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Federation:
     undone: tuple[Undone, ...] = ()
     classes: ClassList = field(default_factory=ClassList)
     sightings: Sightings = field(default_factory=dict)
+    told: EndRun | None = None
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
@@ -199,10 +201,8 @@ def announce(
     )
 
 
-def end(
-    federation: Federation, outcome: Literal["finished", "failed", "interrupted"], detail: str = ""
-) -> Step:
-    """End the run."""
+def end(federation: Federation, outcome: RunOutcome, detail: str = "") -> Step:
+    """End the run; that is known for good before a device is told."""
     message = FederationEnd(
         federation=federation.name,
         run=federation.run,
@@ -211,6 +211,6 @@ def end(
         goes_on=federation.rules.goes_on and outcome == "finished",
     )
     return replace(federation, phase=Phase.ENDED), [
-        Announce(message),
         EndRun(outcome, detail or federation.ended),
+        Announce(message),
     ]

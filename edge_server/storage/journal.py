@@ -60,6 +60,7 @@ CREATE TABLE IF NOT EXISTS observations (round INTEGER PRIMARY KEY, said TEXT NO
 CREATE TABLE IF NOT EXISTS undone (
     round INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, state_sha256 TEXT NOT NULL, left_out TEXT NOT NULL,
     why TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS ends (outcome TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL);
 """
 
 
@@ -321,6 +322,11 @@ class Journal:
         row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
+
+    def ended(self, outcome: str, detail: str) -> None:
+        """Write that the run is over; devices must not be told before."""
+        with self._written() as written:
+            written.execute("INSERT INTO ends VALUES (?, ?, ?)", (outcome, detail, time.time()))
 
     def close(self) -> None:
         """Close the connection and leave a single file without a write-ahead log."""

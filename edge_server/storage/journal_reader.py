@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from edge_server.rounds.events import EndRun
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
 from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
@@ -91,6 +92,7 @@ SPARED = frozenset(
         "undone",
         "untested",
         "epochs",
+        "ends",
     }
 )
 """Tables that a run can lose: their content is requested again, planned again, or only explanatory."""
@@ -329,6 +331,13 @@ class JournalReader:
             return []
         rows = self._asked("SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round")
         return self._made("undone", rows, _given_up)
+
+    def ended(self) -> EndRun | None:
+        """The end of a run that is over; None for any other."""
+        if not self._has("ends"):
+            return None
+        ends = self._made("ends", self._asked("SELECT outcome, detail FROM ends LIMIT 1"), EndRun)
+        return ends[0] if ends else None
 
     def begun_with(self) -> dict[int, str]:
         """The digest of the model that each round after a closed one begins with, by the closed one."""

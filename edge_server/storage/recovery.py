@@ -115,13 +115,14 @@ def recover(
     deliveries = reader.deliveries()
     participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
     strikes = [(strike.device, strike.round, strike.reason) for strike in reader.strikes()]
-    fleet = _fleet(reader, now)
+    fleet, over = _fleet(reader, now), reader.ended()
     return Recovered(
         replace(
             _federation(federation, run, rules, seen, participants, fleet, now),
             reputations=replay_strikes(strikes, rules.reputation),
             undone=tuple(Undone(undone.round, undone.attempt, undone.left_out) for undone in given_up),
             diverged=any(records[closed.round].diverged for closed in rounds[-1:]) and seen.undone is None,
+            told=over,
         ),
         replace(_resumption(reader, seen, strikes, fleet), untested=untested),
         history,

@@ -8,6 +8,7 @@ from edge_server.rounds.events import (
     BlobsLost,
     CheckUpdate,
     CloseRound,
+    EndRun,
     MessageReceived,
     PlanRound,
     RepairBlob,
@@ -130,3 +131,13 @@ def test_a_task_blob_that_a_device_cannot_use_is_repaired():
     refusal = {"federation": NAME, "device": "a", "reason": Reason.DIGEST_MISMATCH}
     assert of(RepairBlob, run.hear(Refusal(**refusal, digest=STATE.digest))) == [RepairBlob(STATE.digest)]
     assert of(RepairBlob, run.hear(Refusal(**refusal, digest="0" * 64))) == []
+
+
+def test_a_run_whose_end_devices_were_told_does_no_more_tasks_and_ends_once_they_are_back():
+    parts = Participants.of([Participant("a", assignment(), deadline=600.0)])
+    told = EndRun("finished", "the budget is spent")
+    run = restarted("a", phase=Phase.DELIVERING, participants=parts, told=told)
+    assert of(Announce, run.log) == []
+    commands = run.hear(birth("a", session=2))
+    assert (offers(commands), of(EndRun, commands)) == ([], [told])
+    assert [command.message.kind for command in of(Announce, commands)] == ["federation-end"]

@@ -5,6 +5,7 @@ from contextlib import closing
 import pytest
 
 from edge_server.coordinator.assembly import assemble
+from edge_server.rounds.events import EndRun
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import RoundRules
@@ -50,3 +51,14 @@ def test_a_run_resumes_only_with_the_model_of_its_last_round(tmp_path):
     bench.folder.model(2).write_bytes(bench.folder.model(1).read_bytes())
     with pytest.raises(ConfigError, match="is not the model that round 2 ended with"):
         assemble(before.context.config, "run-1", bench.folder, resume=recovered.resumption)
+
+
+def test_the_end_of_a_run_is_recovered(tmp_path):
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        journal.begun(RUN, NAME)
+        journal.planned(1, 1, {"a": assignment(1, 1)})
+        journal.ended("interrupted", "stopped by the user")
+    with closing(JournalReader(tmp_path / "journal.sqlite")) as reader:
+        recovered = recover(reader, RULES, NAME, now=0.0)
+    assert recovered is not None
+    assert recovered.federation.told == EndRun("interrupted", "stopped by the user")
