@@ -24,7 +24,11 @@ BLOWS ?= 500
 # Number of servers that `make chaos` lets fail beside their standby.
 TAKEOVERS ?= 200
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-graphs test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
+# Number of simulated federations that `make storm` plays, and the first one's seed.
+SEEDS ?= 1000
+FIRST ?= 0
+
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -40,6 +44,8 @@ help:
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
 	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
+	@echo "make storm    play SEEDS ($(SEEDS)) simulated federations through faults of network, disks, clocks and processes (a minute)"
+	@echo "make storm-mutants  how many seeds it takes to find each of the seeded bugs (half an hour)"
 	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the installed linters over deploy/, and list the missing ones"
 	@echo "make arm64    install the package without torch in an arm64 Debian under qemu, infer and train there (root, 20 minutes)"
@@ -91,6 +97,12 @@ chaos: $(INSTALLED)
 		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py tests/edge_server/simulation/test_ray_engine.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 	$(BIN)/python -m tests.chaos.standby --blows $(TAKEOVERS)
+
+storm: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm --seeds $(SEEDS) --first $(FIRST)
+
+storm-mutants: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm --mutants 3000 --table tests/storm/MUTANTS.md
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.flower.environment

@@ -1,0 +1,160 @@
+"""Many seeds on all cores: progress, and what was found, shrunk to tests."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.storm.faults import Fault, Scenario, faults_of, scenario_of
+from tests.storm.mutants import MUTANTS, Mutant
+from tests.storm.shrink import as_test, shrink
+from tests.storm.world import Outcome, play
+
+BATCH = 20
+PROGRESS_S = 5.0
+MOST_FOUND = 5
+"""Findings after which a campaign stops."""
+
+
+@dataclass
+class Tally:
+    """What a campaign has done: seeds, virtual seconds, events, outcomes, and the seeds that have failed."""
+
+    seeds: int = 0
+    virtual_s: float = 0.0
+    events: int = 0
+    faults: int = 0
+    failed: list[int] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, results: Iterable[tuple[int, int, Outcome]]) -> None:
+        """Count what a worker has done."""
+        for seed, faults, outcome in results:
+            self.seeds += 1
+            self.faults += faults
+            self.virtual_s += outcome.seconds
+            self.events += outcome.events
+            if outcome.violation is not None:
+                self.failed.append(seed)
+
+    def __str__(self) -> str:
+        seconds = time.monotonic() - self.began
+        return (
+            f"{self.seeds} seeds, {self.faults} faults, {self.events} events, {self.virtual_s / 3600:.1f}"
+            f" virtual hours in {seconds:.0f} s ({self.seeds / max(seconds, 1e-9):.1f} seeds per second):"
+            f" {len(self.failed)} failed"
+        )
+
+
+def play_seed(seed: int) -> tuple[int, int, Outcome]:
+    """The seed, its number of faults, and what became of it."""
+    scenario = scenario_of(seed)
+    faults = faults_of(seed, scenario.devices)
+    return seed, len(faults), play(scenario, faults)
+
+
+def _play_batch(seeds: range) -> list[tuple[int, int, Outcome]]:
+    return [play_seed(seed) for seed in seeds]
+
+
+def _batches(first: int, count: int) -> Iterator[range]:
+    for start in range(first, first + count, BATCH):
+        yield range(start, min(start + BATCH, first + count))
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Any]:
+    """Processes that do not share anything; Ctrl-C is the parent's."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(count, initializer=_ignore_interrupts) as pool:
+        yield pool
+
+
+def _ignore_interrupts() -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def storm(count: int, *, first: int = 0, processes: int | None = None) -> Tally:
+    """Play seeds from `first` on; prints progress, and every finding as a test. Ctrl-C ends it early."""
+    tally = Tally()
+    printed = time.monotonic()
+    try:
+        with workers(processes or os.cpu_count() or 1) as pool:
+            for results in pool.imap_unordered(_play_batch, _batches(first, count)):
+                tally.add(results)
+                if time.monotonic() >= printed + PROGRESS_S:
+                    printed = time.monotonic()
+                    print(tally, file=sys.stderr, flush=True)
+                if len(tally.failed) >= MOST_FOUND:
+                    break
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    print(tally, flush=True)
+    for seed in sorted(tally.failed)[:MOST_FOUND]:
+        print(f"\n{shrunk_test(seed)}", flush=True)
+    return tally
+
+
+def shrunk_test(seed: int) -> str:
+    """A failing seed as the smallest test found."""
+    scenario = scenario_of(seed)
+    faults = faults_of(seed, scenario.devices)
+    _, _, outcome = play_seed(seed)
+    kind = kind_of(outcome)
+    small, few = shrink(scenario, faults, lambda s, f: kind_of(play(s, f)) == kind)
+    return as_test(small, few, play(small, few).violation or "")
+
+
+def kind_of(outcome: Outcome) -> str:
+    """What sort of violation it is: shrinking must not exchange one for another."""
+    words = (outcome.violation or "").replace(":", "").split()
+    return " ".join(word for word in words[:4] if not any(letter.isdigit() for letter in word))
+
+
+def hunt(name: str, most: int) -> tuple[str, int | None, str, int]:
+    """A mutant's name, the seeds until it is found (None: not), the violation, faults after shrinking."""
+    mutant: Mutant = MUTANTS[name]
+    with mutant.in_place():
+        for seed in range(most):
+            _, _, outcome = play_seed(seed)
+            if outcome.violation is not None:
+                kind, scenario = kind_of(outcome), scenario_of(seed)
+                fails = partial(_fails, kind=kind)
+                _, few = shrink(scenario, faults_of(seed, scenario.devices), fails)
+                return name, seed + 1, outcome.violation, len(few)
+    return name, None, "", 0
+
+
+def _fails(scenario: Scenario, faults: Iterable[Fault], *, kind: str) -> bool:
+    return kind_of(play(scenario, tuple(faults))) == kind
+
+
+def hunt_all(most: int, *, processes: int | None = None) -> list[tuple[str, int | None, str, int]]:
+    """Hunt every mutant on all cores; prints a table."""
+    with workers(processes or os.cpu_count() or 1) as pool:
+        found = []
+        for row in pool.imap_unordered(partial(hunt, most=most), list(MUTANTS)):
+            found.append(row)
+            print(f"{row[0]}: {row[1] or 'not found'}", file=sys.stderr, flush=True)
+    order = list(MUTANTS)
+    return sorted(found, key=lambda row: order.index(row[0]))
+
+
+def table(found: Iterable[tuple[str, int | None, str, int]], most: int) -> str:
+    """The hunt's results as a Markdown table."""
+    lines = [
+        "| mutant | what is broken | seeds | faults left | what the storm says |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, seeds, violation, faults in found:
+        after = str(seeds) if seeds else f"not in {most}"
+        said = " ".join(violation.split())[:110].replace("|", "/")
+        lines.append(f"| `{name}` | {MUTANTS[name].broken} | {after} | {faults if seeds else ''} | {said} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,150 @@
+"""What can go wrong, as data: a scenario of a federation, and the faults that a seed injects into it."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "loss",
+    "repeats",
+    "reordering",
+    "partition",
+    "cut",
+    "broker-restart",
+    "crash",
+    "power-cut",
+    "pause",
+    "clock-jump",
+    "full-disk",
+    "failed-sync",
+    "failed-task",
+    "suspend",
+]
+SERVER, BROKER = "server", "broker"
+RUN, NEXT_RUN = "run-1", "run-2"
+WORST_S = 40.0
+"""Faults begin within this time, in virtual seconds."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that begins `at` virtual seconds.
+
+    `target` is `server`, a device, or empty for all connections. `lasts` is in seconds: how long a condition
+    holds, or how long a process or the broker stays down. `size` depends on the kind: a probability per
+    message (loss, repeats), seconds (reordering, clock-jump), the number of further disk operations before a
+    crash, or 1 for a broker that forgets its retained messages.
+    """
+
+    kind: Kind
+    at: float
+    target: str = ""
+    lasts: float = 0.0
+    size: float = 0.0
+
+    @property
+    def over(self) -> float:
+        """When the fault is over, in virtual seconds."""
+        return self.at + self.lasts
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The federation of one seed: its size and its rules; everything else is fixed.
+
+    `size` is the number of updates of a buffered round, 0 for synchronous rounds; `small_chunks`: models and
+    updates travel in several chunks; `spare` devices are asked beyond those needed; `broadcast`: the model is
+    published once for all devices; `deliver`: models are delivered after the last round; `impatient`: a
+    round's deadline is near, so that devices miss it; otherwise nothing may depend on it. With `momentum` the
+    server's optimizer has a state of its own; with `changes` devices are sent what has changed in the model.
+    """
+
+    seed: int
+    devices: int = 2
+    rounds: int = 2
+    size: int = 0
+    spare: int = 0
+    small_chunks: bool = True
+    broadcast: bool = False
+    deliver: bool = False
+    impatient: bool = False
+    momentum: bool = False
+    changes: bool = False
+
+
+def scenario_of(seed: int) -> Scenario:
+    """The scenario that a seed stands for."""
+    draw = random.Random(f"scenario {seed}")
+    devices = draw.choice((1, 2, 2, 3, 3))
+    buffered = devices > 1 and draw.random() < 0.25
+    return Scenario(
+        seed,
+        devices=devices,
+        rounds=draw.choice((1, 2, 2, 3)),
+        size=draw.randint(1, devices) if buffered else 0,
+        spare=1 if devices == 3 and not buffered and draw.random() < 0.3 else 0,
+        small_chunks=draw.random() < 0.75,
+        broadcast=draw.random() < 0.4,
+        deliver=draw.random() < 0.3,
+        impatient=draw.random() < 0.3,
+        momentum=not buffered and draw.random() < 0.3,
+        changes=draw.random() < 0.3,
+    )
+
+
+def faults_of(seed: int, devices: int) -> tuple[Fault, ...]:
+    """The faults that a seed stands for, in the order of time."""
+    draw = random.Random(f"faults {seed}")
+    names = [f"d{number}" for number in range(devices)]
+    faults = [_fault(draw, names) for _ in range(draw.randint(1, 8))]
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def _fault(draw: random.Random, devices: list[str]) -> Fault:
+    kind: Kind = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    # Most of a run without faults happens in its first seconds.
+    at = round(draw.choice((draw.uniform(0, 8), draw.uniform(0, WORST_S))), 3)
+    anyone = draw.choice((SERVER, draw.choice(devices)))
+    match kind:
+        case "loss" | "repeats":
+            target = draw.choice(("", anyone))
+            return Fault(kind, at, target, round(draw.uniform(1, 15), 2), round(draw.uniform(0.1, 0.9), 2))
+        case "reordering":
+            return Fault(kind, at, "", round(draw.uniform(1, 15), 2), round(10 ** draw.uniform(-1, 1.3), 2))
+        case "partition" | "pause":
+            return Fault(kind, at, anyone, round(draw.choice((draw.uniform(0.1, 5), draw.uniform(5, 40))), 2))
+        case "cut":
+            return Fault(kind, at, anyone)
+        case "broker-restart":
+            return Fault(kind, at, BROKER, round(draw.uniform(0.1, 10), 2), float(draw.randint(0, 1)))
+        case "crash" | "power-cut":
+            after = draw.choice((0, draw.randint(1, 60)))
+            return Fault(kind, at, anyone, round(draw.choice((0.2, draw.uniform(0, 20))), 2), float(after))
+        case "clock-jump":
+            return Fault(kind, at, anyone, 0.0, round(draw.choice((-1, 1)) * 10 ** draw.uniform(0, 5), 1))
+        case "full-disk":
+            return Fault(kind, at, anyone, round(draw.uniform(0.5, 15), 2))
+        case "failed-sync":
+            return Fault(kind, at, anyone, 0.0, float(draw.randint(1, 6)))
+        case "failed-task":
+            return Fault(kind, at, draw.choice(devices))
+        case "suspend":
+            return Fault(kind, at, SERVER, round(draw.uniform(0.2, 5), 2))
+
+
+WEIGHTS: dict[Kind, int] = {
+    "loss": 12,
+    "repeats": 8,
+    "reordering": 8,
+    "partition": 8,
+    "cut": 8,
+    "broker-restart": 6,
+    "crash": 16,
+    "power-cut": 14,
+    "pause": 8,
+    "clock-jump": 5,
+    "full-disk": 5,
+    "failed-sync": 3,
+    "failed-task": 3,
+    "suspend": 2,
+}

@@ -1,0 +1,283 @@
+"""What must hold after each event of a storm, and at its end."""
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_client.agent.session.state import SessionPhase
+from edge_client.agent.session_runner import SessionRunner
+from edge_server.rounds.participant import FINAL
+from edge_server.storage.journal import Journal
+from schemas.messages import Delivery, Update
+from schemas.tensors.blobs import FileGroups, FlatGroups
+from schemas.tensors.files import write_tensors
+from tests.storm.disk import REAL_CONNECT, REAL_OPEN
+from tests.storm.faults import RUN, SERVER
+from tests.storm.training import BETA, change
+
+if TYPE_CHECKING:
+    from tests.storm.world import World
+
+QUORUM = 0.5
+GIVING_UP_S = 200.0
+"""A run may give up, after its last attempt, at most this long after the last fault."""
+
+
+class Violation(BaseException):
+    """An invariant does not hold; no handler of the product catches this."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A row of the journal's closed rounds; `updates` are (device, attempt, digest, staleness)."""
+
+    round: int
+    sha256: str
+    updates: tuple[tuple[str, int, str, int], ...]
+
+
+class Watch:
+    """Watches one world; the functions that it wraps only report."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.closed: list[Closed] = []
+        self.confirmed: dict[tuple[str, int], tuple[int, str]] = {}
+        self.delivered: set[tuple[str, int]] = set()
+        self._momentum = world.scenario.momentum
+        self._velocity: dict[str, Any] = {}
+        self._models: dict[int, dict[str, Any]] = {}
+        self._seen: Any = None
+
+    @property
+    def _run(self) -> Path:
+        return Path(self._world.disks.machines[SERVER].root) / RUN
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """See what the journal closes, and what devices are told."""
+        closed, settled = Journal.closed, SessionRunner._settled
+
+        def note_closed(journal: Journal, number: int, sha256: str, **more: Any) -> None:
+            more["updates"] = list(more["updates"])
+            closed(journal, number, sha256, **more)
+            if self._world.ended is not None:
+                return
+            made_of = tuple((u.device, u.attempt, u.digest, u.staleness) for u in more["updates"])
+            self._note_closed(Closed(number, sha256, made_of))
+
+        def note_settled(runner: SessionRunner, event: Any) -> None:
+            settled(runner, event)
+            self._note_settled(event)
+
+        places: tuple[Any, Any] = Journal, SessionRunner
+        places[0].closed, places[1]._settled = note_closed, note_settled
+        try:
+            yield
+        finally:
+            places[0].closed, places[1]._settled = closed, settled
+
+    # --- what happened ---
+    def _note_settled(self, event: Any) -> None:
+        result = event.result
+        if event.refusal is not None:
+            if isinstance(result, Update):
+                self._check_refused(result)
+            return
+        if isinstance(result, Update):
+            self.confirmed[result.device, result.attempt] = result.round, result.blob.digest
+        elif isinstance(result, Delivery):
+            self.delivered.add((result.device, result.attempt))
+
+    def _check_refused(self, update: Update) -> None:
+        """What the journal has accepted is not refused to its device."""
+        accepted = "SELECT 1 FROM updates WHERE reason IS NULL AND device = ? AND attempt = ? AND digest = ?"
+        if self._ask(accepted, update.device, update.attempt, update.blob.digest):
+            raise Violation(
+                f"{update.device}'s accepted update of attempt {update.attempt} was refused to it"
+            )
+
+    def _note_closed(self, closed: Closed) -> None:
+        if closed.round != len(self.closed) + 1:
+            raise Violation(f"round {closed.round} was closed after {len(self.closed)} rounds")
+        self.closed.append(closed)
+        self._check_updates(closed)
+        self._check_model(closed)
+
+    def _check_updates(self, closed: Closed) -> None:
+        """Each device counts once; in a synchronous round, with an update of one attempt, and in a quorum."""
+        devices = [device for device, *_ in closed.updates]
+        if len(set(devices)) != len(devices):
+            raise Violation(f"round {closed.round} counts a device twice: {closed.updates}")
+        earlier = {row[:3] for each in self.closed[:-1] for row in each.updates}
+        if twice := earlier & {row[:3] for row in closed.updates}:
+            raise Violation(f"updates count in two rounds: {sorted(twice)}")
+        if not self._world.scenario.size:
+            self._check_attempts(closed)
+
+    def _check_attempts(self, closed: Closed) -> None:
+        """A synchronous round counts enough answers, to its last planning and those that replaced devices."""
+        tried = self._ask(
+            "SELECT attempt, needed, selected FROM plannings WHERE round=? AND NOT deliver ORDER BY attempt",
+            closed.round,
+        )
+        first = max((n for n, (_, needed, _) in enumerate(tried) if needed is not None), default=0)
+        valid = {attempt: json.loads(selected) for attempt, _, selected in tried[first:]}
+        if wrong := [row for row in closed.updates if row[0] not in valid.get(row[1], ())]:
+            raise Violation(f"round {closed.round} counts updates that it has not asked for: {wrong}")
+        quorum = math.ceil(QUORUM * tried[first][1]) if tried and tried[first][1] else 1
+        if len(closed.updates) < quorum:
+            raise Violation(f"round {closed.round} was closed below its quorum: {closed.updates}")
+
+    def _ask(self, sql: str, *values: object) -> list[Any]:
+        with closing(REAL_CONNECT(self._run / "journal.sqlite")) as connection:
+            return connection.execute(sql, values).fetchall()
+
+    # --- the model ---
+    def _check_model(self, closed: Closed) -> None:
+        """Journal and model agree, and the model is that of a run without faults."""
+        path = self._run / "models" / f"round-{closed.round:04d}" / "state.safetensors"
+        with REAL_OPEN(path, "rb") as file:
+            on_disk = hashlib.sha256(file.read()).hexdigest()
+        if on_disk != closed.sha256:
+            raise Violation(f"round {closed.round}: the journal names another model than the one on disk")
+        if any(lag for *_, lag in closed.updates):
+            self._models[closed.round] = _read(path)  # weighted by staleness: believed
+        else:
+            self._models[closed.round] = self._expected(closed)
+        if digest_of_model(self._models[closed.round]) != closed.sha256:
+            devices = [device for device, *_ in closed.updates]
+            raise Violation(f"round {closed.round}: the model is not the one of {devices} without faults")
+
+    def _expected(self, closed: Closed) -> dict[str, Any]:
+        """The model before, plus the exact mean of what the devices' trainings add to it."""
+        before = self._model(closed.round - 1)
+        changes = [change(device, before) for device, *_ in closed.updates]
+        for name in before:
+            mean = np.mean([made[name].astype(np.float64) for made in changes], axis=0)
+            self._velocity[name] = (BETA * self._velocity.get(name, 0.0) if self._momentum else 0.0) + mean
+        return {name: (before[name] + self._velocity[name]).astype(np.float32) for name in before}
+
+    def _model(self, number: int) -> dict[str, Any]:
+        if number not in self._models:
+            self._models[number] = _read(self._run / "models" / f"round-{number:04d}" / "state.safetensors")
+        return self._models[number]
+
+    # --- after each event ---
+    def after_event(self) -> None:
+        """Check the state of the server's rounds, where it has changed."""
+        process: Any = self._world.processes.get(SERVER)
+        driver = getattr(process, "driver", None)
+        if driver is None or driver.federation is self._seen:
+            return
+        self._seen = driver.federation
+        participants = driver.federation.participants
+        statuses = [participant.status for participant in participants.values()]
+        if any(participants.counts[status] != statuses.count(status) for status in set(statuses)):
+            raise Violation("the counts of the participants do not match their statuses")
+        if any(part.final != (part.status in FINAL) for part in participants.values()):
+            raise Violation("a participant's status is final and not final")
+
+    def server_started(self) -> None:
+        """What the server has found on its disk is what was told before."""
+        rows = self._ask("SELECT round, state_sha256, updates FROM rounds ORDER BY round")
+        found = [
+            Closed(number, sha256, tuple(tuple(row) for row in json.loads(updates)))
+            for number, sha256, updates in rows
+        ]
+        if found[: len(self.closed)] != self.closed:
+            raise Violation(f"closed rounds are lost or changed: {found} instead of {self.closed}")
+        for closed in found[len(self.closed) :]:
+            self._note_closed(closed)
+        self._check_confirmed()
+
+    def _check_confirmed(self) -> None:
+        """Every update that was confirmed to its device is in the journal, and counts with its round."""
+        rows = self._ask("SELECT device, attempt, digest FROM updates WHERE reason IS NULL")
+        for (device, attempt), (_, digest) in self.confirmed.items():
+            if (device, attempt, digest) not in rows:
+                raise Violation(f"{device}'s confirmed update of attempt {attempt} is not in the journal")
+        counted = {(device, attempt): digest for c in self.closed for device, attempt, digest, _ in c.updates}
+        attempts = {attempt for _, attempt in counted}
+        for (device, attempt), (_, digest) in self.confirmed.items():
+            if attempt in attempts and counted.get((device, attempt), digest) != digest:
+                raise Violation(f"another update of {device} counts than the confirmed one")
+            if not self._world.scenario.size and attempt in attempts and (device, attempt) not in counted:
+                raise Violation(f"{device}'s confirmed update of attempt {attempt} does not count")
+
+    # --- the end ---
+    def ended(self, outcome: str, detail: str) -> None:
+        """A run has ended: rounds, journal, history and summary say the same."""
+        world, now = self._world, self._world.timeline.now
+        if outcome == "failed" and "given up after" in detail and now < world.quiet_at + GIVING_UP_S:
+            return
+        if outcome != "finished":
+            raise Violation(f"the run has {outcome}: {detail}")
+        if len(self.closed) != world.scenario.rounds:
+            raise Violation(f"the run has finished with {len(self.closed)} rounds")
+        self._check_confirmed()
+        if world.scenario.size:
+            self._check_buffered()
+        with REAL_OPEN(self._run / "history.jsonl") as file:
+            numbers = [json.loads(line)["round"] for line in file]
+        if numbers != [closed.round for closed in self.closed]:
+            raise Violation(f"the history has the rounds {numbers}")
+        kept = set(self._ask("SELECT device, attempt FROM deliveries"))
+        if lost := self.delivered - kept:
+            raise Violation(f"confirmed deliveries are not in the journal: {sorted(lost)}")
+
+    def _check_buffered(self) -> None:
+        """Buffered rounds discard no confirmed update but those that came too late for the last one."""
+        counted = {(device, attempt) for c in self.closed for device, attempt, *_ in c.updates}
+        planned = self._ask("SELECT attempt, round FROM plannings")
+        last = {attempt for attempt, number in planned if number >= self._world.scenario.rounds - 2}
+        lost = {key for key in self.confirmed if key not in counted and key[1] not in last}
+        if lost:
+            raise Violation(f"confirmed updates were never aggregated: {sorted(lost)}")
+
+    def devices_are_idle(self) -> bool:
+        """Whether every device knows that the run is over."""
+        processes: list[Any] = [self._world.processes.get(name) for name in self._world.devices]
+        return all(process is not None and _is_idle(process) for process in processes)
+
+    def where(self) -> str:
+        """Where every process is, in words."""
+        words = []
+        for name in self._world.make:
+            process: Any = self._world.processes.get(name)
+            if process is None:
+                words.append(f"{name} is down")
+            elif name == SERVER and hasattr(process, "driver"):
+                federation = process.driver.federation
+                parts = {part.device: str(part.status) for part in federation.participants.values()}
+                words.append(f"server in round {federation.round}, {federation.phase}, {parts}")
+            elif hasattr(process, "agent"):
+                session = process.runner.session
+                there = "" if session.connected else ", not connected"
+                words.append(f"{name} is {session.phase}{there}")
+        return "; ".join(words)
+
+
+def _is_idle(process: Any) -> bool:
+    if not hasattr(process, "agent"):
+        return False
+    session = process.runner.session
+    return bool(session.phase is SessionPhase.IDLE and session.connected and not session.runs)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    model = FileGroups(path)["model"]
+    return {name: np.array(model[name]) for name in model}
+
+
+def digest_of_model(params: dict[str, Any]) -> str:
+    """The sha256 of a model's file."""
+    return write_tensors(io.BytesIO(), FlatGroups({"model": params}))

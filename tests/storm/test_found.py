@@ -1,0 +1,64 @@
+"""Seeds that have found bugs, shrunk; each was repaired with the commit that brought its test."""
+
+from tests.storm.faults import Fault, Scenario
+from tests.storm.world import play
+
+
+def test_seed_1544() -> None:
+    # the server took lost connections for a broker of small packets, and ended
+    faults = [
+        Fault(kind="crash", at=1.1, target="server", lasts=13.7),
+        Fault(kind="pause", at=14.9, target="server", lasts=7.9),
+        Fault(kind="broker-restart", at=22.3, target="broker", lasts=7.2),
+    ]
+    assert play(Scenario(seed=1544, devices=1, rounds=1), faults).violation is None
+
+
+def test_seed_7044() -> None:
+    # stuck: the server waited for a device that had been told the end, which the server's crash had lost
+    faults = [
+        Fault(kind="crash", at=6.0, target="d0", lasts=11.3, size=9.0),
+        Fault(kind="power-cut", at=7.8, target="server", lasts=15.7, size=5.0),
+    ]
+    scenario = Scenario(seed=7044, devices=1, deliver=True, momentum=True, changes=True)
+    assert play(scenario, faults).violation is None
+
+
+def test_seed_103() -> None:
+    # stuck: a device whose answer got lost was forgotten, and nobody told it
+    faults = [
+        Fault(kind="pause", at=0.252, target="d1", lasts=4.54),
+        Fault(kind="cut", at=0.334, target="server"),
+        Fault(kind="power-cut", at=0.966, target="server", lasts=0.2),
+        Fault(kind="loss", at=3.533, target="server", lasts=10.68, size=0.44),
+        Fault(kind="failed-sync", at=6.281, target="d1", size=3.0),
+        Fault(kind="repeats", at=26.109, lasts=7.95, size=0.86),
+    ]
+    assert play(Scenario(seed=103, rounds=1, small_chunks=False, broadcast=True), faults).violation is None
+
+
+def test_seed_2538() -> None:
+    # stuck: a birth got lost after its device's last will, and the device was taken for lost
+    faults = [
+        Fault(kind="power-cut", at=1.1, target="d0", lasts=17.9),
+        Fault(kind="pause", at=2.6, target="d1", lasts=1.9),
+        Fault(kind="partition", at=3.9, target="server", lasts=3.4),
+        Fault(kind="full-disk", at=5.8, target="server", lasts=5.9),
+        Fault(kind="repeats", at=15.4, lasts=11.9, size=0.5),
+        Fault(kind="partition", at=16.2, target="d0", lasts=4.4),
+        Fault(kind="loss", at=19.4, target="server", lasts=7.0, size=0.86),
+        Fault(kind="power-cut", at=20.7, target="d1", lasts=0.2),
+    ]
+    assert play(Scenario(seed=2538), faults).violation is None
+
+
+def test_seed_2230() -> None:
+    # a power cut at the end of a run left a finished run without its history
+    faults = [
+        Fault(kind="full-disk", at=2.5, target="d0", lasts=14.8),
+        Fault(kind="pause", at=4.8, target="d0", lasts=31.5),
+        Fault(kind="cut", at=16.6, target="server"),
+        Fault(kind="cut", at=17.5, target="server"),
+        Fault(kind="power-cut", at=23.4, target="server", lasts=0.2, size=45.0),
+    ]
+    assert play(Scenario(seed=2230, small_chunks=False, impatient=True), faults).violation is None

@@ -1,0 +1,56 @@
+"""A small storm: some seeds, the same result each time, and proof that bugs are found."""
+
+import pytest
+
+from tests.storm.campaign import play_seed
+from tests.storm.disk import Killed, Machine
+from tests.storm.faults import Fault, Scenario, faults_of, scenario_of
+from tests.storm.mutants import MUTANTS
+from tests.storm.shrink import as_test, shrink
+from tests.storm.world import play
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("seed", range(0, SEEDS, 10))
+def test_no_seed_violates_an_invariant(seed: int) -> None:
+    found = {each: play_seed(each)[2].violation for each in range(seed, seed + 10)}
+    assert not {each: violation for each, violation in found.items() if violation}
+
+
+def test_a_seed_is_the_same_each_time() -> None:
+    assert play_seed(7) == play_seed(7)
+
+
+def test_a_run_without_faults_takes_no_longer_than_its_work() -> None:
+    outcome = play(Scenario(1, devices=3, rounds=2), [])
+    assert (outcome.violation, outcome.outcome) == (None, "finished")
+    assert outcome.seconds < 30
+
+
+@pytest.mark.parametrize("name", ["recovery-round-behind", "session-refused-is-accepted"])
+def test_a_mutant_is_found_and_its_seed_shrinks(name: str) -> None:
+    with MUTANTS[name].in_place():
+        seed = next(seed for seed in range(200) if play_seed(seed)[2].violation)
+        scenario = scenario_of(seed)
+        faults = faults_of(seed, scenario.devices)
+        small, few = shrink(scenario, faults, lambda *case: play(*case).violation is not None)
+        assert len(few) <= min(2, len(faults))
+        printed = as_test(small, few, "")
+    assert printed.startswith(f"def test_seed_{seed}()")
+    known = {"Fault": Fault, "Scenario": Scenario, "play": play}
+    exec(printed, known)
+    known[f"test_seed_{seed}"]()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_mutant_fits_the_code(name: str) -> None:
+    with MUTANTS[name].in_place():
+        pass
+
+
+def test_a_dead_process_does_nothing_more() -> None:
+    machine = Machine("server", "/nowhere", crash_after=0)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            machine.operate()
