@@ -172,6 +172,8 @@ def _go_on(federation: Federation, now: float) -> Step:
     """Begin what follows the closed round."""
     if federation.told is not None:
         return end(federation, federation.told.outcome, federation.told.detail)
+    if federation.round == 0:
+        return _next_round(federation, now)  # restarted in a first round that cannot be continued
     if federation.diverged and can_undo(federation, federation.round):
         why = f"the model of round {federation.round} yields no finite numbers"
         return request_rollback(federation, federation.round, why)

@@ -192,7 +192,8 @@ def announce(
         RoundAnnouncement(
             federation=federation.name,
             run=federation.run,
-            round=federation.round,
+            # A server that was restarted in the first round may have none.
+            round=max(1, federation.round),
             rounds=federation.rules.rounds,
             phase=phase,
             selected=len(federation.participants),

@@ -62,3 +62,10 @@ def test_seed_2230() -> None:
         Fault(kind="power-cut", at=23.4, target="server", lasts=0.2, size=45.0),
     ]
     assert play(Scenario(seed=2230, small_chunks=False, impatient=True), faults).violation is None
+
+
+def test_seed_412() -> None:
+    # a server of secure aggregation that was restarted in the first round failed at every start
+    faults = [Fault(kind="crash", at=1.0, target="server", lasts=12.9, size=1.0)]
+    scenario = Scenario(seed=412, devices=3, rounds=1, small_chunks=False, impatient=True, masked=True)
+    assert play(scenario, faults).violation is None

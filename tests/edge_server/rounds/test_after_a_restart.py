@@ -141,3 +141,10 @@ def test_a_run_whose_end_devices_were_told_does_no_more_tasks_and_ends_once_they
     commands = run.hear(birth("a", session=2))
     assert (offers(commands), of(EndRun, commands)) == ([], [told])
     assert [command.message.kind for command in of(Announce, commands)] == ["federation-end"]
+
+
+def test_a_first_round_that_cannot_be_continued_is_planned_again():
+    run = restarted("a", round=0)
+    assert [command.message.round for command in of(Announce, run.log)] == [1]
+    (plan,) = of(PlanRound, run.hear(birth("a", session=2)) + run.wait(1))
+    assert (plan.round, plan.attempt, plan.deliver) == (1, 2, False)
