@@ -56,7 +56,8 @@ class Scenario:
     updates travel in several chunks; `spare` devices are asked beyond those needed; `broadcast`: the model is
     published once for all devices; `deliver`: models are delivered after the last round; `impatient`: a
     round's deadline is near, so that devices miss it; otherwise nothing may depend on it. With `momentum` the
-    server's optimizer has a state of its own; with `changes` devices are sent what has changed in the model.
+    server's optimizer has a state of its own; with `changes` devices are sent what has changed in the model;
+    `masked` updates are summed by secure aggregation.
     """
 
     seed: int
@@ -70,6 +71,7 @@ class Scenario:
     impatient: bool = False
     momentum: bool = False
     changes: bool = False
+    masked: bool = False
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -77,18 +79,21 @@ def scenario_of(seed: int) -> Scenario:
     draw = random.Random(f"scenario {seed}")
     devices = draw.choice((1, 2, 2, 3, 3))
     buffered = devices > 1 and draw.random() < 0.25
+    masked = devices == 3 and not buffered and draw.random() < 0.2
     return Scenario(
         seed,
-        devices=devices,
+        devices=devices + masked,
         rounds=draw.choice((1, 2, 2, 3)),
         size=draw.randint(1, devices) if buffered else 0,
-        spare=1 if devices == 3 and not buffered and draw.random() < 0.3 else 0,
+        spare=1 if devices == 3 and not buffered and not masked and draw.random() < 0.3 else 0,
         small_chunks=draw.random() < 0.75,
         broadcast=draw.random() < 0.4,
         deliver=draw.random() < 0.3,
-        impatient=draw.random() < 0.3,
+        # A masked round whose helpers have lost their keys waits until its deadline.
+        impatient=draw.random() < 0.3 or masked,
         momentum=not buffered and draw.random() < 0.3,
         changes=draw.random() < 0.3,
+        masked=masked,
     )
 
 

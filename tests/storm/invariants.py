@@ -51,6 +51,7 @@ class Watch:
         self._world = world
         self.closed: list[Closed] = []
         self.confirmed: dict[tuple[str, int], tuple[int, str]] = {}
+        self._writer: Any = None
         self.delivered: set[tuple[str, int]] = set()
         self._momentum = world.scenario.momentum
         self._velocity: dict[str, Any] = {}
@@ -64,7 +65,11 @@ class Watch:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """See what the journal closes, and what devices are told."""
-        closed, settled = Journal.closed, SessionRunner._settled
+        closed, settled, written = Journal.closed, SessionRunner._settled, Journal._written
+
+        def note_written(journal: Journal) -> Any:
+            self._note_writer()
+            return written(journal)
 
         def note_closed(journal: Journal, number: int, sha256: str, **more: Any) -> None:
             more["updates"] = list(more["updates"])
@@ -79,11 +84,11 @@ class Watch:
             self._note_settled(event)
 
         places: tuple[Any, Any] = Journal, SessionRunner
-        places[0].closed, places[1]._settled = note_closed, note_settled
+        places[0].closed, places[0]._written, places[1]._settled = note_closed, note_written, note_settled
         try:
             yield
         finally:
-            places[0].closed, places[1]._settled = closed, settled
+            places[0].closed, places[0]._written, places[1]._settled = closed, written, settled
 
     # --- what happened ---
     def _note_settled(self, event: Any) -> None:
@@ -96,6 +101,15 @@ class Watch:
             self.confirmed[result.device, result.attempt] = result.round, result.blob.digest
         elif isinstance(result, Delivery):
             self.delivered.add((result.device, result.attempt))
+
+    def _note_writer(self) -> None:
+        """A run has one writer at a time; another one takes over only from one that is gone."""
+        writer, before = self._world.running, self._writer
+        if before is not None and before is not writer and before.alive:
+            raise Violation(f"two write a run: {before.name} and {getattr(writer, 'name', 'nobody')}")
+        if writer is None or not writer.alive:
+            raise Violation("a process that is gone writes the journal")
+        self._writer = writer
 
     def _check_refused(self, update: Update) -> None:
         """What the journal has accepted is not refused to its device."""
@@ -131,10 +145,11 @@ class Watch:
         )
         first = max((n for n, (_, needed, _) in enumerate(tried) if needed is not None), default=0)
         valid = {attempt: json.loads(selected) for attempt, _, selected in tried[first:]}
-        if wrong := [row for row in closed.updates if row[0] not in valid.get(row[1], ())]:
+        known = self._world.scenario.masked
+        if wrong := [row for row in closed.updates if row[0] not in valid.get(row[1], ()) and not known]:
             raise Violation(f"round {closed.round} counts updates that it has not asked for: {wrong}")
         quorum = math.ceil(QUORUM * tried[first][1]) if tried and tried[first][1] else 1
-        if len(closed.updates) < quorum:
+        if len(closed.updates) < quorum and not known:
             raise Violation(f"round {closed.round} was closed below its quorum: {closed.updates}")
 
     def _ask(self, sql: str, *values: object) -> list[Any]:
@@ -149,8 +164,9 @@ class Watch:
             on_disk = hashlib.sha256(file.read()).hexdigest()
         if on_disk != closed.sha256:
             raise Violation(f"round {closed.round}: the journal names another model than the one on disk")
-        if any(lag for *_, lag in closed.updates):
-            self._models[closed.round] = _read(path)  # weighted by staleness: believed
+        if self._world.scenario.masked or any(lag for *_, lag in closed.updates):
+            # A sum of masked updates does not say whose it is; what is late has a smaller weight.
+            self._models[closed.round] = _read(path)
         else:
             self._models[closed.round] = self._expected(closed)
         if digest_of_model(self._models[closed.round]) != closed.sha256:
@@ -200,7 +216,12 @@ class Watch:
         self._check_confirmed()
 
     def _check_confirmed(self) -> None:
-        """Every update that was confirmed to its device is in the journal, and counts with its round."""
+        """Every update that was confirmed to its device is in the journal, and counts with its round.
+
+        Of masked ones only the sum is kept, and a restarted server begins the round again.
+        """
+        if self._world.scenario.masked:
+            return
         rows = self._ask("SELECT device, attempt, digest FROM updates WHERE reason IS NULL")
         for (device, attempt), (_, digest) in self.confirmed.items():
             if (device, attempt, digest) not in rows:

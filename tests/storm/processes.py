@@ -48,6 +48,7 @@ DEADLINE_S, SOON_S, REJOIN_S = 3600, 30, 6
 TURN_S = 0.0005
 WORK_S = (0.3, 4.0)
 MOMENTUM = f'strategy.server-optimizer={{ name = "momentum", beta = {BETA} }}'
+MASKS = ("privacy.secure-aggregation=true", "privacy.min-holders=3", "privacy.masking-step-s=15")
 NETWORK = "tests.storm.network:tiny"
 ADDRESS = BrokerAddress("broker.invalid", 1883)
 
@@ -311,6 +312,7 @@ def config_of(scenario: Scenario) -> Config:
             *(f"model.input-shape={list(SHAPE)}", "model.num-classes=2"),
             *("strategy.uplink=[]", f"strategy.downlink={['delta'] if scenario.changes else []}"),
             *((MOMENTUM,) if scenario.momentum else ()),
+            *(MASKS if scenario.masked else ()),
             *("firewall.quarantine-after=0",),
         ],
     )

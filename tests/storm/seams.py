@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import edge_client.agent.agent
 import edge_client.agent.presence
+import edge_client.agent.session_runner
 import edge_client.agent.worker
 import edge_client.storage.blob_store
 import edge_client.transport.echo_test
@@ -229,6 +230,7 @@ def _network(around: Around) -> list[tuple[Any, str, Any]]:
         (edge_client.transport.mqtt_client, "mqtt", over(mqtt, Client=around.make_client)),
         (edge_client.agent.presence, "origin", lambda broker: "storm"),
         (edge_client.transport.echo_test, "os", over(os, urandom=draw.randbytes)),
+        (edge_client.agent.session_runner, "os", over(os, urandom=draw.randbytes)),
     ]
     if around.small_chunks:
         changed += [

@@ -46,7 +46,7 @@ class Outcome:
 
 
 class World:
-    """One federation; `processes` are those that run, by name.
+    """One federation; `processes` are those that run, by name, `running` is the one whose turn it is.
 
     A further kind of process (a standby, a gateway, an aggregator) is an entry in `make`, and its death,
     pause or partition is that of any other name.
@@ -65,8 +65,8 @@ class World:
         self.make: dict[str, Callable[[], Process]] = {SERVER: partial(ServerProcess, self, SERVER)}
         self.make |= {name: partial(DeviceProcess, self, name) for name in self.devices}
         self.processes: dict[str, Process] = {}
-        self._running: Process | None = None
-        self.time = SimulatedTime(self.timeline, lambda: self._running.name if self._running else "")
+        self.running: Process | None = None
+        self.time = SimulatedTime(self.timeline, lambda: self.running.name if self.running else "")
         self._fates: dict[str, Fault] = {}
         self.ended: str | None = None
         self.ended_at = 0.0
@@ -128,11 +128,11 @@ class World:
     # --- processes ---
     @contextmanager
     def _as(self, process: Process) -> Iterator[None]:
-        before, self._running = self._running, process
+        before, self.running = self.running, process
         try:
             yield
         finally:
-            self._running = before
+            self.running = before
 
     def start(self, name: str) -> None:
         """Start a process, unless it runs or the run is over."""
@@ -295,8 +295,8 @@ class World:
         return assemble_agent(process, settings, data, inbox)
 
     def _process(self) -> Process:
-        assert self._running is not None
-        return self._running
+        assert self.running is not None
+        return self.running
 
 
 @contextmanager
