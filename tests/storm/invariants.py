@@ -21,7 +21,7 @@ from schemas.tensors.blobs import FileGroups, FlatGroups
 from schemas.tensors.files import write_tensors
 from tests.storm.disk import REAL_CONNECT, REAL_OPEN
 from tests.storm.faults import RUN, SERVER
-from tests.storm.training import BETA, change
+from tests.storm.training import BETA, Trained, fingerprint
 
 if TYPE_CHECKING:
     from tests.storm.world import World
@@ -51,6 +51,7 @@ class Watch:
         self._world = world
         self.closed: list[Closed] = []
         self.confirmed: dict[tuple[str, int], tuple[int, str]] = {}
+        self.trained: dict[str, Trained] = {}
         self._writer: Any = None
         self.delivered: set[tuple[str, int]] = set()
         self._momentum = world.scenario.momentum
@@ -174,13 +175,22 @@ class Watch:
             raise Violation(f"round {closed.round}: the model is not the one of {devices} without faults")
 
     def _expected(self, closed: Closed) -> dict[str, Any]:
-        """The model before, plus the exact mean of what the devices' trainings add to it."""
+        """The model before, plus the exact mean of what the devices' trainings have added to it."""
         before = self._model(closed.round - 1)
-        changes = [change(device, before) for device, *_ in closed.updates]
+        changes = [self._made(closed, *row).change for row in closed.updates]
         for name in before:
             mean = np.mean([made[name].astype(np.float64) for made in changes], axis=0)
             self._velocity[name] = (BETA * self._velocity.get(name, 0.0) if self._momentum else 0.0) + mean
         return {name: (before[name] + self._velocity[name]).astype(np.float32) for name in before}
+
+    def _made(self, closed: Closed, device: str, attempt: int, digest: str, lag: int) -> Trained:
+        """The training that an update comes from: by its device, of the model that the round began with."""
+        made = self.trained.get(digest)
+        if made is None or made.device != device:
+            raise Violation(f"round {closed.round} counts an update that {device} has not made")
+        if made.received != fingerprint(self._model(closed.round - 1)):
+            raise Violation(f"round {closed.round}: {device} has trained another model")
+        return made
 
     def _model(self, number: int) -> dict[str, Any]:
         if number not in self._models:

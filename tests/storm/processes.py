@@ -245,7 +245,8 @@ class StormWorker(Worker):
         if self.process.fails:
             self.process.fails -= 1
             raise ValueError("the task fails (storm)")
-        return do_task(task, context)
+        world = self.process.world
+        return do_task(task, context, world.draw.getrandbits(64), world.watch.trained)
 
     def warm_up(self) -> None:
         pass
