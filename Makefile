@@ -43,7 +43,7 @@ help:
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
-	@echo "make chaos    kill server, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
+	@echo "make chaos    kill server, aggregators, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
 	@echo "make storm    play SEEDS ($(SEEDS)) simulated federations through faults of network, disks, clocks and processes (a minute)"
 	@echo "make storm-mutants  how many seeds it takes to find each of the seeded bugs (half an hour)"
 	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"

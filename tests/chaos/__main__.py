@@ -1,4 +1,4 @@
-"""`make chaos`: kill server, devices and broker and cut connections, five hundred times."""
+"""`make chaos`: kill server, aggregators, devices and broker and cut connections, five hundred times."""
 
 import argparse
 import json

@@ -17,7 +17,7 @@ from tests.chaos.fork_server import ForkServer
 from tests.chaos.observer import SERVER, BrokerObserver
 from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, Processes
 
-WEIGHTS = {"server": 0.25, "device": 0.45, "broker": 0.1, "link": 0.2}
+WEIGHTS = {"server": 0.25, "device": 0.35, "broker": 0.1, "link": 0.15, "aggregator": 0.15}
 RECOVERY_S = 90.0
 OVERLAP = 0.3
 """Probability that a failure is injected before the system has recovered from the previous one."""
@@ -91,11 +91,16 @@ class DisturbedRun:
         kind = self._random.choices(list(WEIGHTS), WEIGHTS.values())[0]
         device = self._random.choice(DEVICES)
         busy = {victim for failure in self._pending for victim in failure.victims}
-        victims = {"server": (SERVER,), "broker": DEVICES}.get(kind, (device,))
-        if busy & set(victims) or (kind == "server" and self._processes.over):
+        victims = {"server": (SERVER,), "aggregator": (SERVER,), "broker": DEVICES}.get(kind, (device,))
+        if busy & set(victims) or (SERVER in victims and self._processes.over):
+            return
+        if kind == "aggregator" and not self._processes.aggregators:
             return
         moment = {
             "server": self._processes.kill_server,
+            "aggregator": lambda: self._processes.kill_aggregator(
+                self._random.choice(self._processes.aggregators)
+            ),
             "broker": self._processes.kill_broker,
             "device": lambda: self._processes.kill_device(device),
             "link": lambda: self._processes.cut_link(device),

@@ -61,6 +61,24 @@ class Processes:
         self.server = self._spawn_server()
         return moment
 
+    @property
+    def aggregators(self) -> list[int]:
+        """The server's aggregator processes, which are those that it spawns."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.server.pid and b"spawn_main" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+        return sorted(found)
+
+    def kill_aggregator(self, pid: int) -> float:
+        """SIGKILL an aggregator process; returns the moment."""
+        moment = time.monotonic()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return moment
+
     def kill_device(self, device: str) -> float:
         """SIGKILL a device and start it again; returns the moment of the start."""
         _end(self.devices[device])
@@ -139,6 +157,7 @@ class Processes:
             "local-epochs=3",
             "batch-size=16",
             "deliver=false",
+            "federation.aggregators=2",
         ]
         return ["run", "attending", *words]
 
