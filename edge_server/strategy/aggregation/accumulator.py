@@ -76,6 +76,7 @@ class RowAccumulator:
 
     def _add(self, values: AnyArray, scales: AnyArray | None, place: IndexSet, weight: float) -> None:
         values = values.reshape(place.sizes)
+        largest = self._bound(values, scales)
         if scales is not None:
             numbers = self._numbers[: values.size].reshape(values.shape)
             np.copyto(numbers, values)
@@ -85,12 +86,17 @@ class RowAccumulator:
         products = self._products[: values.size].reshape(values.shape)
         # Converted first: numpy multiplies mixed dtypes more slowly than it converts and multiplies.
         np.copyto(products, values)
-        products *= weight
-        self._add_products(products, place)
+        self._add_products(products, weight, place, largest * weight)
 
-    def _add_products(self, products: Floats, place: IndexSet) -> None:
+    def _bound(self, values: AnyArray, scales: AnyArray | None) -> float:
+        """A bound on the magnitudes, where one is needed."""
+        return 0.0
+
+    def _add_products(self, values: Floats, weight: float, place: IndexSet, largest: float) -> None:
+        """Add values times the weight, none of them beyond `largest`; the values may be changed."""
+        values *= weight
         total = self._sum[place.index]
-        total += products
+        total += values
 
 
 class ExactAccumulator(RowAccumulator):
@@ -103,7 +109,7 @@ class ExactAccumulator(RowAccumulator):
     def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
         super().__init__(name, start, stop, shape)
         self.coarse, self.fine = np.zeros_like(self._sum), self._sum
-        self._largest = 0.0
+        self._most = 0.0
 
     @property
     def total(self) -> Floats:
@@ -113,38 +119,43 @@ class ExactAccumulator(RowAccumulator):
     def add_sums(self, coarse: Floats, fine: Floats) -> None:
         """Add the same rows of another exact sum, whose whole numbers are any below 2^53."""
         self._carry()
-        self.coarse += coarse
-        carried = np.rint(fine * (FINE / COARSE))
-        self.coarse += carried
-        self.fine += fine - carried * (COARSE / FINE)
-        self._largest += COARSE
+        whole = np.rint(fine * (FINE / COARSE))
+        self.coarse += coarse + whole
+        self.fine += fine - whole * (COARSE / FINE)
+        self._most += COARSE
 
     def carried(self) -> tuple[Floats, Floats]:
         """`coarse` and `fine`, with at most half a coarse unit in `fine`."""
         self._carry()
         return self.coarse, self.fine
 
-    def _add_products(self, products: Floats, place: IndexSet) -> None:
-        largest = max(float(products.max()), -float(products.min()))
+    def _bound(self, values: AnyArray, scales: AnyArray | None) -> float:
+        if scales is not None and values.dtype.kind == "i":
+            return float(np.abs(scales).max(initial=0)) * -float(np.iinfo(values.dtype).min)
+        scale = 1.0 if scales is None else float(np.abs(scales).max(initial=0))
+        return scale * max(float(values.max()), -float(values.min()))
+
+    def _add_products(self, values: Floats, weight: float, place: IndexSet, largest: float) -> None:
+        # In fine units, exactly: a float32 times a whole number times a power of two.
+        values *= weight / FINE
         fine = self.fine[place.index]
         if largest > MOST_FINE:
             coarse = self.coarse[place.index]
-            whole = np.rint(products * (1 / COARSE))
+            whole = np.rint(values * (FINE / COARSE))
             coarse += whole
-            products -= whole * COARSE
+            values -= whole * (COARSE / FINE)
             largest = COARSE
-        if self._largest + largest > MOST_FINE:
+        if self._most + largest > MOST_FINE:
             self._carry()
-        self._largest += largest
-        products *= 1 / FINE
-        np.rint(products, out=products)
-        fine += products
+        self._most += largest
+        np.rint(values, out=values)
+        fine += values
 
     def _carry(self) -> None:
         whole = np.rint(self.fine * (FINE / COARSE))
         self.coarse += whole
         self.fine -= whole * (COARSE / FINE)
-        self._largest = COARSE
+        self._most = COARSE
 
 
 def joined(coarse: Floats, fine: Floats) -> Floats:

@@ -21,8 +21,10 @@ from edge_client.transport.broker_address import parse_address
 from edge_server.config.load import load_config
 from edge_server.coordinator import launch
 from edge_server.coordinator.jobs import JobDone
+from edge_server.coordinator.round_record import RoundFigures
 from edge_server.coordinator.server import Server, Suspended
 from edge_server.observability.snapshot import Snapshot
+from edge_server.rounds.events import CloseRound, RoundClosed
 from tests.benchmarks.resident import peak_rss
 
 ACKED_AT, RECEIVED_AT = 120, 128
@@ -51,24 +53,32 @@ class ReportingServer(Server):
 
     _sent_before: int | None = None
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._closing: dict[int, dict[str, Any]] = {}
+        self._close_round, self._jobs.close_round = self._jobs.close_round, self._note  # type: ignore[method-assign]
+
+    def _note(self, command: CloseRound, figures: RoundFigures) -> None:
+        self._closing[command.round] = {
+            "event": "closed",
+            "round": command.round,
+            "duration_s": figures.duration_s,
+            "completed": len(command.updates),
+            "dropped": len(command.dropped),
+            "rejected": [*command.rejected.values()],
+            "downlink": figures.downlink,
+            "uplink": figures.uplink,
+        }
+        self._close_round(command, figures)
+
     def _handle(self, event: Any) -> None:
         super()._handle(event)
         port = self._connection.address.port
         if self._sent_before is None and self._connection.echo.found is not None:
             self._sent_before = socket_bytes(port)[0]
-        if isinstance(event, JobDone) and event.record is not None:
-            record = event.record
-            reported = {
-                "event": "closed",
-                "round": record.round,
-                "duration_s": record.duration_s,
-                "completed": len(record.completed),
-                "dropped": len(record.dropped),
-                "rejected": [rejection.reason for rejection in record.rejected],
-                "downlink": record.downlink_bytes,
-                "uplink": record.uplink_bytes,
-                "devices": len(self._driver.federation.fleet.alive()),
-            }
+        if isinstance(event, JobDone) and isinstance(event.event, RoundClosed):
+            devices = len(self._driver.federation.fleet.alive())
+            reported = {**self._closing.pop(event.event.round), "devices": devices}
             say(**reported, **_figures(port, self._sent_before or 0))
 
 
