@@ -14,6 +14,7 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
+from edge_server.observability.workload import ServerParts
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import EndRun, Note
 from edge_server.rounds.state import Federation
@@ -36,6 +37,7 @@ class Moment:
     began: float = 0.0
     trouble: str = ""
     queues: Mapping[str, int] = field(default_factory=dict)
+    parts: ServerParts | None = None
     simulated: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -136,6 +138,7 @@ class RunReporter:
             context.config,
             phases=self.phases,
             work=context.durations,
+            parts=moment.parts,
             **moment.queues,
         )
         shown = make_snapshot(

@@ -22,6 +22,7 @@ from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.coordinator.writing_right import WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
+from edge_server.observability.workload import ServerParts
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note, RepairBlob, Started, StopRequested, Tick
 from edge_server.storage.disk import disk_has_failed
@@ -280,7 +281,16 @@ class Server:
             "unheard": link.dropped,
         }
         trouble, began = self._right.trouble or self._connection.trouble, self._reporter.began
-        return Moment(self._driver.federation, time.monotonic(), began, trouble, queues)
+        return Moment(self._driver.federation, time.monotonic(), began, trouble, queues, self._parts())
+
+    def _parts(self) -> ServerParts:
+        """What serves the run besides this process."""
+        return ServerParts(
+            epoch=self._right.held_epoch,
+            standby="" if self._shipper is None else self._shipper.standby,
+            receivers=len(self._receivers.pids),
+            aggregators=len(self._coordinator.aggregators),
+        )
 
 
 @contextlib.contextmanager

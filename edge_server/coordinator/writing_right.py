@@ -30,6 +30,13 @@ class WritingRight:
         if lease is not None:
             lease.serve(run)
 
+    @property
+    def held_epoch(self) -> int | None:
+        """The epoch of the lease that is held now; None without one."""
+        if self._lease is None or self._lease.mute or not self._lease.holds():
+            return None
+        return self._lease.state.epoch
+
     def open(self) -> None:
         """Connect, if the server may."""
         self.exercise()

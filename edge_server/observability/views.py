@@ -10,7 +10,7 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested
 from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.workload import Workload
+from edge_server.observability.workload import ServerParts, Workload
 from edge_server.rounds.events import EndRun
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.machine import Federation
@@ -230,8 +230,9 @@ def make_workload(
     jobs: int = 0,
     outgoing: int = 0,
     unheard: int = 0,
+    parts: ServerParts | None = None,
 ) -> Workload:
-    """The current workload; the caller passes the lengths of its queues."""
+    """The current workload; the caller passes the lengths of its queues, and a server its parts."""
     refusals: Counter[str] = Counter()
     for (_, reason), count in tally.refusals.items():
         refusals[reason] += count
@@ -249,4 +250,5 @@ def make_workload(
         work=work.histograms(),
         deadline_s=federation.rules.deadline_s,
         budget=None if privacy is None else privacy.budget,
+        parts=parts,
     )

@@ -7,13 +7,27 @@ from edge_server.observability.durations import DurationHistogram
 
 
 @dataclass(frozen=True)
+class ServerParts:
+    """What serves a run besides the server's own process.
+
+    `epoch` of the lease, None where no lease is held; `standby` is where the standby that is up to date
+    runs, empty without one; the numbers of running `receivers` and `aggregators`, which are processes.
+    """
+
+    epoch: int | None = None
+    standby: str = ""
+    receivers: int = 0
+    aggregators: int = 0
+
+
+@dataclass(frozen=True)
 class Workload:
     """Lengths of queues now, counts since the run began, and times since this process began.
 
     `inbox`: events that the server has not handled; `jobs` of the coordinator; `uploads` that wait;
     `outgoing` messages that the broker has not taken; `unheard`: messages that were dropped, the inbox being
     full. `refusals` are counted by reason, `phases` by name and `work` by kind of job. A round may
-    last `deadline_s`, and all of them may spend epsilon up to the `budget`.
+    last `deadline_s`, and all of them may spend epsilon up to the `budget`. A simulation has no `parts`.
     """
 
     inbox: int = 0
@@ -28,3 +42,4 @@ class Workload:
     work: Mapping[str, DurationHistogram] = field(default_factory=dict)
     deadline_s: float | None = None
     budget: float | None = None
+    parts: ServerParts | None = None

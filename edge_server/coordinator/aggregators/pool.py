@@ -47,6 +47,10 @@ class AggregatorPool:
         self._names = itertools.count()
         setup.remove_sums()
 
+    def __len__(self) -> int:
+        """The number of running processes; may be asked from another thread."""
+        return len(self._processes)
+
     @property
     def pids(self) -> tuple[int, ...]:
         """The running processes."""

@@ -59,6 +59,7 @@ def run_value(
         "now": now,
         "deadline_at": None if summary else _deadline_at(shown, now),
         "no_link": shown.no_link,
+        "parts": None if shown.load.parts is None else asdict(shown.load.parts),
         "notes": list(shown.notes),
         "parameters": summary.parameters if summary else facts.parameters,
         "tiers": tier_values(facts, _delivered(facts, snapshot)),

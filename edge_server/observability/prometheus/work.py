@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from edge_server.observability.prometheus.metric_names import Labelled, counter, gauge, gauges, histogram
-from edge_server.observability.workload import Workload
+from edge_server.observability.workload import ServerParts, Workload
 
 
 def work_families(load: Workload) -> Iterator[Metric]:
@@ -27,6 +27,7 @@ def work_families(load: Workload) -> Iterator[Metric]:
         ("queue",),
         queues,
     )
+    yield from _part_families(load.parts)
     yield from histogram(
         "phase_duration_seconds",
         "How long phases of rounds lasted; virtual in a simulation.",
@@ -39,6 +40,19 @@ def work_families(load: Workload) -> Iterator[Metric]:
         "work",
         load.work,
     )
+
+
+def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
+    """What serves the run besides the server's own process; nothing in a simulation."""
+    if parts is None:
+        return
+    yield from gauge("lease_epoch", "Epoch of the lease; a takeover raises it.", parts.epoch)
+    yield from gauge("standby_ready", "Whether a standby is up to date.", bool(parts.standby))
+    processes: Labelled = {
+        ("receiver",): float(parts.receivers),
+        ("aggregator",): float(parts.aggregators),
+    }
+    yield from gauges("processes", "Processes beside the server's own that run now.", ("kind",), processes)
 
 
 def disk_families(free: int, size: int) -> Iterator[Metric]:

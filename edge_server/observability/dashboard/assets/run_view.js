@@ -74,7 +74,7 @@ export class RunView {
 
   _head(run, history) {
     const closed = history.at(-1)?.round ?? 0;
-    const { title, phase, progress, facts, detail } = this._parts;
+    const { title, phase, progress, facts, parts, detail } = this._parts;
     write(title, run.outcome ? `${some(closed, "round")}${ofRounds(run)}` : `Round ${run.round}${ofRounds(run)}`);
     write(phase, run.outcome ?? (run.waits_for ? `${run.phase} for ${run.waits_for}` : run.phase ?? ""));
     mark(phase, "data-state", run.outcome ?? "going");
@@ -83,6 +83,8 @@ export class RunView {
     progress.value = closed;
     progress.textContent = `${closed}${ofRounds(run)} rounds closed`;
     write(facts, describe(run));
+    write(parts, run.live ? describeParts(run.parts) : "");
+    mark(parts, "hidden", !parts.textContent);
     write(detail, run.no_link ? `No connection to the broker: ${run.no_link}` : (run.detail ?? ""));
   }
 
@@ -124,11 +126,12 @@ function makeHead() {
     left: el("strong", { class: "value" }),
     progress: el("progress", { "aria-label": "Rounds closed" }),
     facts: el("p", { class: "note" }),
+    parts: el("p", { class: "note" }),
     detail: el("p", { class: "detail" }),
   };
   parts.deadline = el("p", { class: "deadline", hidden: true }, "deadline in ", parts.left);
   parts.head = el("div", { class: "head" }, el("div", { class: "line" }, parts.title, parts.phase, parts.deadline),
-    parts.progress, parts.facts, parts.detail);
+    parts.progress, parts.facts, parts.parts, parts.detail);
   return parts;
 }
 
@@ -139,6 +142,16 @@ function describe(run) {
     run.seed === null || run.seed === undefined ? null : `seed ${run.seed}`,
     run.began_at ? `began ${momentText(run.began_at)}` : null, run.virtual ? "simulated, times are virtual" : null];
   return parts.filter(Boolean).join(" · ");
+}
+
+/** What serves the run besides the server's own process. */
+function describeParts(parts) {
+  if (!parts) return "";
+  return [parts.standby ? `standby on ${parts.standby}, up to date` : null,
+    parts.epoch > 1 ? `epoch ${parts.epoch}` : null,
+    parts.receivers ? some(parts.receivers, "receiver") : null,
+    parts.aggregators ? some(parts.aggregators, "aggregator") : null,
+  ].filter(Boolean).join(" · ");
 }
 
 function firstRound(run, devices) {

@@ -11,6 +11,7 @@ from edge_server.observability.dashboard.model_view import channel_value, evenly
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.workload import ServerParts, Workload
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice
 from schemas.errors import ConfigError
@@ -95,6 +96,14 @@ def test_a_live_run_is_read_from_the_snapshot(tmp_path):
     reported = run_value(read_facts(folder.path, live=True), MOMENT, now=NOW, live=True)
     assert (reported["phase"], reported["live"], reported["outcome"]) == ("training", True, None)
     assert reported["deadline_at"] == 1030.0
+    assert reported["parts"] is None
+
+
+def test_what_serves_a_run_is_shown(tmp_path):
+    parts = ServerParts(epoch=2, standby="farm-2, process 7", aggregators=1)
+    served = replace(MOMENT, load=Workload(parts=parts))
+    reported = run_value(read_facts(tmp_path), served, now=NOW, live=True)["parts"]
+    assert reported == {"epoch": 2, "standby": "farm-2, process 7", "receivers": 0, "aggregators": 1}
 
 
 def test_the_deadline_of_a_simulation_is_left_out(tmp_path):

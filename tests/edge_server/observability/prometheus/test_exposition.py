@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from edge_server.observability.prometheus.collector import RunCollector, exposition, run_registry
 from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.workload import Workload
+from edge_server.observability.workload import ServerParts, Workload
 from tests.edge_server.observability.prometheus.running import PROMTOOL, busy
 from tests.edge_server.observability.terminal.shown import record, snapshot
 
@@ -94,6 +94,20 @@ def test_queues_bytes_and_durations_are_exported(tmp_path: Path) -> None:
     assert buckets == {"0.005": 0, "0.025": 1, "0.1": 1, "0.5": 2, "3600": 2, "+Inf": 3}
     assert metrics["work_duration_seconds_sum", (("work", "checking"),)] == pytest.approx(7200.32)
     assert metrics["work_duration_seconds_count", (("work", "checking"),)] == 3
+
+
+def test_lease_standby_and_processes_are_exported(tmp_path: Path) -> None:
+    assert not any(
+        name in ("lease_epoch", "standby_ready", "processes") for name, _ in samples(busy(), tmp_path)
+    )
+    parts = ServerParts(epoch=3, standby="farm-2, process 7", receivers=1, aggregators=2)
+    metrics = samples(replace(busy(), load=replace(busy().load, parts=parts)), tmp_path)
+    assert (metrics["lease_epoch", ()], metrics["standby_ready", ()]) == (3, 1)
+    kinds = {kind: metrics["processes", (("kind", kind),)] for kind in ("receiver", "aggregator")}
+    assert kinds == {"receiver": 1, "aggregator": 2}
+    without = samples(replace(busy(), load=replace(busy().load, parts=ServerParts())), tmp_path)
+    assert ("lease_epoch", ()) not in without
+    assert without["standby_ready", ()] == 0
 
 
 def test_the_process_and_the_disk_are_exported(tmp_path: Path) -> None:
