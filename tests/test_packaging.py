@@ -1,10 +1,10 @@
-"""The wheel with only its base dependencies, as on a board, installed in a separate environment."""
+"""The wheel with only its base dependencies, as on a board, installed in a separate environment.
+
+`make try-python` installs it from an index.
+"""
 
 import json
-import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,32 +14,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_client.data.sources import load_source
-from tests.wheel import ROOT, built_wheel, run
+from tests.wheel import installed_with_extra, run
 
 NOT_COUNTED = {"onnxruntime", "numpy", "pip", "setuptools"}
-NO_INDEX = ("No matching distribution found", "Could not find a version", "Connection", "Network", "Retrying")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    return built_wheel(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def board(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` folder of an environment with the wheel and its base dependencies."""
-    home = tmp_path_factory.mktemp("board")
-    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
-    programs = home / "venv" / "bin"
-    constraints = ROOT / "deploy" / "constraints.txt"
-    options = ["--quiet", "--retries", "1", "--disable-pip-version-check", "--constraint", constraints]
-    installed = run(programs / "python", "-m", "pip", "install", *options, wheel, cwd=home)
-    if installed.returncode and any(message in installed.stderr for message in NO_INDEX):
-        pytest.skip(f"pip cannot reach an index: {installed.stderr.strip().splitlines()[-1]}")
-    assert installed.returncode == 0, installed.stderr
-    yield programs
-    shutil.rmtree(home / "venv")
+    return installed_with_extra(tmp_path_factory, "")
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +47,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_installs_no_heavy_packages(board, tmp_path):
-    listed = run(board / "python", "-m", "pip", "list", "--format", "json", cwd=tmp_path)
-    names = {package["name"].lower().replace("_", "-") for package in json.loads(listed.stdout)}
+    program = (
+        "import json; from importlib.metadata import distributions;"
+        "print(json.dumps([d.name.lower().replace('_', '-') for d in distributions()]))"
+    )
+    names = set(json.loads(run(board / "python", "-c", program, cwd=tmp_path).stdout))
     assert {"edge-federation", "numpy", "onnxruntime", "pillow", "pydantic", "safetensors"} <= names
     assert names & {"torch", "torchvision", "paho-mqtt", "onnx", "onnxscript", "rich", "pytest"} == set()
 

@@ -68,7 +68,7 @@ def build_wheel(folder: Path) -> None:
 
 
 def installed_with_extra(temporary: pytest.TempPathFactory, extra: str) -> Path:
-    """The `bin` folder of an environment with the wheel and exactly what that extra requires.
+    """The `bin` folder of an environment with the wheel and exactly what that extra requires, "" being none.
 
     The required packages are links to this environment's, so that nothing is downloaded.
     """
