@@ -41,6 +41,7 @@ class Tally:
             self.events += outcome.events
             if outcome.violation is not None:
                 self.failed.append(seed)
+                print(f"seed {seed}: {outcome.violation}", file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
         seconds = time.monotonic() - self.began
@@ -118,17 +119,22 @@ def kind_of(outcome: Outcome) -> str:
     return " ".join(word for word in words[:4] if not any(letter.isdigit() for letter in word))
 
 
-def hunt(name: str, most: int) -> tuple[str, int | None, str, int]:
-    """A mutant's name, the seeds until it is found (None: not), the violation, faults after shrinking."""
+Hunted = tuple[str, int | None, str, int]
+"""A mutant's name, the seeds until it is found (None: not), the violation, the faults after shrinking."""
+
+
+def hunt(name: str, most: int) -> Hunted:
+    """Look for the first seed that finds a mutant, and nothing without it."""
     mutant: Mutant = MUTANTS[name]
-    with mutant.in_place():
-        for seed in range(most):
+    for seed in range(most):
+        with mutant.in_place():
             _, _, outcome = play_seed(seed)
-            if outcome.violation is not None:
-                kind, scenario = kind_of(outcome), scenario_of(seed)
-                fails = partial(_fails, kind=kind)
+        if outcome.violation is not None and play_seed(seed)[2].violation is None:
+            scenario = scenario_of(seed)
+            with mutant.in_place():
+                fails = partial(_fails, kind=kind_of(outcome))
                 _, few = shrink(scenario, faults_of(seed, scenario.devices), fails)
-                return name, seed + 1, outcome.violation, len(few)
+            return name, seed + 1, outcome.violation, len(few)
     return name, None, "", 0
 
 
@@ -136,7 +142,7 @@ def _fails(scenario: Scenario, faults: Iterable[Fault], *, kind: str) -> bool:
     return kind_of(play(scenario, tuple(faults))) == kind
 
 
-def hunt_all(most: int, *, processes: int | None = None) -> list[tuple[str, int | None, str, int]]:
+def hunt_all(most: int, *, processes: int | None = None) -> list[Hunted]:
     """Hunt every mutant on all cores; prints a table."""
     with workers(processes or os.cpu_count() or 1) as pool:
         found = []
@@ -147,7 +153,7 @@ def hunt_all(most: int, *, processes: int | None = None) -> list[tuple[str, int 
     return sorted(found, key=lambda row: order.index(row[0]))
 
 
-def table(found: Iterable[tuple[str, int | None, str, int]], most: int) -> str:
+def table(found: Iterable[Hunted], most: int) -> str:
     """The hunt's results as a Markdown table."""
     lines = [
         "| mutant | what is broken | seeds | faults left | what the storm says |",

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tests.storm.world import World
 
 QUORUM = 0.5
+Params = dict[str, Any]
+State = tuple[Params, Params]
+"""A model's parameters, and the velocity of the server's optimizer, by name."""
 GIVING_UP_S = 200.0
 """A run may give up, after its last attempt, at most this long after the last fault."""
 
@@ -55,8 +58,7 @@ class Watch:
         self._writer: Any = None
         self.delivered: set[tuple[str, int]] = set()
         self._momentum = world.scenario.momentum
-        self._velocity: dict[str, Any] = {}
-        self._models: dict[int, dict[str, Any]] = {}
+        self._states: dict[int, State] = {}
         self._seen: Any = None
 
     @property
@@ -113,7 +115,9 @@ class Watch:
         self._writer = writer
 
     def _check_refused(self, update: Update) -> None:
-        """What the journal has accepted is not refused to its device."""
+        """What the journal has accepted is not refused to its device while the run lasts."""
+        if self._world.ended is not None:
+            return
         accepted = "SELECT 1 FROM updates WHERE reason IS NULL AND device = ? AND attempt = ? AND digest = ?"
         if self._ask(accepted, update.device, update.attempt, update.blob.digest):
             raise Violation(
@@ -167,35 +171,42 @@ class Watch:
             raise Violation(f"round {closed.round}: the journal names another model than the one on disk")
         if self._world.scenario.masked or any(lag for *_, lag in closed.updates):
             # A sum of masked updates does not say whose it is; what is late has a smaller weight.
-            self._models[closed.round] = _read(path)
+            self._states[closed.round] = _read(path), {}
         else:
-            self._models[closed.round] = self._expected(closed)
-        if digest_of_model(self._models[closed.round]) != closed.sha256:
+            self._states[closed.round] = self._expected(closed)
+        if digest_of_model(self._states[closed.round][0]) != closed.sha256:
             devices = [device for device, *_ in closed.updates]
             raise Violation(f"round {closed.round}: the model is not the one of {devices} without faults")
 
-    def _expected(self, closed: Closed) -> dict[str, Any]:
+    def _expected(self, closed: Closed) -> State:
         """The model before, plus the exact mean of what the devices' trainings have added to it."""
-        before = self._model(closed.round - 1)
-        changes = [self._made(closed, *row).change for row in closed.updates]
+        before, velocity = self._before(closed.round)
+        changes = [self._made(closed, before, *row).change for row in closed.updates]
+        after, moved = {}, {}
         for name in before:
             mean = np.mean([made[name].astype(np.float64) for made in changes], axis=0)
-            self._velocity[name] = (BETA * self._velocity.get(name, 0.0) if self._momentum else 0.0) + mean
-        return {name: (before[name] + self._velocity[name]).astype(np.float32) for name in before}
+            moved[name] = (BETA * velocity.get(name, 0.0) if self._momentum else 0.0) + mean
+            after[name] = (before[name] + moved[name]).astype(np.float32)
+        return after, moved
 
-    def _made(self, closed: Closed, device: str, attempt: int, digest: str, lag: int) -> Trained:
+    def _made(
+        self, closed: Closed, before: Params, device: str, attempt: int, digest: str, lag: int
+    ) -> Trained:
         """The training that an update comes from: by its device, of the model that the round began with."""
         made = self.trained.get(digest)
         if made is None or made.device != device:
             raise Violation(f"round {closed.round} counts an update that {device} has not made")
-        if made.received != fingerprint(self._model(closed.round - 1)):
+        if made.received != fingerprint(before):
             raise Violation(f"round {closed.round}: {device} has trained another model")
         return made
 
-    def _model(self, number: int) -> dict[str, Any]:
-        if number not in self._models:
-            self._models[number] = _read(self._run / "models" / f"round-{number:04d}" / "state.safetensors")
-        return self._models[number]
+    def _before(self, number: int) -> State:
+        """What a round begins with: the state after the one before, or that before it, if it was undone."""
+        if number - 1 in {undone for (undone,) in self._ask("SELECT round FROM undone")}:
+            return self._before(number - 1)
+        if number == 1 and 0 not in self._states:
+            self._states[0] = _read(self._run / "models" / "round-0000" / "state.safetensors"), {}
+        return self._states[number - 1]
 
     # --- after each event ---
     def after_event(self) -> None:
@@ -304,11 +315,11 @@ def _is_idle(process: Any) -> bool:
     return bool(session.phase is SessionPhase.IDLE and session.connected and not session.runs)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Params:
     model = FileGroups(path)["model"]
     return {name: np.array(model[name]) for name in model}
 
 
-def digest_of_model(params: dict[str, Any]) -> str:
+def digest_of_model(params: Params) -> str:
     """The sha256 of a model's file."""
     return write_tensors(io.BytesIO(), FlatGroups({"model": params}))

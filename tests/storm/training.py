@@ -1,8 +1,8 @@
 """Training as a tiny pure function of the device, the model that it has received, and luck.
 
 No training gives the same update twice, so an update that is lost and made again does not go unnoticed.
-Changes are multiples of 12 / 4096: the mean of up to four of them is exact, whatever the order and the grouping
-in which they are added.
+Changes are multiples of 12 / 4096: the mean of up to four of them is exact, whatever the order and the
+grouping in which they are added.
 """
 
 import hashlib
