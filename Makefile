@@ -85,7 +85,8 @@ test-flower: $(INSTALLED)
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
 
 test-graphs: $(INSTALLED)
-	EVERY_NETWORK=1 $(BIN)/python -m pytest tests/edge_client/models/graphs/test_filling.py
+	EVERY_NETWORK=1 $(BIN)/python -m pytest tests/edge_client/models/graphs/test_filling.py \
+		tests/edge_server/coordinator/test_early_graphs.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.step_graphs
 
 test-memory: $(INSTALLED)

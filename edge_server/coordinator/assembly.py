@@ -6,6 +6,7 @@ from edge_server.coordinator.aggregators.pool import WORTH_BYTES, AggregatorPool
 from edge_server.coordinator.aggregators.worker import AggregatorSetup
 from edge_server.coordinator.blob_repair import BlobRepair
 from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.evaluation import Testing
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.initial_model import InitialModel
@@ -115,20 +116,22 @@ def _connect(
     checker = make_checker(model, storage, resume, aggregators)
     tests = RoundTests(model, storage.folder)
     recorder = RoundRecorder(storage, tests)
+    early = EarlyGraphs(model, storage.folder)
     return Coordinator(
         context=model.context,
         storage=storage,
         model=model,
         signer=signer,
         tiering=tiering,
-        planner=Planner(model, storage, assigning, publisher, tiering, journaled=resume.classes),
+        planner=Planner(model, storage, assigning, publisher, tiering, early, journaled=resume.classes),
         checker=checker,
         aggregator=Aggregator(model, storage, checker, tiering, tests, recorder, aggregators),
         aggregators=aggregators,
         tests=tests,
         recorder=recorder,
         rollback=Rollback(model, storage, publisher, recorder),
-        exporter=Exporter(model, storage.folder, signer),
+        exporter=Exporter(model, storage.folder, signer, early),
+        early_graphs=early,
         repair=BlobRepair(model, storage.store, assigning, publisher),
         publisher=publisher,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from edge_server.coordinator.aggregator import Aggregator
 from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.blob_repair import BlobRepair
+from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.planner import Planner
@@ -41,6 +42,7 @@ class Coordinator:
     recorder: RoundRecorder
     rollback: Rollback
     exporter: Exporter
+    early_graphs: EarlyGraphs
     repair: BlobRepair
     publisher: ModelPublisher
 
@@ -56,11 +58,15 @@ class Coordinator:
         A simulation, which is not durable, may go on after its end, with the frames that its devices have.
         """
         self.recorder.record_round()
-        self.tests.close()
+        self._end_processes()
         keep = frozenset[str]() if self.context.durable else self.publisher.digests
         self.storage.finish(summary, keep=keep)
 
     def suspend(self) -> None:
         """Close the files of a run that is not over; a test that runs is repeated when it goes on."""
-        self.tests.close()
+        self._end_processes()
         self.storage.close()
+
+    def _end_processes(self) -> None:
+        self.tests.close()
+        self.early_graphs.close()

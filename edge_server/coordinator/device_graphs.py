@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.step_graphs import StepGraphs
 from edge_server.coordinator.tasks.task import TaskPlan
@@ -28,8 +29,8 @@ class DeviceGraphs:
     `left_out` are the devices that have lost their last job for lack of a graph, with the reason.
     """
 
-    def __init__(self, model: ModelState, store: BlobStore) -> None:
-        self._model, self._store = model, store
+    def __init__(self, model: ModelState, store: BlobStore, early: EarlyGraphs | None = None) -> None:
+        self._model, self._store, self._early = model, store, early
         self.left_out: dict[str, str] = {}
         context = model.context
         self._steps = StepGraphs(model.network, context.channel_map, context.spec)
@@ -45,6 +46,8 @@ class DeviceGraphs:
 
         Devices that train it further `without_torch` get a step graph too, if it can be drawn.
         """
+        if self._early is not None:
+            self._early.wait()
         params, found = self._model.state.params, GraphBlobs()
         for name, job in jobs.items():
             graph = self._model.network.graph(params, job.cut.spec)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.run_folder import RunFolder
@@ -10,7 +11,10 @@ from edge_server.storage.run_folder import RunFolder
 class Exporter:
     """Writes the tiers' models into the run folder, and signs them."""
 
-    def __init__(self, model: ModelState, folder: RunFolder, signer: ManifestSigner) -> None:
+    def __init__(
+        self, model: ModelState, folder: RunFolder, signer: ManifestSigner, early: EarlyGraphs
+    ) -> None:
+        self._early = early
         self._context, self._model, self._folder, self._signer = model.context, model, folder, signer
 
     def export_tiers(self) -> dict[int, Path]:
@@ -21,6 +25,7 @@ class Exporter:
         """
         if self._context.strategy.withholds or not self._context.strategy.trains:
             return {}
+        self._early.wait()
         tiers = self._context.config.tiers
         paths = {}
         for tier, (ratio, level) in enumerate(zip(tiers.ratios, tiers.levels, strict=True), start=1):

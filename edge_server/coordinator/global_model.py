@@ -1,7 +1,7 @@
 """Testing and exporting the global model and the tiers' sub-models."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +87,10 @@ class GlobalModel:
         layouts = self._channel_map.parameters.items()
         return {name: cut_axes(layout, spec) for name, layout in layouts}
 
+    def add_graphs(self, graphs: Iterable[bytes]) -> None:
+        """Try these graphs before others are drawn."""
+        self._graphs = tuple(dict.fromkeys((*self._graphs, *graphs)))
+
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
         """A sub-model's ONNX graph without weights; None if devices have to export it themselves."""
         from edge_client.inference.export.onnx import MAX_GRAPH_BYTES, ExportRefused, find_graph
@@ -97,8 +101,7 @@ class GlobalModel:
         except ExportRefused as error:
             log.warning("no graph for the devices: %s", error)
             return None
-        if graph not in self._graphs:
-            self._graphs = (*self._graphs, graph)
+        self.add_graphs([graph])
         return graph if len(graph) <= MAX_GRAPH_BYTES else None
 
     def export(

@@ -159,7 +159,10 @@ class Jobs:
 
 def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> JobDone:
     with coordinator.context.durations.timed("planning"):
-        return JobDone(coordinator.planner.plan(command, chunk_bytes=chunk_bytes))
+        planned = coordinator.planner.plan(command, chunk_bytes=chunk_bytes)
+    if not command.deliver:
+        coordinator.early_graphs.begin()
+    return JobDone(planned)
 
 
 def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdate, TrainTask]]) -> ChecksDone:

@@ -8,6 +8,7 @@ import numpy as np
 
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs
+from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import with_local_examples
@@ -38,6 +39,7 @@ class Planner:
         assigning: TaskAssigner,
         publisher: ModelPublisher,
         tiering: TierAssigner,
+        early: EarlyGraphs,
         *,
         journaled: tuple[str, ...],
     ) -> None:
@@ -45,7 +47,7 @@ class Planner:
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
-        self._graphs = DeviceGraphs(model, storage.store)
+        self._graphs = DeviceGraphs(model, storage.store, early)
 
     @property
     def left_out(self) -> Mapping[str, str]:

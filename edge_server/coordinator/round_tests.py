@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.evaluation import by_tier, distinct
 from edge_server.coordinator.global_model import diverged
+from edge_server.coordinator.model_process import (
+    Evaluated,
+    EvaluationJob,
+    ModelProcess,
+    ModelSetup,
+    ProcessLost,
+)
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.tester import Tester, TesterJob, TesterLost, TesterResult, TesterSetup
 from edge_server.storage.run_folder import RunFolder
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -34,7 +40,7 @@ class RoundTest:
     number: int
     tiers: Mapping[int, SubModelSpec] = field(default_factory=dict)
     found: Mapping[int, Evaluation] | None = None
-    parts: tuple[Future[TesterResult], ...] = ()
+    parts: tuple[Future[Evaluated], ...] = ()
     unfit: bool = False
 
     @property
@@ -56,7 +62,7 @@ class RoundTests:
 
     def __init__(self, model: ModelState, folder: RunFolder) -> None:
         self._model, self._folder = model, folder
-        self._testers: list[Tester] | None = None
+        self._testers: list[ModelProcess] | None = None
 
     def begin(self, number: int) -> RoundTest:
         """Begin the test that is due after round `number`, whose model is in the run folder.
@@ -83,7 +89,7 @@ class RoundTests:
             return test.found
         try:
             parts = [part.result() for part in test.parts]
-        except TesterLost as error:
+        except ProcessLost as error:
             log.warning("%s: the server itself tests from now on", error)
             self.close()
             return self._tested_here(test.tiers)
@@ -119,14 +125,14 @@ class RoundTests:
             found = testing.test(model.network, distinct(tiers), model.params_of)
         return by_tier(tiers, found)
 
-    def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[TesterResult]]:
+    def _parts(self, number: int, tiers: Mapping[int, SubModelSpec]) -> list[Future[Evaluated]]:
         """Spread the sub-models over the processes."""
         assert self._testers is not None
         specs, count = distinct(tiers), len(self._testers)
         shares = [dict(list(specs.items())[place::count]) for place in range(count)]
         model = self._folder.model(number)
         return [
-            tester.test(TesterJob(model, share, {n: self._own(spec) for n, spec in share.items()}))
+            tester.test(EvaluationJob(model, share, {n: self._own(spec) for n, spec in share.items()}))
             for tester, share in zip(self._testers, shares, strict=True)
             if share
         ]
@@ -137,7 +143,7 @@ class RoundTests:
         cut_from = self._model.params_of(spec)
         return {name: array for name, array in cut_from.items() if array is not params.get(name)}
 
-    def _begun_testers(self, most: int) -> list[Tester]:
+    def _begun_testers(self, most: int) -> list[ModelProcess]:
         """As many as the configuration states, by default by cores where a test takes long."""
         model, testing = self._model, self._model.context.testing
         count = model.context.config.federation.testers
@@ -146,8 +152,8 @@ class RoundTests:
         data = testing.data
         if not count or data is None:
             return []
-        setup = TesterSetup(model.context.spec, model.context.channel_map, data)
-        return [Tester(setup) for _ in range(min(count, most))]
+        setup = ModelSetup(model.context.spec, model.context.channel_map, data)
+        return [ModelProcess(setup) for _ in range(min(count, most))]
 
 
 def _by_cores() -> int:

@@ -327,7 +327,10 @@ class Simulation:
             self._tally.begin_round()
         self._forget_old_blobs()
         with self._coordinator.context.durations.timed("planning"):
-            return self._coordinator.planner.plan(command)
+            planned = self._coordinator.planner.plan(command)
+        if not command.deliver and (self._export or self._federation.rules.deliver):
+            self._coordinator.early_graphs.begin()
+        return planned
 
     def _forget_old_blobs(self) -> None:
         """Remove devices' blobs that are no longer needed, except new ones of running jobs."""

@@ -56,6 +56,7 @@ class LightCoordinator:
         self.model = SimpleNamespace(network=parameters, state=None, started_from=None)
         self.tiering = self.planner = self.checker = self.aggregator = self.exporter = self
         self.rollback = self
+        self.early_graphs = SimpleNamespace(begin=lambda: None)
         self._closed = list[RoundRecord]()
         self.recorder = SimpleNamespace(
             take=self._taken, record_round=lambda: None, when_due=lambda record: None

@@ -35,7 +35,9 @@ def test_jobs_are_counted_until_they_end_and_are_timed() -> None:
         return RoundPlanned(command.attempt, {})
 
     coordinator: Any = SimpleNamespace(
-        planner=SimpleNamespace(plan=plan), context=SimpleNamespace(durations=Durations())
+        planner=SimpleNamespace(plan=plan),
+        context=SimpleNamespace(durations=Durations()),
+        early_graphs=SimpleNamespace(begin=lambda: None),
     )
     jobs = Jobs(coordinator, inbox)
     for attempt in (1, 2):

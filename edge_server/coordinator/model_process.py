@@ -1,4 +1,4 @@
-"""A process that tests models on the server's data while the server goes on.
+"""A process that tests models on the server's data, or draws their graphs, while the server goes on.
 
 Jobs and results are pickled over a pipe between this process and its child, which no other user can reach.
 The model itself is read from the run folder.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -33,27 +34,31 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
 from schemas.values import ModelSpec
 
-PRELOADED = ["edge_server.coordinator.tester", "edge_server.coordinator.global_model"]
+if TYPE_CHECKING:
+    from edge_server.coordinator.global_model import GlobalModel
+
+T = TypeVar("T")
+PRELOADED = ["edge_server.coordinator.model_process", "edge_server.coordinator.global_model"]
 """Modules that the fork server imports for testing processes."""
 NICENESS = 5
 """Training comes first: a test has until the end of the next round."""
 
 
-class TesterLost(EdgeError):
+class ProcessLost(EdgeError):
     """A testing process has died, or could not test; the test can be repeated elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
-class TesterSetup:
-    """What a testing process needs before its first job: the network and the examples."""
+class ModelSetup:
+    """What a process needs before its first job: the network, and the examples of tests."""
 
     spec: ModelSpec
     channel_map: ChannelMap
-    data: LabelledData
+    data: LabelledData | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class TesterJob:
+class EvaluationJob:
     """Sub-models by number, to be cut from the model in a file; some have arrays of their `own` instead."""
 
     model: Path
@@ -61,27 +66,46 @@ class TesterJob:
     own: Mapping[int, Arrays] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class GraphJob:
+    """Sub-models of the model in a file, whose graphs are wanted."""
+
+    model: Path
+    specs: tuple[SubModelSpec, ...]
+
+
 @dataclass(frozen=True)
-class TesterResult:
+class Drawn:
+    """The graphs that could be drawn."""
+
+    graphs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Evaluated:
     """The evaluations by number, and the seconds that they took."""
 
     found: Mapping[int, Evaluation]
     seconds: float
 
 
-class Tester:
-    """One testing process, started with its first job; it has a thread that waits for it."""
+class ModelProcess:
+    """One such process, started with its first job; it has a thread that waits for it."""
 
-    def __init__(self, setup: TesterSetup) -> None:
+    def __init__(self, setup: ModelSetup) -> None:
         self._context, self._setup = worker_context(PRELOADED), setup
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tester")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model-process")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._closed = False
 
-    def test(self, job: TesterJob) -> Future[TesterResult]:
-        """Begin a test after the earlier ones; its future raises `TesterLost` if the process fails."""
-        return self._thread.submit(self._ask, job)
+    def test(self, job: EvaluationJob) -> Future[Evaluated]:
+        """Begin a test after the earlier ones; its future raises `ProcessLost` if the process fails."""
+        return self._thread.submit(self._ask, job, Evaluated)
+
+    def draw(self, job: GraphJob) -> Future[Drawn]:
+        """Begin to draw graphs after the earlier jobs; errors as in `test`."""
+        return self._thread.submit(self._ask, job, Drawn)
 
     @property
     def pid(self) -> int | None:
@@ -98,25 +122,25 @@ class Tester:
         if self._process is not None:
             self._process.join()
 
-    def _ask(self, job: TesterJob) -> TesterResult:
+    def _ask(self, job: EvaluationJob | GraphJob, wanted: type[T]) -> T:
         try:
             connection = self._started()
             connection.send(job)
             answer = connection.recv()
         except (EOFError, OSError) as error:
-            raise TesterLost("the process that tests the model has died: out of memory?") from error
-        if not isinstance(answer, TesterResult):
-            raise TesterLost(f"the process that tests the model: {answer}")
+            raise ProcessLost("the process that tests the model has died: out of memory?") from error
+        if not isinstance(answer, wanted):
+            raise ProcessLost(f"the process that tests the model: {answer}")
         return answer
 
     def _started(self) -> Connection:
         if self._closed:
-            raise TesterLost("the run is over")
+            raise ProcessLost("the run is over")
         if self._connection is None:
             start_fork_server(self._context)
             ours, theirs = self._context.Pipe()
             process = self._context.Process(  # type: ignore[attr-defined]
-                target=_serve, args=(theirs, self._setup), name="tester", daemon=True
+                target=_serve, args=(theirs, self._setup), name="model-process", daemon=True
             )
             with interrupts_blocked():
                 process.start()
@@ -127,7 +151,7 @@ class Tester:
         return self._connection
 
 
-def _serve(connection: Connection, setup: TesterSetup) -> None:
+def _serve(connection: Connection, setup: ModelSetup) -> None:
     """Answer jobs until the parent closes the pipe; Ctrl-C is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
@@ -144,30 +168,44 @@ def _serve(connection: Connection, setup: TesterSetup) -> None:
 class _Bench:
     """The network and its test data in a testing process; torch has one thread."""
 
-    def __init__(self, setup: TesterSetup) -> None:
+    def __init__(self, setup: ModelSetup) -> None:
         import torch
 
         torch.set_num_threads(1)
-        self._setup = setup
-        self._inputs = setup.data.inputs()
+        self._setup, self._data = setup, setup.data
+        self._inputs = setup.data.inputs() if setup.data is not None else None
 
-    def answer(self, job: TesterJob) -> TesterResult | str:
+    def answer(self, job: EvaluationJob | GraphJob) -> Evaluated | Drawn | str:
         """The result of a job; if it fails, the reason."""
         try:
-            return self._tested(job)
+            return self._tested(job) if isinstance(job, EvaluationJob) else self._drawn(job)
         except Exception as error:
             # A user's own network may raise anything.
             return f"{type(error).__name__}: {error}"
 
-    def _tested(self, job: TesterJob) -> TesterResult:
+    def _tested(self, job: EvaluationJob) -> Evaluated:
+        assert self._data is not None
+        assert self._inputs is not None
+        began = time.monotonic()
+        network, params = self._network(), _parameters(job.model)
+        found = network.test_all(
+            job.specs, lambda number: {**params, **job.own.get(number, {})}, self._data, self._inputs
+        )
+        return Evaluated(found, time.monotonic() - began)
+
+    def _drawn(self, job: GraphJob) -> Drawn:
+        network, params = self._network(), _parameters(job.model)
+        graphs = [network.graph(params, spec) for spec in job.specs]
+        return Drawn(tuple(graph for graph in dict.fromkeys(graphs) if graph is not None))
+
+    def _network(self) -> "GlobalModel":
         from edge_client.models.build import build_blank
         from edge_server.coordinator.global_model import GlobalModel
 
-        began, setup = time.monotonic(), self._setup
-        network = GlobalModel(build_blank(setup.spec), setup.spec, setup.channel_map)
-        arrays = FileGroups(job.model)["model"]
-        params = {name: np.array(arrays[name]) for name in arrays}
-        found = network.test_all(
-            job.specs, lambda number: {**params, **job.own.get(number, {})}, setup.data, self._inputs
-        )
-        return TesterResult(found, time.monotonic() - began)
+        setup = self._setup
+        return GlobalModel(build_blank(setup.spec), setup.spec, setup.channel_map)
+
+
+def _parameters(model: Path) -> Arrays:
+    arrays = FileGroups(model)["model"]
+    return {name: np.array(arrays[name]) for name in arrays}
