@@ -44,7 +44,7 @@ def figures(options: Options) -> list[Figure]:
     """Runs with tests over runs without, in pairs."""
     if not (options.data_root / "MNIST").exists():
         return [Figure(AREA, "a run with tests over one without", "x", (), reason="no MNIST")]
-    rounds, pairs = (2, 1) if options.quick else (4, 3)
+    rounds, pairs = (2, 1) if options.quick else (3, 3)
     words = [
         *("data.source=MNIST", f'data.data-root="{options.data_root.resolve()}"', f"rounds={rounds}"),
         *("workers=2", "deliver=none"),
