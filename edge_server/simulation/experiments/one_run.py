@@ -40,13 +40,18 @@ def run_path(run: CellRun, out: Path) -> Path:
     return out / "runs" / run.folder
 
 
-def do_run(run: CellRun, out: Path, simulate: Simulate, watcher: Watcher) -> EndedRun:
-    """Run it, or resume it; a failure is reported as its reason."""
-    path = run_path(run, out)
-    write_synced(_settings_path(run, out), run.cell.config(run.seed).to_toml().encode())
+def do_run(run: CellRun, out: Path, simulate: Simulate, watcher: Watcher, *, alone: bool = True) -> EndedRun:
+    """Run it, or resume it; a failure is reported as its reason.
+
+    Unless it runs `alone`, other runs use the cores, and models are tested between rounds.
+    """
+    path, config = run_path(run, out), run.cell.config(run.seed)
+    write_synced(_settings_path(run, out), config.to_toml().encode())
+    if not alone and config.federation.testers is None:
+        config = config.model_copy(update={"federation": config.federation.model_copy(update={"testers": 0})})
     resume = (path / "history.jsonl").exists()
     try:
-        simulate(run.cell.config(run.seed), out=path, watcher=watcher, resume=resume)
+        simulate(config, out=path, watcher=watcher, resume=resume)
         return read_run(run, path)
     except EdgeError as error:
         return EndedRun(run, failure=str(error))

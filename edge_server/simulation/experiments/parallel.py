@@ -189,7 +189,7 @@ def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, leve
 def _failure(run: CellRun, out: Path, simulate: Simulate, watcher: _Stopping) -> str:
     """Why the run failed; "" if it did not. What a user's own code raises fails this run alone."""
     try:
-        return do_run(run, out, simulate, watcher).failure
+        return do_run(run, out, simulate, watcher, alone=False).failure
     except Exception as error:
         log.exception("%s failed", run.folder)
         return f"{type(error).__name__}: {error}"
