@@ -111,6 +111,18 @@ def test_a_closed_round_lists_its_updates(journal, reader):
     ]
 
 
+def test_a_closed_round_is_untested_until_its_whole_record_is_written(journal, reader):
+    made_of = [AggregatedUpdate("a", 1, ONE, 0)]
+    for number in (1, 2):
+        journal.closed(number, TWO, updates=made_of, over=(), record="{}", traffic={}, tested=number == 1)
+    assert [closed.tested for closed in reader.rounds()] == [True, False]
+    journal.tested(2, '{"round": 2}')
+    assert [(closed.tested, closed.record) for closed in reader.rounds()] == [
+        (True, "{}"),
+        (True, '{"round": 2}'),
+    ]
+
+
 def test_accepted_and_refused_updates_are_distinguished(journal, reader):
     journal.examined(update(), reason=None, ratio=0.5)
     journal.examined(update("b", TWO), reason="not-finite")

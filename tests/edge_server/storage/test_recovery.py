@@ -35,6 +35,23 @@ def test_devices_that_joined_a_round_are_recovered_and_those_of_an_abandoned_pla
     assert status == {"a": Status.OFFERED, "b": Status.COUNTED, "c": Status.OFFERED}
 
 
+def test_a_round_whose_test_has_not_ended_is_closed_and_has_no_line_of_history(tmp_path):
+    bench = Bench(tmp_path, "fedavg", "rounds=3")
+    records = [bench.round(number)[0] for number in (1, 2)]
+    journal = bench.coordinator.storage.journal
+    partial = records[1].model_copy(update={"test_accuracy": None, "diverged": True})
+    journal.closed(
+        2, "0" * 64, updates=(), over=(), record=partial.model_dump_json(), traffic={}, tested=False
+    )
+    with closing(JournalReader(bench.folder.journal)) as reader:
+        recovered = recover(reader, RULES, "federation", now=0.0)
+    bench.coordinator.storage.close()
+    assert recovered is not None
+    assert list(recovered.history) == records[:1]
+    assert (recovered.resumption.round, recovered.resumption.untested) == (2, partial)
+    assert recovered.federation.diverged
+
+
 def test_a_run_resumes_only_with_the_model_of_its_last_round(tmp_path):
     bench = Bench(tmp_path, "fedavg", "rounds=3")
     for number in (1, 2):
