@@ -18,12 +18,13 @@ from edge_client.training.losses import Loss, loss_of
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
@@ -154,12 +155,6 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
         for objective in objectives:
             stack.callback(objective.close)
         yield
-
-
-def check_optimizer(name: str) -> None:
-    """Raise `ConfigError` with the nearest match for an unknown optimizer."""
-    if name not in OPTIMIZERS:
-        raise ConfigError(f"unknown optimizer '{name}'{nearest(name, OPTIMIZERS)}")
 
 
 def _check(module: nn.Module, plan: TrainingPlan) -> None:

@@ -48,9 +48,9 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
 
 
 def _check_local_training(config: Config) -> None:
-    """Checks that devices would otherwise fail one by one; imports torch, as their training does."""
-    from edge_client.training.loop import check_optimizer
+    """Checks that devices would otherwise fail one by one."""
     from edge_client.training.objectives.registry import build_objectives
+    from edge_client.training.optimizer_names import check_optimizer
 
     check_optimizer(config.training.optimizer)
     build_objectives(config.strategy.objectives)

@@ -13,10 +13,11 @@ from pathlib import Path
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
 from edge_server.config.config import Config
+from edge_server.coordinator.endings import Deposed, Suspended
+from edge_server.coordinator.lease import lease_of
+from edge_server.coordinator.reception import Reception
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
-from edge_server.coordinator.server import Server, Suspended
-from edge_server.coordinator.writing_right import Deposed
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
@@ -85,24 +86,65 @@ def _serve(
     run: str | None,
     held: LeaseKeeper | None = None,
 ) -> Summary:
-    """`serve` of a configuration in which nothing is left to be asked."""
+    """`serve` of a configuration in which nothing is left to be asked.
+
+    torch and all that needs it is imported when devices already get answers.
+    """
+    with (
+        locked(out),
+        lease_of(address, config.federation.name, out, held) as lease,
+        received(config, address, lease) as reception,
+    ):
+        return _serve_received(
+            config,
+            address,
+            watcher,
+            out=out,
+            registry_path=registry_path,
+            run=run,
+            lease=lease,
+            reception=reception,
+        )
+
+
+@contextlib.contextmanager
+def received(config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> Iterator[Reception]:
+    """Devices get answers as soon as this server holds the lease; raises `ConfigError` if another does."""
+    reception = Reception(config, address, lease)
+    try:
+        if lease is not None:
+            lease.await_start()
+        if lease is None or lease.holds():
+            reception.open()
+        yield reception
+    finally:
+        reception.close()
+
+
+def _serve_received(
+    config: Config,
+    address: BrokerAddress,
+    watcher: Watcher,
+    *,
+    out: Path,
+    registry_path: Path,
+    run: str | None,
+    lease: LeaseKeeper | None,
+    reception: Reception,
+) -> Summary:
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_initial_model
-    from edge_server.coordinator.lease import lease_of
     from edge_server.coordinator.object_store import open_object_store
+    from edge_server.coordinator.server import Server
     from edge_server.integrations.open import open_bridges
     from edge_server.observability.report.provenance_file import write_provenance
     from edge_server.releases.registry.register import try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
 
     with (
-        locked(out),
-        lease_of(address, config.federation.name, out, held) as lease,
         open_object_store(config.object_store, out / "object-store") as object_store,
         open_bridges(config, address, registry_path) as bridges,
     ):
-        if lease is not None:
-            lease.await_start()
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_provenance(folder.path)
         new = run or run_name(config.federation.name)
@@ -114,7 +156,7 @@ def _serve(
             config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
         )
         print_notices(coordinator.model.notices)
-        server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered, lease)
+        server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered, lease, reception)
         warn_of_open_broker(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()

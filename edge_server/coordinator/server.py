@@ -11,11 +11,13 @@ from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkEvent, LinkUp
+from edge_client.transport.link_events import Arrived, Confirmed, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.intake import Intake
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
 from edge_server.coordinator.publisher import Publisher
+from edge_server.coordinator.reception import Reception
 from edge_server.coordinator.replication.shipper import EntryMade, Shipper
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
@@ -28,13 +30,11 @@ from edge_server.rounds.events import Note, RepairBlob, Started, StopRequested, 
 from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
-from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
-from schemas.errors import EdgeError, PeerError
+from schemas.errors import PeerError
 from schemas.messages import Message
 from schemas.messages.message import ServedMessage
-from schemas.topics import StandbyTopic, server_filters
 from schemas.values import EPOCHS
 
 log = logging.getLogger(__name__)
@@ -50,14 +50,6 @@ SHOWN_SHARE = 1 / 50
 """Largest share of the server's time that snapshots may take."""
 
 
-class Suspended(EdgeError):
-    """The server has stopped in the middle of a run, on request or `failed`; started again, it resumes."""
-
-    def __init__(self, message: str, *, failed: bool = False) -> None:
-        super().__init__(message)
-        self.failed = failed
-
-
 class Server:
     """Runs one federation to its end, from its beginning or from where an earlier process left it."""
 
@@ -68,22 +60,21 @@ class Server:
         watcher: Watcher,
         recovered: Recovered | None = None,
         lease: LeaseKeeper | None = None,
+        reception: Reception | None = None,
     ) -> None:
         self._coordinator, storage = coordinator, coordinator.storage
         settings = coordinator.context.config.federation
         name, receivers = settings.name, settings.receivers
-        self.inbox: Inbox = queue.SimpleQueue()
-        filters = server_filters(name, blobs=not receivers)
-        self._standby_topic = str(StandbyTopic(name, "report"))
-        self._connection = BrokerConnection(
-            address,
-            self.inbox,
-            federation=name,
-            role="server",
-            filters=filters if lease is None else (*filters, self._standby_topic),
-            will=None if lease is None else lease.will,
+        reception = reception or Reception(coordinator.context.config, address, lease)
+        self.inbox, self._connection = reception.inbox, reception.connection
+        self._standby_topic = reception.standby_topic
+        self._right = WritingRight(
+            lease,
+            self._connection.link,
+            storage.journal,
+            coordinator.context.run,
+            linked=reception.is_open,
         )
-        self._right = WritingRight(lease, self._connection.link, storage.journal, coordinator.context.run)
         self._receivers = ReceiverPool(receivers, name, address, storage.folder.blobs, self.inbox)
         self._jobs = Jobs(coordinator, self.inbox)
         self._shipper = None if lease is None else self._make_shipper(lease)
@@ -113,7 +104,7 @@ class Server:
         self._intake = Intake(self._driver, self._reporter, self._receivers, storage.store, partial=partial)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
-        self._waiting: deque[Any] = deque()
+        self._waiting: deque[Any] = deque(reception.hand_over())
 
     def run(self) -> Summary:
         """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""

@@ -3,28 +3,33 @@
 import logging
 
 from edge_client.transport.mqtt_client import Link
+from edge_server.coordinator.endings import Deposed
 from edge_server.storage.journal import Journal
 from edge_server.transport.lease.holder import in_words
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.lease.machine import LeasePhase
-from schemas.errors import EdgeError
 
 log = logging.getLogger(__name__)
-
-
-class Deposed(EdgeError):
-    """Another server has taken over: this one must not write any more."""
 
 
 class WritingRight:
     """Opens the server's connection while it holds the lease, and pauses it while it does not.
 
-    Without a `lease` the connection is always open. `epoch` is None in the epoch in which the run began.
+    It may be `linked` already. Without a `lease` the connection is always open. `epoch` is None in the epoch
+    in which the run began.
     """
 
-    def __init__(self, lease: LeaseKeeper | None, link: Link, journal: Journal, run: str) -> None:
+    def __init__(
+        self,
+        lease: LeaseKeeper | None,
+        link: Link,
+        journal: Journal,
+        run: str,
+        *,
+        linked: bool = False,
+    ) -> None:
         self._lease, self._link, self._journal = lease, link, journal
-        self._linked = False
+        self._linked, self._noted = linked, False
         self.trouble = ""
         self.epoch: int | None = None
         if lease is not None:
@@ -51,7 +56,8 @@ class WritingRight:
         if not self._lease.holds():
             self._pause(self._lease)
             return False
-        if not self._linked and not self._lease.mute:
+        if not self._noted and not self._lease.mute:
+            self._noted = True
             epoch = self._lease.state.epoch
             first = self._journal.held(epoch, in_words(self._lease.state.me))
             self.epoch = epoch if epoch > first else None

@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, str] = {
     "crowd": "crowd.figures",
     "out-of-band": "outofband",
     "server-memory": "server_memory",
+    "server-start": "server_start",
     "client-memory": "client_memory",
     "torch-free": "torch_free",
     "step-graphs": "step_graphs",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport.broker_address import parse_address
+from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replay import ReplayVerdict, replay
-from edge_server.coordinator.server import Suspended
 from edge_server.storage.records import Summary
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config

@@ -16,10 +16,11 @@ import pytest
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run, unfinished_run
-from edge_server.coordinator.server import Server, Suspended
+from edge_server.coordinator.server import Server
 from edge_server.storage.run_names import run_name
 from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError

@@ -1,13 +1,15 @@
 """Attentive training (ATTENDING, section 3.1)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
-
-from edge_client.pruning.attention import Attached, attach
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from schemas.tensors.blobs import Groups
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from edge_client.pruning.attention import Attached
 
 
 class Attentive(LocalObjective):
@@ -24,7 +26,9 @@ class Attentive(LocalObjective):
         self._attached: Attached | None = None
         self._observed = False
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        from edge_client.pruning.attention import attach
+
         self._attached = attach(module, self._layers)
         return tuple(self._attached.parameters())
 
@@ -32,7 +36,7 @@ class Attentive(LocalObjective):
         if self._attached is not None:
             self._attached.reset()
 
-    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         if self._attached is not None:
             self._attached.observe()
             self._observed = True

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edge_client.training.objectives.objective import LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn.modules.batchnorm import _BatchNorm
+else:
+    from edge_client.system.lazy_torch import torch
 
 
 class BatchStatistics(LocalObjective):
@@ -29,20 +32,20 @@ class BatchStatistics(LocalObjective):
         self._sums: dict[str, tuple[int, Tensor, Tensor]] = {}
         self._handles: list[Any] = []
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         self._layers = {
             name: part
             for name, part in module.named_modules()
-            if isinstance(part, _BatchNorm) and part.running_mean is not None
+            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is not None
         }
         for name, layer in self._layers.items():
             self._handles.append(layer.register_forward_pre_hook(partial(self._observe, name)))
         return ()
 
-    def network(self, module: nn.Module, run: Run) -> Run:
+    def network(self, module: "nn.Module", run: Run) -> Run:
         """The network with batch statistics; its buffers stay as they are."""
 
-        def forward(inputs: Tensor) -> Tensor:
+        def forward(inputs: "Tensor") -> "Tensor":
             for layer in self._layers.values():
                 layer.training, layer.track_running_stats = True, False
             return run(inputs)
@@ -64,13 +67,13 @@ class BatchStatistics(LocalObjective):
             layer.track_running_stats = True
         self._handles, self._layers = [], {}
 
-    @torch.no_grad()
-    def _observe(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def _observe(self, name: str, layer: "nn.Module", inputs: tuple["Tensor", ...]) -> None:
         """Add the values of a batch [B, C, ...], per channel, in double precision."""
-        values = inputs[0].detach().double().transpose(0, 1).flatten(1)
-        count, total, squares = self._sums.get(name, (0, torch.zeros(()), torch.zeros(())))
-        self._sums[name] = (
-            count + values.shape[1],
-            total + values.sum(1),
-            squares + values.square().sum(1),
-        )
+        with torch.no_grad():
+            values = inputs[0].detach().double().transpose(0, 1).flatten(1)
+            count, total, squares = self._sums.get(name, (0, torch.zeros(()), torch.zeros(())))
+            self._sums[name] = (
+                count + values.shape[1],
+                total + values.sum(1),
+                squares + values.square().sum(1),
+            )

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import Array, Arrays, Groups
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
 
 MOST_MEANS = 64
 _POOL, _PARTS = 1, 2
@@ -23,8 +26,8 @@ _POOL, _PARTS = 1, 2
 class _Pool:
     """Averaged examples of all devices: preprocessed images [M, C, H, W], labels [M, classes]."""
 
-    images: Tensor
-    labels: Tensor
+    images: "Tensor"
+    labels: "Tensor"
 
 
 class Mix(LocalObjective):
@@ -53,7 +56,7 @@ class Mix(LocalObjective):
         self._pool: _Pool | None = None
         self._classes, self._sent = 0, False
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         self._context, self._sent = context, "mean-data" in context.kept
         self._random = np.random.default_rng([context.plan.seed, _POOL])
         received = context.received.get("mean-data")
@@ -61,20 +64,20 @@ class Mix(LocalObjective):
             self._pool = _pool(received, like=context.inputs)
         return ()
 
-    def prepare(self, inputs: Tensor) -> Tensor:
+    def prepare(self, inputs: "Tensor") -> "Tensor":
         # Without gradients nothing is trained, so the inputs stay unmixed.
         if self._pool is None or not torch.is_grad_enabled():
             return inputs
         return ((1 - self._mixing) * inputs).requires_grad_()
 
-    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         self._classes = batch.outputs.shape[1]
         if self._pool is None or not torch.is_grad_enabled():
             return base
         chosen = int(self._random.integers(len(self._pool.images)))
         image, label = self._pool.images[chosen], self._pool.labels[chosen]
-        own = functional.cross_entropy(batch.outputs, batch.labels)
-        other = functional.cross_entropy(batch.outputs, label.expand_as(batch.outputs))
+        own = torch.nn.functional.cross_entropy(batch.outputs, batch.labels)
+        other = torch.nn.functional.cross_entropy(batch.outputs, label.expand_as(batch.outputs))
         (slope,) = torch.autograd.grad(own, batch.inputs, create_graph=True)
         return base + self._mixing * (other - own + (slope * image).sum())
 
@@ -86,7 +89,7 @@ class Mix(LocalObjective):
         if not parts:
             return {}
         self._sent = True
-        labels = functional.one_hot(context.labels, self._classes).to(context.inputs.dtype)
+        labels = torch.nn.functional.one_hot(context.labels, self._classes).to(context.inputs.dtype)
         return {"mean-data": {"images": _means(context.inputs, parts), "labels": _means(labels, parts)}}
 
     def keep(self) -> Groups:
@@ -104,17 +107,17 @@ class Mix(LocalObjective):
         self._context = self._pool = None
 
 
-def _pool(received: Arrays, *, like: Tensor) -> _Pool:
+def _pool(received: Arrays, *, like: "Tensor") -> _Pool:
     images, labels = (torch.from_numpy(np.array(received[name])) for name in ("images", "labels"))
     return _Pool(images.to(like.device, like.dtype), labels.to(like.device, like.dtype))
 
 
-def _parts(count: int, means: int, *, seed: int) -> list[Tensor]:
+def _parts(count: int, means: int, *, seed: int) -> list["Tensor"]:
     """Random parts of 0 to `count` - 1, at most `means`, each of two or more, with sizes equal up to one."""
     number = min(means, count // 2)
     order = np.random.default_rng([seed, _PARTS]).permutation(count)
     return [torch.from_numpy(part) for part in np.array_split(order, number)] if number else []
 
 
-def _means(values: Tensor, parts: list[Tensor]) -> Array:
+def _means(values: "Tensor", parts: list["Tensor"]) -> Array:
     return array_of(torch.stack([values[part.to(values.device)].mean(0) for part in parts]))

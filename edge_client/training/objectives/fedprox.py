@@ -2,14 +2,18 @@
 
 import math
 from collections.abc import Iterable
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from edge_client.pruning.own_layers import ANCHOR
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import tensor_for, trained_parameters
 from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
 
 
 class Prox(LocalObjective):
@@ -25,7 +29,7 @@ class Prox(LocalObjective):
         self._mu = mu
         self._pairs: list[tuple[nn.Parameter, Tensor]] = []
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         weights, anchor = trained_parameters(module), context.received.get(ANCHOR)
         self._pairs = [
             (w, w.detach().clone() if anchor is None else tensor_for(anchor, name, w))
@@ -33,7 +37,7 @@ class Prox(LocalObjective):
         ]
         return ()
 
-    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         if self._mu == 0:
             return base
         squares = torch.stack([(w - start).square().sum() for w, start in self._pairs])

@@ -3,9 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from edge_client.training.objectives.momentum import gradient_mass
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
@@ -13,15 +11,18 @@ from edge_client.training.objectives.parameters import array_of, tensor_for, tra
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import Groups
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 
 @dataclass(frozen=True, eq=False)
 class _Guided:
     """One parameter with its start, the device's last step, and the constant added to each gradient."""
 
-    weight: nn.Parameter
-    start: Tensor
-    own_step: Tensor
-    constant: Tensor
+    weight: "nn.Parameter"
+    start: "Tensor"
+    own_step: "Tensor"
+    constant: "Tensor"
 
 
 class Igfl(LocalObjective):
@@ -47,7 +48,7 @@ class Igfl(LocalObjective):
         self._guided: dict[str, _Guided] = {}
         self._steps = 0
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         received, kept = context.received.get("last-step", {}), context.kept.get("own-step", {})
         plan, share = context.plan, 1 / context.plan.participants
         way = plan.learning_rate * gradient_mass(context.steps, plan.momentum)
@@ -79,6 +80,6 @@ class Igfl(LocalObjective):
     def close(self) -> None:
         self._guided = {}
 
-    def _step(self, guided: _Guided) -> Tensor:
+    def _step(self, guided: _Guided) -> "Tensor":
         """w_i^{r,T} - w_ps^r; the previous one if no step was taken."""
         return guided.weight.detach() - guided.start if self._steps else guided.own_step

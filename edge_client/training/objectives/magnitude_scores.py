@@ -1,13 +1,17 @@
 """Scores of channels by the magnitude of their weights (ATTENDING, section 4.3; Li et al. 2017)."""
 
 from collections.abc import Iterable
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+else:
+    from edge_client.system.lazy_torch import torch
 
 
 class MagnitudeScores(LocalObjective):
@@ -22,18 +26,17 @@ class MagnitudeScores(LocalObjective):
         self._layers = layers
         self._weights: dict[str, nn.Parameter] = {}
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         parameters = dict(module.named_parameters())
         self._weights = {layer: parameters[f"{layer}.weight"] for layer in self._layers}
         return ()
 
-    @torch.no_grad()
     def finish(self) -> Groups:
-        norms = {layer: weight.abs().flatten(1).sum(1) for layer, weight in self._weights.items()}
         tiny = torch.finfo(torch.float32).tiny
-        return {
-            "attention": {layer: array_of(norm / norm.max().clamp(min=tiny)) for layer, norm in norms.items()}
-        }
+        with torch.no_grad():
+            norms = {layer: weight.abs().flatten(1).sum(1) for layer, weight in self._weights.items()}
+            shares = {layer: norm / norm.max().clamp(min=tiny) for layer, norm in norms.items()}
+        return {"attention": {layer: array_of(share) for layer, share in shares.items()}}
 
     def close(self) -> None:
         self._weights = {}

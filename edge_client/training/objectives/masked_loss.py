@@ -1,12 +1,15 @@
 """HeteroFL's masked cross-entropy for labels that a device lacks (Diao et al. 2021, section 3)."""
 
 from collections.abc import Iterable
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
 
 
 class MaskedLoss(LocalObjective):
@@ -20,15 +23,15 @@ class MaskedLoss(LocalObjective):
     def __init__(self) -> None:
         self._own: Tensor | None = None
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         self._own = torch.unique(context.labels)
         return ()
 
-    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         assert self._own is not None
         known = torch.zeros(batch.outputs.shape[1], dtype=torch.bool, device=batch.outputs.device)
         known[self._own] = True
-        return functional.cross_entropy(batch.outputs.masked_fill(~known, 0), batch.labels)
+        return torch.nn.functional.cross_entropy(batch.outputs.masked_fill(~known, 0), batch.labels)
 
     def close(self) -> None:
         self._own = None

@@ -5,17 +5,20 @@ Each objective is one class in its own file and one entry in the registry; plain
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from edge_client.data.tasks.learning_task import LabelKind
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 
-Run = Callable[[Tensor], Tensor]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
+
+Run = Callable[["Tensor"], "Tensor"]
 """From inputs [B, C, H, W] to outputs [B, classes]."""
 
 
@@ -27,7 +30,7 @@ class StepNetwork:
     """
 
     key: Hashable
-    outputs: Callable[[Mapping[str, Tensor], Tensor], Tensor]
+    outputs: Callable[[Mapping[str, "Tensor"], "Tensor"], "Tensor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +39,10 @@ class Batch:
     [B, L].
     """
 
-    module: nn.Module
-    inputs: Tensor
-    labels: Tensor
-    outputs: Tensor
+    module: "nn.Module"
+    inputs: "Tensor"
+    labels: "Tensor"
+    outputs: "Tensor"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +59,8 @@ class TrainingContext:
     received: Groups = field(default_factory=dict)
     kept: Groups = field(default_factory=dict)
     steps: int = 0
-    inputs: Tensor = field(default_factory=lambda: torch.zeros(0))
-    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    inputs: "Tensor" = field(default_factory=lambda: torch.zeros(0))
+    labels: "Tensor" = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     spec: SubModelSpec = field(default_factory=SubModelSpec)
     channel_map: ChannelMap | None = None
 
@@ -80,18 +83,18 @@ class LocalObjective(Protocol):
     labels: ClassVar[frozenset[LabelKind]] = frozenset()
     measures: ClassVar[bool] = False
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         """Attach to the module, which has the received weights; returns further parameters to train."""
         return ()
 
     def start_epoch(self) -> None:
         """Begin a pass over the data."""
 
-    def prepare(self, inputs: Tensor) -> Tensor:
+    def prepare(self, inputs: "Tensor") -> "Tensor":
         """Change the inputs; called before each forward pass."""
         return inputs
 
-    def network(self, module: nn.Module, run: Run) -> Run:
+    def network(self, module: "nn.Module", run: Run) -> Run:
         """The network to run in this step, `run` if not another; the step's optimizer trains `module`."""
         return run
 
@@ -103,7 +106,7 @@ class LocalObjective(Protocol):
         """The next step's network; None for the module itself."""
         return None
 
-    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         """Extend the scalar loss so far; called after each forward pass."""
         return base
 

@@ -3,17 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional
 
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
-from edge_client.pruning.surgery import cut_down, hollow
 from edge_client.training.objectives.objective import (
     Batch,
     LocalObjective,
@@ -25,26 +20,32 @@ from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
+
 
 @dataclass(frozen=True, eq=False)
 class Width:
     """A smaller sub-model: its network without numbers, and the place of its arrays in the device's."""
 
     kept: Mapping[str, int | tuple[int, ...]]
-    network: nn.Module
+    network: "nn.Module"
     index_sets: Mapping[str, IndexSet]
     buffers: frozenset[str]
 
-    def run(self, module: nn.Module) -> Run:
+    def run(self, module: "nn.Module") -> Run:
         """The smaller network with the part of the module's weights that it shares; gradients reach them."""
         return partial(self.outputs, {**dict(module.named_parameters()), **dict(module.named_buffers())})
 
-    def outputs(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def outputs(self, tensors: Mapping[str, "Tensor"], inputs: "Tensor") -> "Tensor":
         """The smaller network's outputs from the device's own tensors, by name."""
         parts = {name: _taken(tensors[name], index_set) for name, index_set in self.index_sets.items()}
         # Statistics of the smaller network are not those of the device's own.
         copies = {name: parts[name].detach().clone() for name in self.buffers & parts.keys()}
-        outputs: Tensor = functional_call(self.network, {**parts, **copies}, (inputs,))
+        outputs: Tensor = torch.func.functional_call(self.network, {**parts, **copies}, (inputs,))
         return outputs
 
     def as_step_network(self) -> StepNetwork:
@@ -74,7 +75,7 @@ class OrderedDropout(LocalObjective):
         self._chosen = self._drawn = 0
         self._seed = 0
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         if context.channel_map is not None:
             own = submodel_map(context.channel_map, context.spec)
             self._widths = _smaller(module, context.received.get("widths", {}), own)
@@ -82,7 +83,7 @@ class OrderedDropout(LocalObjective):
         self._draw()
         return ()
 
-    def network(self, module: nn.Module, run: Run) -> Run:
+    def network(self, module: "nn.Module", run: Run) -> Run:
         """The step's width; without training, the device's own."""
         narrower = module.training and self._chosen < len(self._widths)
         return self._widths[self._chosen].run(module) if narrower else run
@@ -93,13 +94,13 @@ class OrderedDropout(LocalObjective):
     def switched(self) -> StepNetwork | None:
         return self._widths[self._chosen].as_step_network() if self._chosen < len(self._widths) else None
 
-    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         if not self._distil or not self._widths or self._chosen < len(self._widths):
             return base
         smaller = self._widths[self._drawn % len(self._widths)].run(batch.module)(batch.inputs)
-        known = functional.log_softmax(batch.outputs.detach(), dim=1)
-        matched = functional.kl_div(
-            functional.log_softmax(smaller, dim=1), known, reduction="batchmean", log_target=True
+        known = torch.nn.functional.log_softmax(batch.outputs.detach(), dim=1)
+        matched = torch.nn.functional.kl_div(
+            torch.nn.functional.log_softmax(smaller, dim=1), known, reduction="batchmean", log_target=True
         )
         return (1 - self._distil) * base + self._distil * matched
 
@@ -128,7 +129,9 @@ class OrderedDropout(LocalObjective):
         self._chosen = int(random.integers(widths))
 
 
-def _smaller(module: nn.Module, arrays: Arrays, channel_map: ChannelMap) -> list[Width]:
+def _smaller(module: "nn.Module", arrays: Arrays, channel_map: ChannelMap) -> list[Width]:
+    from edge_client.pruning.surgery import cut_down, hollow
+
     kept: dict[str, dict[str, tuple[int, ...]]] = {}
     for name in arrays:
         number, _, group = name.partition("/")
@@ -146,7 +149,7 @@ def _smaller(module: nn.Module, arrays: Arrays, channel_map: ChannelMap) -> list
     ]
 
 
-def _taken(tensor: Tensor, index_set: IndexSet) -> Tensor:
+def _taken(tensor: "Tensor", index_set: IndexSet) -> "Tensor":
     """The part of a tensor; slices are views."""
     if not tensor.ndim:
         return tensor

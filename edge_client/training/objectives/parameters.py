@@ -1,19 +1,25 @@
 """A network's trained parameters, and the arrays that groups hold under their names."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from schemas.errors import InvariantError
 from schemas.tensors.blobs import Array, Arrays
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
 
-def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+
+def trained_parameters(module: "nn.Module") -> dict[str, "nn.Parameter"]:
     """The trained parameters by name."""
     return {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
 
 
-def tensor_for(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
+def tensor_for(arrays: Arrays, name: str, weight: "Tensor") -> "Tensor":
     """A group's array for a parameter, on its device, or zeros; raises `InvariantError` for another shape."""
     if name not in arrays:
         return torch.zeros_like(weight, requires_grad=False)
@@ -23,6 +29,6 @@ def tensor_for(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
     return torch.from_numpy(np.array(array)).to(weight.device, weight.dtype)
 
 
-def array_of(tensor: Tensor) -> Array:
+def array_of(tensor: "Tensor") -> Array:
     """A copy as a float32 array."""
     return np.array(tensor.detach().to("cpu", torch.float32).numpy())

@@ -1,14 +1,15 @@
 """Personal parameters (Hermes; Li et al. 2021, MobiCom)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 
-from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.tensors.blobs import Arrays, Groups
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Masks = Mapping[str, Any]
 """Boolean arrays by parameter."""
@@ -28,7 +29,9 @@ class Personal(LocalObjective):
     def __init__(self) -> None:
         self._module: nn.Module | None = None
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        from edge_client.pruning.surgery import arrays_of, load_arrays
+
         self._module = module
         shared = context.received.get("overlap")
         if shared is not None:
@@ -36,6 +39,8 @@ class Personal(LocalObjective):
         return ()
 
     def keep(self) -> Groups:
+        from edge_client.pruning.surgery import arrays_of
+
         if self._module is None:
             return {}
         own = arrays_of(self._module)

@@ -1,15 +1,17 @@
 """FedGH's client (Yi et al. 2023, Heterogeneous Federated Learning with Generalized Global Header)."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-
-from edge_client.models.header import header_name
-from edge_client.models.modes import evaluating
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
 
 BATCH = 256
 
@@ -29,7 +31,9 @@ class Prototypes(LocalObjective):
         self._module: nn.Module | None = None
         self._header = ""
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        from edge_client.models.header import header_name
+
         self._inputs, self._labels = context.inputs, context.labels
         if len(context.labels):
             self._module = module
@@ -40,7 +44,7 @@ class Prototypes(LocalObjective):
         if self._module is None:
             return {}
         header = self._module.get_submodule(self._header)
-        assert isinstance(header, nn.Linear)
+        assert isinstance(header, torch.nn.Linear)
         means, counts = class_means(
             _representations(self._module, header, self._inputs), self._labels, len(header.weight)
         )
@@ -50,15 +54,17 @@ class Prototypes(LocalObjective):
         self._module = None
 
 
-def class_means(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def class_means(values: "Tensor", labels: "Tensor", classes: int) -> tuple["Tensor", "Tensor"]:
     """Means of `values` [N, D] per label [classes, D], 0 without values, and counts [classes]."""
     counts = torch.bincount(labels, minlength=classes).to(values.dtype)
     sums = values.new_zeros(classes, values.shape[1]).index_add_(0, labels, values)
     return sums / counts.clamp(min=1).unsqueeze(1), counts
 
 
-def _representations(module: nn.Module, header: nn.Linear, inputs: Tensor) -> Tensor:
+def _representations(module: "nn.Module", header: "nn.Linear", inputs: "Tensor") -> "Tensor":
     """The header's inputs [N, D] for every input [N, ...], in double precision."""
+    from edge_client.models.modes import evaluating
+
     seen: list[Tensor] = []
     hook = header.register_forward_pre_hook(lambda layer, fed: seen.append(fed[0].double()))
     try:

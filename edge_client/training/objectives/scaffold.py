@@ -2,27 +2,28 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor, nn
 
-from edge_client.pruning.surgery import arrays_of
 from edge_client.training.objectives.momentum import gradient_mass
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
 from schemas.tensors.blobs import Arrays, Groups
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, eq=False)
 class _Controlled:
     """One parameter with its start x, the server's control c, and the device's c_i, all of its shape."""
 
-    weight: nn.Parameter
-    start: Tensor
-    server: Tensor
-    own: Tensor
-    correction: Tensor
+    weight: "nn.Parameter"
+    start: "Tensor"
+    server: "Tensor"
+    own: "Tensor"
+    correction: "Tensor"
 
 
 class Scaffold(LocalObjective):
@@ -45,7 +46,9 @@ class Scaffold(LocalObjective):
         self._zeros: Arrays = {}
         self._steps = 0
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        from edge_client.pruning.surgery import arrays_of
+
         received, kept = context.received.get("control", {}), context.kept.get("own-control", {})
         for name, weight in trained_parameters(module).items():
             server, own = tensor_for(received, name, weight), tensor_for(kept, name, weight)
@@ -79,7 +82,7 @@ class Scaffold(LocalObjective):
     def close(self) -> None:
         self._controlled = {}
 
-    def _change(self, controlled: _Controlled) -> Tensor:
+    def _change(self, controlled: _Controlled) -> "Tensor":
         """c_i+ - c_i."""
         if self._steps == 0:
             return controlled.own * 0

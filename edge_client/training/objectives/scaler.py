@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from functools import partial
-
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from typing import TYPE_CHECKING
 
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.submodel import ChannelMap, SubModelSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.utils.hooks import RemovableHandle
 
 
 class Scaler(LocalObjective):
@@ -19,7 +21,7 @@ class Scaler(LocalObjective):
     def __init__(self) -> None:
         self._hooks: list[RemovableHandle] = []
 
-    def setup(self, module: nn.Module, context: TrainingContext) -> Iterable[nn.Parameter]:
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         if context.channel_map is None:
             return ()
         self._hooks = scale_pruned_layers(module, context.spec, context.channel_map)
@@ -32,8 +34,8 @@ class Scaler(LocalObjective):
 
 
 def scale_pruned_layers(
-    module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap
-) -> list[RemovableHandle]:
+    module: "nn.Module", spec: SubModelSpec, channel_map: ChannelMap
+) -> list["RemovableHandle"]:
     """Divide the outputs of pruned layers in training, until the returned hooks are removed."""
     layers, hooks = dict(module.named_modules()), []
     for name in spec.kept:
@@ -43,5 +45,5 @@ def scale_pruned_layers(
     return hooks
 
 
-def _divide(share: float, layer: nn.Module, inputs: object, outputs: Tensor) -> Tensor:
+def _divide(share: float, layer: "nn.Module", inputs: object, outputs: "Tensor") -> "Tensor":
     return outputs / share if layer.training else outputs

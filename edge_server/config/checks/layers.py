@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS, entry
-from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from schemas.errors import ConfigError
@@ -48,6 +46,10 @@ def _model_spec(config: Config) -> ModelSpec | None:
 
 @lru_cache(maxsize=8)
 def _traced(name: str, input_shape: tuple[int, ...], num_classes: int) -> ChannelMap:
+    # With torch: most files have no such table.
+    from edge_client.models.build import build_model
+    from edge_client.pruning.channel_graph.trace import trace_channels
+
     spec = ModelSpec(name=name, input_shape=input_shape, num_classes=num_classes)
     return trace_channels(build_model(spec), input_shape)
 

@@ -1,0 +1,94 @@
+"""Answers devices while the rest of the server, torch above all, is still being loaded.
+
+A device that connects asks for a blob that does not exist, to learn whether a server is there. Everything
+else waits, in order, for the server.
+"""
+
+import queue
+import threading
+from typing import Any
+
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.link_events import Arrived, Inbox
+from edge_server.config.config import Config
+from edge_server.transport.broker_connection import BrokerConnection
+from edge_server.transport.lease.keeper import LeaseKeeper
+from schemas.errors import PeerError
+from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
+from schemas.topics import Channel, DeviceTopic, StandbyTopic, parse_topic, server_filters
+from schemas.values import Reason
+
+NO_BLOB = "0" * 64
+"""The digest that devices ask for; no blob has it."""
+
+
+class Reception:
+    """The server's connection from the moment at which it may be opened."""
+
+    def __init__(self, config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> None:
+        settings = config.federation
+        self._federation = settings.name
+        filters = server_filters(settings.name, blobs=not settings.receivers)
+        self.standby_topic = str(StandbyTopic(settings.name, "report"))
+        self.inbox: Inbox = queue.SimpleQueue()
+        self.connection = BrokerConnection(
+            address,
+            self.inbox,
+            federation=settings.name,
+            role="server",
+            filters=filters if lease is None else (*filters, self.standby_topic),
+            will=None if lease is None else lease.will,
+        )
+        self.is_open = False
+        self._kept: list[Any] = []
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Connect, and answer."""
+        self.is_open = True
+        self.connection.link.open()
+        self._thread = threading.Thread(target=self._run, name="reception", daemon=True)
+        self._thread.start()
+
+    def hand_over(self) -> list[Any]:
+        """Stop answering; returns what has arrived meanwhile."""
+        if self._thread is not None:
+            self.inbox.put(None)
+            self._thread.join()
+            self._thread = None
+        return self._kept
+
+    def close(self) -> None:
+        """Disconnect, unless the server has taken over."""
+        if self._thread is not None:
+            self.hand_over()
+            self.connection.link.close()
+
+    def _run(self) -> None:
+        while (event := self.inbox.get()) is not None:
+            if not (isinstance(event, Arrived) and self._answer(event)):
+                self._kept.append(event)
+
+    def _answer(self, arrived: Arrived) -> bool:
+        """Answer the question whether a server is there; returns whether it was one."""
+        try:
+            topic = parse_topic(arrived.topic)
+            if not isinstance(topic, DeviceTopic) or topic.channel is not Channel.UP:
+                return False
+            message = decode_message(arrived.payload, federation=self._federation)
+        except PeerError:
+            return False
+        if not isinstance(message, BlobRequest):
+            return False
+        if (message.device, message.digest) != (topic.device, NO_BLOB):
+            return False
+        refusal = Refusal(
+            federation=self._federation,
+            device=message.device,
+            digest=message.digest,
+            reason=Reason.UNKNOWN_BLOB,
+            detail="the server is starting",
+        )
+        answer = str(DeviceTopic(self._federation, message.device, Channel.DOWN))
+        self.connection.link.publish(answer, encode_message(refusal))
+        return True
