@@ -47,7 +47,14 @@ def follow(
         lease = LeaseKeeper(where, federation, this_process(out), follows=True).open()
         undo.callback(lease.close, over=False)
         threading.Thread(target=preload, name="preload", daemon=True).start()
-        standby = Standby(federation, out, lease, check=lambda run: check_copy(run, federation), say=say)
+        standby = Standby(
+            federation,
+            out,
+            lease,
+            check=lambda run: check_copy(run, federation),
+            goes_on=is_pass,
+            say=say,
+        )
         with stopped_by_signals(standby.stop):
             end = standby.run()
         if end != "taken over":
@@ -60,6 +67,11 @@ def follow(
 def copied_config(run: Path) -> Config:
     """The configuration of a copied run."""
     return load_config(str(run / "federation.toml"), [])
+
+
+def is_pass(run: Path) -> bool:
+    """Whether the copied run only asks for statistics, after which the federation's own run begins."""
+    return copied_config(run).make_strategy().statistics is not None
 
 
 def check_copy(run: Path, federation: str) -> None:

@@ -41,9 +41,10 @@ class Stop:
 
 
 class Standby:
-    """Follows the holder of a lease; `check` looks at the copied folder once it is whole, and may refuse it.
+    """Follows the holder of a lease.
 
-    `say` gets a sentence whenever something changes for the user.
+    `check` looks at the copied folder once it is whole, and may refuse it; `goes_on` says whether another run
+    follows the one in the folder; `say` gets a sentence whenever something changes for the user.
     """
 
     def __init__(
@@ -53,10 +54,11 @@ class Standby:
         lease: LeaseKeeper,
         *,
         check: Callable[[Path], None],
+        goes_on: Callable[[Path], bool],
         say: Callable[[str], None],
     ) -> None:
         self._federation, self._lease, self._check, self._say = federation, lease, check, say
-        self._copy, self._run = RunCopy(run), run
+        self._copy, self._run, self._goes_on = RunCopy(run), run, goes_on
         me = lease.state.me
         self._state = Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
@@ -96,7 +98,9 @@ class Standby:
             return "taken over"
         last = state.log.last
         if last is not None and last.state == "over" and self._state.confirmed:
-            return "over"
+            if not self._goes_on(self._run):
+                return "over"
+            self._state = Following(self._state.standby)
         self._tell_changes()
         if isinstance(event, Arrived):
             try:

@@ -171,7 +171,7 @@ def _heard_holding(state: LeaseState, lease: Lease, now: float, *, own: bool, co
             return state, []
         later = {beat: at for beat, at in state.sent.items() if beat > lease.beat}
         return replace(state, sent=later, held_until=max(state.held_until, sent_at + HOLD_S)), []
-    if lease.state in ("claimed", "held") and (counts or _outranks(lease, state)):
+    if _goes_before(state, lease, counts=counts):
         return replace(state, phase=LeasePhase.LOST, by=lease), []
     # Whoever connects now must find the holder's own message.
     return _renew(state, now)
@@ -182,7 +182,9 @@ def _heard_claiming(state: LeaseState, lease: Lease, now: float, *, own: bool, c
         if not counts:
             return replace(state, phase=LeasePhase.LOOKING, since=now), []
         return replace(state, settled_at=now + state.settle_s), []
-    if not own and lease.state in ("claimed", "held") and (counts or _outranks(lease, state)):
+    # A claim that follows a retained message yields to any holder that lives.
+    alive = state.settle_s > 0 and lease.state == "held"
+    if not own and (alive or _goes_before(state, lease, counts=counts)):
         return replace(state, phase=LeasePhase.LOOKING, log=_based_on(state.log, lease, now), since=now), []
     return state, []
 
@@ -203,9 +205,15 @@ def _based_on(log: LeaseLog, lease: Lease, now: float) -> LeaseLog:
     return LeaseLog(lease, lease.beat, now, live=True)
 
 
-def _outranks(lease: Lease, state: LeaseState) -> bool:
-    """Whether another's message goes before this server: by its epoch, else by who came first."""
-    return (lease.epoch, -lease.holder.since) > (state.epoch, -state.me.since)
+def _goes_before(state: LeaseState, lease: Lease, *, counts: bool) -> bool:
+    """Whether another has the lease by this message.
+
+    It counts; or, where the broker has forgotten what was before, its epoch is newer, or it came first.
+    """
+    if counts:
+        return lease.state in ("claimed", "held")
+    first = (lease.epoch, -lease.holder.since) > (state.epoch, -state.me.since)
+    return lease.state == "held" and first
 
 
 def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:

@@ -296,3 +296,29 @@ def test_a_folder_whose_run_went_on_elsewhere_is_refused(broker: Broker) -> None
     new.state = replace(new.state, run="run-2")
     broker.run(2)
     assert new.state.phase is LeasePhase.HELD
+
+
+def test_a_claim_that_comes_too_late_does_not_end_the_holder(broker: Broker) -> None:
+    synced(broker)
+    broker.run(1)
+    late = broker.servers["b"].state
+    broker.publish(replace(late, epoch=2).message("claimed", late.log.beat))
+    broker.run(10)
+    assert broker.holders() == ["a"]
+
+
+def test_a_claim_on_an_old_will_yields_to_a_holder_that_lives(broker: Broker) -> None:
+    synced(broker)
+    broker.run(1)
+    holder_s = broker.servers["a"].state
+    old = replace(holder_s, me=holder("dead"), epoch=7, synced="").message("lost", 0)
+    broker.retained = old
+    broker.servers["a"].paused = True
+    broker.add("new", host="dead")
+    broker.servers["new"].state = replace(
+        broker.servers["new"].state, me=holder("new", host="dead"), log=machine.LeaseLog()
+    )
+    broker.run(0.5)
+    broker.servers["a"].paused = False
+    broker.run(10)
+    assert len(broker.holders()) <= 1
