@@ -1,6 +1,7 @@
 """Names used in topics and file paths, with an alphabet that is safe in both."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -18,3 +19,13 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 def is_name(text: str) -> bool:
     """Whether `text` is a valid name of a federation or a device."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_of_site(device: str, site: str) -> bool:
+    """Whether the name is that of a device, or of another site, of this site: `barn.pi-1` of `barn`."""
+    return device.startswith(f"{site}.")
+
+
+def site_of(device: str, sites: Iterable[str]) -> str:
+    """The first of these sites on the way to a device, `north` for `north.barn.pi-1`; empty without one."""
+    return min((site for site in sites if is_of_site(device, site)), key=len, default="")

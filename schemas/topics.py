@@ -7,6 +7,11 @@
     devices/{device}/up/blob          chunk frames, device to server (down/blob: server to device)
     devices/{device}/up/rollout       JSON, device to rollout service (down/rollout: back)
     devices/{device}/predict/request  requests to `edge-client serve` (predict/answer: its answers)
+    sites/{site}/up/birth             retained birth of a gateway, or its death by last will
+    sites/{site}/up/control           JSON, gateway to server (down/control: server to gateway)
+    sites/{site}/up/blob              chunk frames, gateway to server
+    sites/{site}/up/devices/{device}/...    birth, control, blob: as `devices/{device}/up/...`, by the gateway
+    sites/{site}/down/devices/{device}/...  control, blob: as `devices/{device}/down/...`, to the gateway
     server/echo                       the server to itself (rollout/echo: a rollout service to itself)
     server/lease                      retained: which server holds the federation
     server/standby/report             JSON, standby to server (server/standby/entry: back)
@@ -50,6 +55,11 @@ class Channel(StrEnum):
     DOWN_ROLLOUT = "down/rollout"
 
 
+_CHANNELS = frozenset(Channel)
+SITE_CHANNELS = _CHANNELS - {Channel.UP_ROLLOUT, Channel.DOWN_ROLLOUT}
+"""The channels that a gateway passes on."""
+
+
 @dataclass(frozen=True)
 class DeviceTopic:
     """A topic of one device."""
@@ -60,6 +70,21 @@ class DeviceTopic:
 
     def __str__(self) -> str:
         return f"{ROOT}/{self.federation}/devices/{self.device}/{self.channel}"
+
+
+@dataclass(frozen=True)
+class SiteTopic:
+    """A topic of a site's gateway: about the site itself, or about one of its devices."""
+
+    federation: str
+    site: str
+    channel: Channel
+    device: str = ""
+
+    def __str__(self) -> str:
+        way, _, part = self.channel.partition("/")
+        device = f"devices/{self.device}/" if self.device else ""
+        return f"{ROOT}/{self.federation}/sites/{self.site}/{way}/{device}{part}"
 
 
 @dataclass(frozen=True)
@@ -169,6 +194,16 @@ def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
     return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
 
 
+def site_filters(federation: str) -> tuple[str, ...]:
+    """Subscriptions of a server, or of a gateway, to the sites below it."""
+    return (f"{ROOT}/{federation}/sites/+/up/#",)
+
+
+def gateway_filters(federation: str, site: str) -> tuple[str, ...]:
+    """Permanent subscriptions of a gateway to what is above it."""
+    return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/sites/{site}/down/#")
+
+
 def rollout_filters(federation: str) -> tuple[str, ...]:
     """Subscriptions of a rollout: births, and reports on the offered model."""
     return tuple(
@@ -186,7 +221,7 @@ def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=MAX_KNOWN_TOPICS)
-def parse_topic(topic: str) -> DeviceTopic | StateTopic | SharedTopic | EnrolTopic:
+def parse_topic(topic: str) -> DeviceTopic | SiteTopic | StateTopic | SharedTopic | EnrolTopic:
     """Parse a topic; raises `PeerError` if it is not one of this protocol."""
     parts = topic.split("/")
     if parts[:2] == ROOT.split("/") and len(parts) > 3 and is_name(parts[2]):
@@ -200,11 +235,17 @@ def parse_topic(topic: str) -> DeviceTopic | StateTopic | SharedTopic | EnrolTop
                 return EnrolTopic(federation, rest[1], "request")
             if rest[2] == "answer":
                 return EnrolTopic(federation, rest[1], "answer")
-        if (
-            rest[0] == "devices"
-            and len(rest) == 4
-            and is_name(rest[1])
-            and "/".join(rest[2:]) in set(Channel)
-        ):
+        if rest[0] == "devices" and len(rest) == 4 and is_name(rest[1]) and "/".join(rest[2:]) in _CHANNELS:
             return DeviceTopic(federation, rest[1], Channel("/".join(rest[2:])))
+        if rest[0] == "sites" and len(rest) in (4, 6) and is_name(rest[1]):
+            return _site_topic(topic, federation, *rest[1:])
+    raise PeerError(f"not a topic of this protocol: {topic[:120]!r}")
+
+
+def _site_topic(topic: str, federation: str, site: str, way: str, *rest: str) -> SiteTopic:
+    channel = f"{way}/{rest[-1]}"
+    if channel in SITE_CHANNELS and len(rest) == 1:
+        return SiteTopic(federation, site, Channel(channel))
+    if channel in SITE_CHANNELS and rest[0] == "devices" and is_name(rest[1]):
+        return SiteTopic(federation, site, Channel(channel), rest[1])
     raise PeerError(f"not a topic of this protocol: {topic[:120]!r}")

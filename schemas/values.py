@@ -14,6 +14,8 @@ Instance = Annotated[str, Field(max_length=64)]
 """Identifies a device's process; a restarted process has another one."""
 Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 """A certificate or a certificate request."""
+MAX_SITES = 1000
+"""Most sites of a federation."""
 LAST_ROUND = 1_000_000
 """The highest round number; also the number of rounds of a run without end."""
 RoundNumber = Annotated[int, Field(ge=0, le=LAST_ROUND)]
@@ -66,6 +68,7 @@ class Reason(StrEnum):
     INELIGIBLE = "ineligible"
     SAME_NAME = "same-name"
     SUPERSEDED = "superseded"
+    WRONG_SUM = "wrong-sum"
 
 
 class Eligibility(StrEnum):

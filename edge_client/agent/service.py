@@ -4,9 +4,9 @@ from typing import Any
 
 from edge_client.agent.session.state import Session
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
-from schemas.topics import DeviceTopic, EnrolTopic, SharedTopic, StateTopic
+from schemas.topics import DeviceTopic, EnrolTopic, SharedTopic, SiteTopic, StateTopic
 
-Topic = DeviceTopic | StateTopic | SharedTopic | EnrolTopic
+Topic = DeviceTopic | SiteTopic | StateTopic | SharedTopic | EnrolTopic
 
 
 class Service:

@@ -15,7 +15,7 @@ from schemas.messages.identity import CertificateRequest, IssuedCertificate
 from schemas.messages.lease import Lease, LeaseHolder
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.messages.presence import Birth, Death, Telemetry
-from schemas.messages.results import Acknowledgement, Delivery, Refusal, TaskReply, Update
+from schemas.messages.results import Acknowledgement, Delivery, Refusal, SiteReceipt, TaskReply, Update
 from schemas.messages.rollout import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.secure_aggregation import (
     EntrustedShares,
@@ -25,6 +25,7 @@ from schemas.messages.secure_aggregation import (
     UnmaskAnswer,
     UnmaskRequest,
 )
+from schemas.messages.sites import SiteBirth, SiteDeath, SiteSum, SiteTerms, SumMember, SumRequest
 from schemas.messages.standby import StandbyEntry, StandbyRefusal, StandbyReport
 from schemas.messages.tasks import DeliverTask, Increment, Task, TaskBase, TrainTask, decode_task, task_class
 from schemas.values import Reason
@@ -48,6 +49,7 @@ __all__ = [
     "FederationEnd",
     "FromDevice",
     "FromServer",
+    "FromSite",
     "IdentityMessage",
     "Increment",
     "IssuedCertificate",
@@ -63,13 +65,21 @@ __all__ = [
     "Refusal",
     "RolloutMessage",
     "RoundAnnouncement",
+    "SiteBirth",
+    "SiteDeath",
+    "SiteReceipt",
+    "SiteSum",
+    "SiteTerms",
     "StandbyEntry",
     "StandbyRefusal",
     "StandbyReport",
+    "SumMember",
+    "SumRequest",
     "Task",
     "TaskBase",
     "TaskReply",
     "Telemetry",
+    "ToSite",
     "TrainTask",
     "UnmaskAnswer",
     "UnmaskRequest",
@@ -111,7 +121,11 @@ RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 """Between a device and a rollout service, on their own topics, as are its blob requests."""
 ServerMessage = Lease | StandbyReport | StandbyEntry | StandbyRefusal
 """Between the servers of one federation."""
-AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage | ServerMessage
+FromSite = SiteBirth | SiteDeath | SiteSum | BlobRequest | Refusal
+"""From the gateway of a site, about the site itself; what its devices say comes on topics of their own."""
+ToSite = SiteTerms | SumRequest | BlobRequest | Refusal
+SiteMessage = SiteBirth | SiteDeath | SiteTerms | SumRequest | SiteSum
+AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage | ServerMessage | SiteMessage
 
 MESSAGES: dict[str, type[Message]] = {
     **{message.model_fields["kind"].default: message for message in get_args(AnyMessage)},

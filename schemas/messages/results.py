@@ -1,9 +1,11 @@
 """Answers to a task: the reply, the result, and the server's acknowledgement or refusal of the result."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from schemas.base import Frozen
 from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.security.manifest import SignedManifest
@@ -20,6 +22,9 @@ from schemas.values import (
     Text,
     TrainingMetrics,
 )
+
+MAX_NORMS = 512
+"""Most norms in a receipt: two for each kind of array."""
 
 
 class TaskReply(Message):
@@ -39,12 +44,30 @@ class TaskReply(Message):
     listens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=256)] = ()
 
 
+class SiteReceipt(Frozen):
+    """A gateway's word that the bytes of an update lie at its `site`, and what it has found in them.
+
+    `norms` are those of the update's groups; a `moved` update has a number other than 0. `parameters` are the
+    names of those that were sent, None if all were. `groups` is a blob with the groups besides the model, and
+    the model's running variances; None without any. With a `reason` the site refuses the update.
+    """
+
+    site: Name
+    norms: Annotated[Mapping[Text, Annotated[float, Field(ge=0, le=1e30)]], Field(max_length=MAX_NORMS)] = {}
+    moved: bool = False
+    parameters: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda names: names is None)] = None
+    groups: Annotated[BlobRef | None, Field(exclude_if=lambda blob: blob is None)] = None
+    reason: Annotated[Reason | None, Field(exclude_if=lambda reason: reason is None)] = None
+    detail: Annotated[Text, Field(exclude_if=lambda detail: not detail)] = ""
+
+
 class Update(Message):
     """The result of a `TrainTask`: parameter groups in the coordinates of `spec`, as a blob.
 
     A `deposited` blob is in the object store, at the address that the task gave; the device still sends it in
     chunks on request. `heard_bytes` were received on shared topics, `fetched_bytes` from the object store.
-    `drift` is the alarm about the device's data that stands after the training.
+    `drift` is the alarm about the device's data that stands after the training. A `receipt` is added by the
+    gateway of the device's site.
     """
 
     kind: Literal["update"] = "update"
@@ -59,7 +82,13 @@ class Update(Message):
     deposited: bool = False
     heard_bytes: Bytes | None = None
     fetched_bytes: Bytes | None = None
+    receipt: SiteReceipt | None = Field(default=None, exclude_if=lambda receipt: receipt is None)
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+    @property
+    def sent(self) -> BlobRef | None:
+        """The blob that the server gets: of an update that lies at a site its other groups, if any."""
+        return self.blob if self.receipt is None else self.receipt.groups
 
 
 class Delivery(Message):

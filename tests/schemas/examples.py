@@ -27,9 +27,16 @@ from schemas.messages import (
     ModelWithdrawal,
     Refusal,
     RoundAnnouncement,
+    SiteBirth,
+    SiteDeath,
+    SiteReceipt,
+    SiteSum,
+    SiteTerms,
     StandbyEntry,
     StandbyRefusal,
     StandbyReport,
+    SumMember,
+    SumRequest,
     TaskReply,
     Telemetry,
     TrainTask,
@@ -59,7 +66,7 @@ from schemas.values import (
     TrainingMetrics,
 )
 
-FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
+FEDERATION, DEVICE, RUN, SITE = "home", "pi-3", "run-1", "barn"
 DIGEST = digest_of(b"a blob")
 PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 SIGNED = SignedManifest(
@@ -197,6 +204,32 @@ MESSAGES_BY_KIND: dict[str, Message] = {
     ),
     "broadcast-end": BroadcastEnd(
         federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digests=(DIGEST,)
+    ),
+    "site-birth": SiteBirth(federation=FEDERATION, site=SITE, session=4),
+    "site-death": SiteDeath(federation=FEDERATION, site=SITE, session=4),
+    "site-terms": SiteTerms(
+        federation=FEDERATION,
+        site=SITE,
+        run=RUN,
+        sites=(SITE, "barn.loft"),
+        groups=(Component(name="statistics"),),
+        transforms=(Component(name="discount-staleness", options={"power": 0.5}),),
+        uploads_at_once=8,
+    ),
+    "sum-request": SumRequest(
+        federation=FEDERATION,
+        site=SITE,
+        run=RUN,
+        round=4,
+        members={"barn.pi-3": SumMember(attempt=5, digest=DIGEST, weight=600, staleness=1)},
+    ),
+    "site-sum": SiteSum(
+        federation=FEDERATION,
+        site=SITE,
+        run=RUN,
+        round=4,
+        members={"barn.pi-3": 600},
+        blob=BlobRef(digest=DIGEST, size=13_000_000),
     ),
     "update": Update(
         federation=FEDERATION,
@@ -415,3 +448,12 @@ GROUPS = {
     },
     "attention": {"linear": np.array([0.25, 0.75], np.float32)},
 }
+
+RECEIPT = SiteReceipt(
+    site=SITE,
+    norms={"model": 0.01, "model peak": 0.2},
+    moved=True,
+    parameters=("fc.weight", "fc.bias"),
+    groups=BlobRef(digest=DIGEST, size=4000),
+)
+UPDATE_AT_A_SITE = MESSAGES_BY_KIND["update"].model_copy(update={"device": "barn.pi-3", "receipt": RECEIPT})

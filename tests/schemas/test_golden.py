@@ -23,6 +23,7 @@ from tests.schemas.examples import (
     SPEC,
     STRATEGY,
     TRAIN_TASK,
+    UPDATE_AT_A_SITE,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,7 +36,8 @@ LATER = ("epoch", "own", "own_model", "personalise", "by_class", "statistics")
 UNSET = {
     "train-task": {"trial", "provenance", *LATER},
     "deliver-task": {"personal", "returned", "masking", "uplink", "training", *LATER},
-    "update": {"drift"},
+    "update": {"drift", "receipt"},
+    "site-sum": {"lost"},
     "round-announcement": {"epoch"},
     "federation-end": {"epoch"},
     "acknowledgement": {"epoch"},
@@ -115,6 +117,11 @@ def test_a_task_without_an_action_is_a_training_task(decode):
     assert decode(json.dumps(fields).encode()) == TRAIN_TASK
 
 
+def test_an_update_with_a_receipt_keeps_its_wire_format():
+    assert_unchanged("update-at-a-site", json.loads(encode_message(UPDATE_AT_A_SITE)))
+    assert decode_message((GOLDEN / "update-at-a-site.json").read_bytes()) == UPDATE_AT_A_SITE
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_values_keep_their_wire_format(name):
     assert_unchanged(name, VALUES[name].model_dump(mode="json"))
@@ -156,5 +163,5 @@ def test_stored_blobs_can_still_be_decoded():
 
 
 def test_every_stored_file_belongs_to_a_known_kind():
-    known = {*MESSAGES, *TASKS, *VALUES, "bytes", "groups"}
+    known = {*MESSAGES, *TASKS, *VALUES, "bytes", "groups", "update-at-a-site"}
     assert {path.stem for path in GOLDEN.iterdir()} == known

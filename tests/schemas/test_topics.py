@@ -10,16 +10,20 @@ from paho.mqtt.client import topic_matches_sub as matches
 from schemas.errors import PeerError
 from schemas.names import NAME_PATTERN, is_name
 from schemas.topics import (
+    SITE_CHANNELS,
     Channel,
     DeviceTopic,
     EnrolTopic,
+    SiteTopic,
     StateTopic,
     authority_filters,
     device_filters,
+    gateway_filters,
     is_code_id,
     parse_topic,
     rollout_filters,
     server_filters,
+    site_filters,
 )
 
 names = st.from_regex(NAME_PATTERN.replace("$", r"\Z"), fullmatch=True)
@@ -29,6 +33,29 @@ names = st.from_regex(NAME_PATTERN.replace("$", r"\Z"), fullmatch=True)
 def test_a_topic_survives_a_round_trip(federation, device, channel):
     for topic in (DeviceTopic(federation, device, channel), StateTopic(federation)):
         assert parse_topic(str(topic)) == topic
+
+
+@given(
+    federation=names, site=names, device=st.just("") | names, channel=st.sampled_from(sorted(SITE_CHANNELS))
+)
+def test_a_topic_of_a_site_survives_a_round_trip(federation, site, device, channel):
+    topic = SiteTopic(federation, site, channel, device)
+    assert parse_topic(str(topic)) == topic
+
+
+def test_a_site_and_its_devices_are_heard_above_and_told_below():
+    for device in ("", "barn.pi"):
+        up, down = (str(SiteTopic("home", "barn", way, device)) for way in (Channel.UP, Channel.DOWN))
+        assert [matches(filter_, up) for filter_ in site_filters("home")] == [True]
+        assert [matches(filter_, down) for filter_ in site_filters("home")] == [False]
+        assert [matches(filter_, down) for filter_ in gateway_filters("home", "barn")] == [False, True]
+        assert not any(matches(filter_, down) for filter_ in gateway_filters("home", "bar"))
+
+
+def test_what_a_gateway_does_not_pass_on_is_no_topic_of_a_site():
+    for text in ("sites/barn/up/rollout", "sites/barn/up/devices/pi/rollout", "sites/barn/up/device/pi/blob"):
+        with pytest.raises(PeerError):
+            parse_topic(f"fed/v1/home/{text}")
 
 
 @given(federation=names, sender=names | st.from_regex(r"~[0-9a-f]{16}", fullmatch=True))
