@@ -19,7 +19,7 @@ from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import LAST_ROUND, ClassName, TrainerName
+from schemas.values import LAST_ROUND, MAX_SITES, ClassName, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -89,6 +89,10 @@ class FederationSettings(Settings):
     aggregators: int | None = Field(default=None, ge=0, le=64)
     """Processes that examine and add updates beside the server, 0 for none. If unset, one less than the
     machine has cores, started once 8 MB of updates wait. Of recipes that need each update they only examine.
+    """
+    sites: Annotated[tuple[Name, ...], Field(max_length=MAX_SITES)] = ()
+    """Sites whose devices take part through a gateway (`edge-server gateway`): the devices of the site "barn"
+    are those whose names begin with "barn.".
     """
     signing_key: Path | None = None
     """Ed25519 key (PEM, mode 0600) that signs tasks and models; made if it is missing. Without it each run

@@ -27,16 +27,19 @@ from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.round_review import RoundReview, looked
-from edge_server.coordinator.validation.update import client_update, known_clients
-from edge_server.rounds.events import CloseRound
+from edge_server.coordinator.validation.site_sums import SumChecker
+from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
+from edge_server.rounds.events import CloseRound, UpdatesWeighed
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.partial_sums import PartialSum
+from edge_server.strategy.aggregation.sum_files import most_sum_bytes
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.explanations import Observation
 from edge_server.strategy.strategy import close, known_examples, statistics_request, whole_weights
+from schemas.errors import InvariantError
 from schemas.messages import Update
 
 log = logging.getLogger(__name__)
@@ -63,14 +66,26 @@ class Aggregator:
         model: ModelState,
         storage: RunStorage,
         checker: UpdateChecker,
+        sums: SumChecker,
         tiering: TierAssigner,
         tests: RoundTests,
         recorder: RoundRecorder,
         aggregators: AggregatorPool,
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
-        self._checker, self._tiering = checker, tiering
+        self._checker, self._sums, self._tiering = checker, sums, tiering
         self._tests, self._recorder, self._aggregators = tests, recorder, aggregators
+
+    def weigh(self, command: CloseRound) -> UpdatesWeighed:
+        """The weights of those updates of a round that lie at sites and fit the others."""
+        refused = self._checker.find_outliers(command.updates)
+        accepted = {name: update for name, update in command.updates.items() if name not in refused}
+        updates = self._updates(accepted, command.staleness, take_ratios=False)
+        weights = whole_weights(self._context.strategy, self._model.state, updates)
+        if weights is None:
+            raise InvariantError("updates lie at sites, and the strategy needs each by itself")
+        lying = {name: weights[name] for name, update in accepted.items() if is_summed(update)}
+        return UpdatesWeighed(command.round, lying, most_sum_bytes(self._context.channel_map))
 
     def close(self, command: CloseRound, figures: RoundFigures = NO_FIGURES) -> RoundRecord:
         """Aggregate the round's updates into the next model, write it, and test it or begin to.
@@ -83,11 +98,11 @@ class Aggregator:
         self._recorder.record_round()
         before, was_ranked = self._model.state.round, self._is_ranked()
         reviewed = self._review(command)
-        self._aggregate(reviewed)
+        self._aggregate(reviewed, self._sums.open(command.sums))
         self._model.save(command.round, durable=False)
         test = self._tests.begin(command.round)
         record = self._record(command, figures, reviewed.look, test)
-        self._archive(command.round, before, reviewed)
+        self._archive(command, before, reviewed)
         if self._context.durable:
             wait_for_disk(self._storage.folder.written(command.round))
         ranked = self._is_ranked() and not was_ranked
@@ -128,25 +143,35 @@ class Aggregator:
         figures = figures_map(context.spec, context.channel_map, by_class=by_class)
         return sum_masked_figures(masked, opened, context.spec, figures)
 
-    def _updates(self, sent: Mapping[str, Update], staleness: Mapping[str, int]) -> list[ClientUpdate]:
+    def _updates(
+        self, sent: Mapping[str, Update], staleness: Mapping[str, int], *, take_ratios: bool = True
+    ) -> list[ClientUpdate]:
         return [
-            client_update(
+            self._update(
                 update,
-                self._storage.store.path(update.blob.digest),
-                unpacked=self._storage.unpacked,
                 staleness=staleness.get(device, 0),
-                ratio=self._checker.take_ratio(update),
+                ratio=self._checker.take_ratio(update) if take_ratios else None,
             )
             for device, update in sent.items()
         ]
 
-    def _aggregate(self, reviewed: Reviewed) -> None:
-        """Make the next model of the updates."""
+    def _update(self, update: Update, *, staleness: int, ratio: float | None) -> ClientUpdate:
+        store, context = self._storage.store, self._context
+        path = None if update.sent is None else store.path(update.sent.digest)
+        if update.receipt is not None:
+            lying = (update, update.receipt, path, context.channel_map)
+            return site_update(*lying, staleness=staleness, ratio=ratio)
+        assert path is not None
+        unpacked = self._storage.unpacked
+        return client_update(update, path, unpacked=unpacked, staleness=staleness, ratio=ratio)
+
+    def _aggregate(self, reviewed: Reviewed, sums: Sequence[PartialSum]) -> None:
+        """Make the next model of the updates, and of the `sums` of those that lie at sites."""
         counted, model = reviewed.look.counted, self._model
         trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
         clients = known_clients(model.state)
         with self._context.durations.timed("aggregating"):
-            updates, parts = self._added(reviewed)
+            updates, parts = self._added(reviewed, sums)
             model.state = close(
                 self._context.strategy,
                 model.state,
@@ -159,19 +184,23 @@ class Aggregator:
         self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
         model.state = replace(model.state, paces=self._tiering.observe(model.state.paces, trained))
 
-    def _added(self, reviewed: Reviewed) -> tuple[Sequence[ClientUpdate], Sequence[PartialSum]]:
-        """The updates to aggregate, and the sums of those that aggregator processes have added."""
+    def _added(
+        self, reviewed: Reviewed, sums: Sequence[PartialSum]
+    ) -> tuple[Sequence[ClientUpdate], Sequence[PartialSum]]:
+        """The updates to aggregate, and the sums of those that sites or aggregator processes have added."""
         weights = whole_weights(self._context.strategy, self._model.state, reviewed.updates)
         if weights is None:
             return reviewed.updates, ()
         members = [
             ToAdd(reviewed.accepted[u.client], weights[u.client], int(u.metrics["staleness"]))
             for u in reviewed.updates
+            if reviewed.accepted[u.client].receipt is None
         ]
-        if not self._aggregators.takes(members):
-            return reviewed.updates, ()
-        sums, groups = self._aggregators.add(members)
-        return [replace(update, groups=groups[update.client]) for update in reviewed.updates], sums
+        if not members or not self._aggregators.takes(members):
+            return reviewed.updates, sums
+        made, groups = self._aggregators.add(members)
+        added = [replace(u, groups=groups[u.client]) if u.client in groups else u for u in reviewed.updates]
+        return added, [*sums, *made]
 
     def _warn_of_shrunk_layers(self, ratios: Mapping[str, float]) -> None:
         shrunk = {name: ratio for name, ratio in ratios.items() if ratio < SHRUNK}
@@ -209,13 +238,16 @@ class Aggregator:
         """The tier of every device that has taken part."""
         return {name: tier for name, (tier, _) in self._model.state.clients.items()}
 
-    def _archive(self, number: int, before: int, reviewed: Reviewed) -> None:
+    def _archive(self, command: CloseRound, before: int, reviewed: Reviewed) -> None:
         """Archive the updates, and write the strategy's state; `before` is the round of the earlier state."""
         if not self._context.resumable:
             return
         folder, store = self._storage.folder, self._storage.store
-        paths = [store.path(update.blob.digest) for update in reviewed.accepted.values()]
-        self._storage.archive.keep(number, folder.checkpoint(before), folder.model(before), paths)
+        sent = [update.sent for update in reviewed.accepted.values()]
+        files = [store.path(ref.digest) for ref in sent if ref is not None]
+        sums = {s: store.path(found.blob.digest) for s, found in command.sums.items() if found.blob}
+        first = folder.checkpoint(before), folder.model(before)
+        self._storage.archive.keep(command.round, *first, files, sums)
         self._model.save_checkpoint(durable=False)
 
     def _journal(

@@ -21,6 +21,7 @@ from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.coordinator.validation.checker import make_checker
+from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
@@ -114,6 +115,7 @@ def _connect(
     tiering = make_tier_assigner(model, resume)
     aggregators = _aggregators(model.context, storage)
     checker = make_checker(model, storage, resume, aggregators)
+    sums = SumChecker(storage.store, storage.unpacked, model.context.channel_map)
     tests = RoundTests(model, storage.folder)
     recorder = RoundRecorder(storage, tests)
     early = EarlyGraphs(model, storage.folder)
@@ -125,7 +127,8 @@ def _connect(
         tiering=tiering,
         planner=Planner(model, storage, assigning, publisher, tiering, early, journaled=resume.classes),
         checker=checker,
-        aggregator=Aggregator(model, storage, checker, tiering, tests, recorder, aggregators),
+        sums=sums,
+        aggregator=Aggregator(model, storage, checker, sums, tiering, tests, recorder, aggregators),
         aggregators=aggregators,
         tests=tests,
         recorder=recorder,

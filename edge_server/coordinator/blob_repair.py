@@ -44,7 +44,8 @@ class BlobRepair:
     def repair_all(self, federation: Federation) -> Federation:
         """Check every blob that a recovered run needs: those of open tasks, and the accepted updates."""
         tasks = open_tasks(federation)
-        updates = [update.blob.digest for update in federation.updates.values()]
+        sent = [update.sent for update in federation.updates.values()]
+        updates = [ref.digest for ref in sent if ref is not None]
         named = [ref.digest for task in tasks for ref in task.blobs.values()]
         return drop_lost_blobs(federation, self.repair([*named, *updates], tasks))
 

@@ -20,6 +20,7 @@ from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
+from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.records import Summary
 from schemas.values import Reason
@@ -36,6 +37,7 @@ class Coordinator:
     tiering: TierAssigner
     planner: Planner
     checker: UpdateChecker
+    sums: SumChecker
     aggregator: Aggregator
     aggregators: AggregatorPool
     tests: RoundTests

@@ -7,14 +7,33 @@ from collections.abc import Iterator
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_driver import RoundDriver
-from edge_server.rounds.events import ChunkReceived, MessageReceived, Misbehaved
+from edge_server.rounds.events import (
+    ChunkReceived,
+    MessageReceived,
+    Misbehaved,
+    SiteChunkReceived,
+    SiteSpoke,
+)
 from edge_server.transport.broker_connection import check_sender
 from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from edge_server.transport.receivers.pool import ReceiverPool
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import Death, Delivery, FromDevice, Refusal, Telemetry, Update, decode_message
+from schemas.messages import (
+    Death,
+    Delivery,
+    FromDevice,
+    FromSite,
+    Refusal,
+    SiteBirth,
+    SiteDeath,
+    SiteSum,
+    Telemetry,
+    Update,
+    decode_message,
+)
+from schemas.names import is_of_site
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk, decode_chunk
-from schemas.topics import Channel, DeviceTopic
+from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -35,10 +54,53 @@ class Intake:
         self._driver, self._reporter, self._receivers = driver, reporter, receivers
         self._store, self._partial = store, partial
 
-    def take(self, topic: DeviceTopic, payload: bytes) -> None:
-        """Take a message from the broker."""
+    def take(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
+        """Take a message from the broker; raises `PeerError` for one that speaks for devices of others."""
         if topic.channel is Channel.UP_ROLLOUT:
             return  # a rollout has its own connection
+        self._check_way(topic)
+        if isinstance(topic, SiteTopic) and not topic.device:
+            self._take_of_site(topic, payload)
+        else:
+            self._take_of_device(topic, payload)
+
+    def _check_way(self, topic: DeviceTopic | SiteTopic) -> None:
+        """Raise `PeerError` unless the message comes by the way that its device's name says.
+
+        Its device is not refused: who wrote the message is somebody else.
+        """
+        sites = self._driver.federation.sites
+        if isinstance(topic, DeviceTopic):
+            if site := sites.of(topic.device):
+                detail = f"{topic.device} is a device of the site '{site}', whose gateway speaks for it"
+                raise PeerError(detail, reason=Reason.WRONG_SENDER)
+        elif topic.site not in sites.names:
+            detail = f"'{topic.site}' is no site of this federation: [federation] sites does not name it"
+            if topic.channel is Channel.BIRTH and not topic.device:
+                self._driver.refuse_site(topic.site, detail)
+            raise PeerError(detail, reason=Reason.WRONG_SENDER)
+        elif topic.device and sites.of(topic.device) != topic.site:
+            detail = (
+                f"the gateway of '{topic.site}' speaks for {topic.device}, which is not one of its devices"
+            )
+            raise PeerError(detail, reason=Reason.WRONG_SENDER)
+
+    def _take_of_site(self, topic: SiteTopic, payload: bytes) -> None:
+        """Take a message of a gateway about its site."""
+        self._reporter.counters.received(topic.site, len(payload))
+        if topic.channel is Channel.UP_BLOB:
+            self._driver.step(SiteChunkReceived(topic.site, decode_chunk(payload)))
+        elif payload:
+            message = decode_message(payload, federation=self._driver.federation.name)
+            if not isinstance(message, FromSite):
+                raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
+            named = message.site if isinstance(message, SiteBirth | SiteDeath | SiteSum) else message.device
+            if named != topic.site:
+                detail = f"'{message.kind}' of {named} on the topic of {topic.site}"
+                raise PeerError(detail, reason=Reason.WRONG_SENDER)
+            self._driver.step(SiteSpoke(topic.site, message))
+
+    def _take_of_device(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         with self._received(topic.device, len(payload)):
             if topic.channel is Channel.UP_BLOB:
                 chunk = decode_chunk(payload)
@@ -65,11 +127,12 @@ class Intake:
         except PeerError as error:
             self._refuse(device, error)
 
-    def _take_message(self, topic: DeviceTopic, payload: bytes) -> None:
+    def _take_message(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         message = decode_message(payload, federation=self._driver.federation.name)
         if not isinstance(message, FromDevice):
             raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
+        _check_receipt(topic, message)
         if not isinstance(message, Death):
             # The broker sends a death in the device's place.
             self._reporter.counters.heard(message.device)
@@ -88,10 +151,11 @@ class Intake:
 
     def _have(self, message: FromDevice) -> int:
         """Bitmap of the chunks of a claimed update that arrived before the restart."""
-        if not isinstance(message, Update) or message.blob.digest not in self._partial:
+        sent = message.sent if isinstance(message, Update) else None
+        if sent is None or sent.digest not in self._partial:
             return 0
-        self._partial.discard(message.blob.digest)
-        return self._store.present(message.blob)
+        self._partial.discard(sent.digest)
+        return self._store.present(sent)
 
     def _count_claim(self, result: Update | Delivery) -> None:
         """Count the bytes that a device reports from broadcasts and the object store."""
@@ -110,7 +174,9 @@ class Intake:
     def _expect(self, claim: Update) -> None:
         """Let the receivers write the chunks of an accepted claim."""
         participant = self._driver.federation.participants.get(claim.device)
-        if participant is not None and participant.update == claim and not participant.final:
+        if participant is None or self._driver.federation.sites.of(claim.device):
+            return  # receivers do not hear sites
+        if participant.update == claim and not participant.final:
             self._receivers.expect(claim.device, claim.blob)
 
     def _refuse(self, device: str, error: PeerError) -> None:
@@ -124,6 +190,18 @@ class Intake:
         )
         self._driver.tell(device, refusal)
         self._driver.step(Misbehaved(device, refusal.reason))
+
+
+def _check_receipt(topic: DeviceTopic | SiteTopic, message: FromDevice) -> None:
+    """Raise `PeerError` for a receipt that no gateway on the way to the device has added."""
+    receipt = message.receipt if isinstance(message, Update) else None
+    if receipt is None:
+        return
+    site = receipt.site
+    way = isinstance(topic, SiteTopic) and (site == topic.site or is_of_site(site, topic.site))
+    if not way or not is_of_site(topic.device, site):
+        detail = f"an update of {topic.device} with a receipt of '{site}', which is not its site"
+        raise PeerError(detail, reason=Reason.WRONG_SENDER)
 
 
 def bytes_of(message: Placed | Misfit) -> int:

@@ -14,6 +14,7 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.rounds.events import (
     BlobsLost,
+    CheckSum,
     CheckUpdate,
     CloseRound,
     Event,
@@ -21,6 +22,7 @@ from edge_server.rounds.events import (
     RollBack,
     UpdateChecked,
 )
+from edge_server.rounds.sites.sums import Summing
 from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
 
@@ -112,6 +114,18 @@ class Jobs:
                 self._begin(partial(_record, self._coordinator))
 
         self._coordinator.recorder.when_due(begin)
+
+    def weigh(self, close: CloseRound) -> None:
+        """Weigh the updates of a round that lie at sites."""
+        self._begin(lambda: JobDone(self._coordinator.aggregator.weigh(close)))
+
+    def check_sum(self, command: CheckSum, summing: Summing | None) -> None:
+        """Check a site's sum, if the round still waits for it."""
+        if summing is not None and command.site in summing.requests:
+            members = summing.requests[command.site].members
+            weights = {device: member.weight for device, member in members.items()}
+            updates = [summing.close.updates[device] for device in members]
+            self._begin(lambda: JobDone(self._coordinator.sums.check(command, weights, updates)))
 
     def roll_back(self, command: RollBack) -> None:
         """Go back to the model before the last closed round."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
@@ -10,8 +10,9 @@ from edge_client.transport.mqtt_client import Link
 from edge_server.observability.counters import RunCounters
 from edge_server.rounds.events import Publish, SendChunks
 from schemas.messages import Message, encode_message
+from schemas.names import site_of
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
-from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic
+from schemas.topics import Channel, DeviceTopic, SharedTopic, SiteTopic, StateTopic
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Publisher:
     """Publishes on the topics of one federation; calls `unreadable` with the digest of a damaged blob.
 
     `tagged` gives messages the server's epoch; `gate` decides when something is sent, and keeps the order.
+    What is for a device of one of the `sites` goes to the site's gateway.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Publisher:
         unreadable: Callable[[str], None] = lambda digest: None,
         tagged: Tagged = lambda message, device: message,
         gate: Callable[[Callable[[], None]], None] = lambda send: send(),
+        sites: Collection[str] = (),
     ) -> None:
+        self._sites = sites
         self._federation, self._link, self._store, self._counters = federation, link, store, counters
         self._unreadable, self._tagged, self._gate = unreadable, tagged, gate
         self._announced: Message | None = None
@@ -63,17 +67,30 @@ class Publisher:
         self._counters.sent(device, len(payload))
         self._gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
 
+    def send_to_site(self, site: str, message: Message) -> None:
+        """Send a message to a site's gateway, about the site itself."""
+        payload = encode_message(message)
+        self._counters.sent(site, len(payload))
+        self._link.publish(str(SiteTopic(self._federation, site, Channel.DOWN)), payload)
+
     def send_to_stranger(self, device: str, message: Message) -> None:
         """Send a message to a device outside the fleet, at a limited rate: names may be invented."""
         if self._strangers.allows(time.monotonic()):
             self.send(device, message)
 
+    def send_to_strange_site(self, site: str, message: Message) -> None:
+        """Send a message to a gateway whose site is not known, at a limited rate."""
+        if self._strangers.allows(time.monotonic()):
+            self.send_to_site(site, message)
+
     def send_chunks(self, command: SendChunks) -> None:
-        """Send a device the chunks that it has asked for."""
+        """Send a device the chunks that it has asked for; a gateway fetches what its devices need once."""
         self._gate(partial(self._send_chunks, command))
 
     def _send_chunks(self, command: SendChunks) -> None:
         device, ref = command.device, command.ref
+        if command.pushed and site_of(device, self._sites):
+            return
         for index in range(command.first, min(command.first + command.count, ref.chunks)):
             self._counters.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
             self._link.send_chunk(
@@ -110,6 +127,8 @@ class Publisher:
         return frame
 
     def _topic(self, device: str, channel: Channel) -> str:
+        if site := site_of(device, self._sites):
+            return str(SiteTopic(self._federation, site, channel, device))
         return str(DeviceTopic(self._federation, device, channel))
 
 

@@ -15,7 +15,7 @@ from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
-from schemas.topics import Channel, DeviceTopic, StandbyTopic, parse_topic, server_filters
+from schemas.topics import Channel, DeviceTopic, StandbyTopic, parse_topic, server_filters, site_filters
 from schemas.values import Reason
 
 NO_BLOB = "0" * 64
@@ -29,6 +29,7 @@ class Reception:
         settings = config.federation
         self._federation = settings.name
         filters = server_filters(settings.name, blobs=not settings.receivers)
+        filters += site_filters(settings.name) if settings.sites else ()
         self.standby_topic = str(StandbyTopic(settings.name, "report"))
         self.inbox: Inbox = queue.SimpleQueue()
         self.connection = BrokerConnection(

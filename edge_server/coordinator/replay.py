@@ -7,7 +7,7 @@ whose sha256 the journal has: equal to the last bit.
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,23 +15,28 @@ from pathlib import Path
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import data_statistics
+from edge_server.coordinator.validation.site_sums import open_sum
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
-from edge_server.coordinator.validation.update import client_update, known_clients
+from edge_server.coordinator.validation.update import client_update, known_clients, site_update
 from edge_server.storage.data_statistics import DataStatistics
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.journal_reader import REMEDY, ClosedRound, JournalReader, RecordedPlanning
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
-from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive
-from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive, sum_name
+from edge_server.strategy.aggregation.partial_sums import PartialSum
+from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.checkpoint import load_state
 from edge_server.strategy.data_statistics import STATISTICS
-from edge_server.strategy.strategy import State, Strategy, close
-from schemas.errors import ConfigError
+from edge_server.strategy.strategy import State, Strategy, close, whole_weights
+from schemas.errors import ConfigError, PeerError
 from schemas.messages import Update
+from schemas.names import site_of
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import FlatGroups
 from schemas.tensors.files import digest_of_tensors
+
+MODEL_GROUP = "model"
 
 
 class ReplayVerdict(StrEnum):
@@ -67,7 +72,8 @@ def replay(run: Path) -> Iterator[Replayed]:
         raise ConfigError(f"{run} has no closed round yet")
     strategy = config.make_strategy()
     asked = _recorded_statistics(folder) if strategy.statistics else {}
-    again = _Replay(strategy, _channel_map(run), UpdateArchive(folder.spool, 0), updates, asked)
+    archive, sites = UpdateArchive(folder.spool, 0), config.federation.sites
+    again = _Replay(strategy, _channel_map(run), archive, updates, asked, sites)
     for closed in rounds:
         yield again.round(closed, plannings, begun_with.get(closed.round - 1))
 
@@ -79,6 +85,7 @@ class _Replay:
     spool: UpdateArchive
     updates: dict[tuple[str, int, str], tuple[Update, float | None]]
     statistics: Mapping[int, DataStatistics]
+    sites: tuple[str, ...]
 
     def round(
         self, closed: ClosedRound, plannings: list[RecordedPlanning], began_with: str | None
@@ -90,7 +97,7 @@ class _Replay:
             return Replayed(number, ReplayVerdict.NOT_KEPT, len(made_of), sha256)
         if unread := self._unread(made_of):
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=unread)
-        damaged = [update.device for update in made_of if _digest(folder / update.digest) != update.digest]
+        damaged = [update.device for update in made_of if not self._is_sound(update, folder)]
         if damaged:
             detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=detail)
@@ -99,13 +106,43 @@ class _Replay:
             before = _known(kept, number, plannings)
         except ConfigError as error:
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=str(error))
-        with tempfile.TemporaryDirectory(prefix="edge-replay-") as unpacked:
-            sent = [self._update(update, folder, UnpackedCache(Path(unpacked))) for update in made_of]
-            after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
+        try:
+            after = self._closed(before, made_of, folder)
+        except (PeerError, OSError) as error:
+            return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=str(error))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
         same = found == sha256 and self._same_statistics(number, after)
         verdict = ReplayVerdict.AGREES if same else ReplayVerdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
+
+    def _closed(self, before: State, made_of: Sequence[AggregatedUpdate], folder: Path) -> State:
+        """The state after the round; raises `PeerError` or `OSError` if a site's sum cannot be read."""
+        with tempfile.TemporaryDirectory(prefix="edge-replay-") as made:
+            unpacked = UnpackedCache(Path(made))
+            sent = [self._update(update, folder, unpacked) for update in made_of]
+            sums = self._sums(before, sent, folder, unpacked)
+            known = known_clients(before)
+            return close(self.strategy, before, sent, self.channel_map, clients=known, parts=sums)
+
+    def _sums(
+        self, before: State, sent: Sequence[ClientUpdate], folder: Path, unpacked: UnpackedCache
+    ) -> list[PartialSum]:
+        """The sums of sites, with the weights that their members have."""
+        weights = whole_weights(self.strategy, before, sent) or {}
+        members: dict[str, dict[str, int]] = {}
+        for update in sent:
+            if isinstance(update.groups[MODEL_GROUP], SummedArrays):
+                site = members.setdefault(site_of(update.client, self.sites), {})
+                site[update.client] = weights[update.client]
+        return [
+            PartialSum(of_site, open_sum(folder / sum_name(site), unpacked, self.channel_map))
+            for site, of_site in members.items()
+        ]
+
+    def _is_sound(self, used: AggregatedUpdate, folder: Path) -> bool:
+        """Whether what was sent of an update is as it was accepted."""
+        update, _ = self.updates[used.device, used.attempt, used.digest]
+        return update.sent is None or _digest(folder / update.sent.digest) == update.sent.digest
 
     def _same_statistics(self, number: int, after: State) -> bool:
         """Whether a round of statistics, which changes no model, finds what the history says."""
@@ -124,7 +161,11 @@ class _Replay:
 
     def _update(self, used: AggregatedUpdate, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
         update, ratio = self.updates[used.device, used.attempt, used.digest]
-        path = folder / used.digest
+        path = None if update.sent is None else folder / update.sent.digest
+        if update.receipt is not None:
+            lying = (update, update.receipt, path, self.channel_map)
+            return site_update(*lying, staleness=used.staleness, ratio=ratio)
+        assert path is not None
         return client_update(update, path, unpacked=unpacked, staleness=used.staleness, ratio=ratio)
 
 

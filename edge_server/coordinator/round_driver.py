@@ -19,6 +19,7 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
     Announce,
     BlobsLost,
+    CheckSum,
     CheckUpdate,
     CloseRound,
     Command,
@@ -35,15 +36,21 @@ from edge_server.rounds.events import (
     RoundClosed,
     Send,
     SendChunks,
+    SendTerms,
+    SendToSite,
     ServerFailed,
+    WeighUpdates,
+    WriteSumChunk,
     WriteUpdateChunk,
 )
 from edge_server.rounds.newcomers import Newcomers
+from edge_server.rounds.sites.presence import Sites
 from edge_server.rounds.state import Federation, Phase, is_over
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
 from schemas.messages import Message, Refusal, Task, TrainTask
 from schemas.tensors.chunks import CHUNK_SIZES
+from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +84,8 @@ class RoundDriver:
 
     def take_over(self, recovered: Recovered) -> None:
         """Continue the run that an earlier process left."""
-        self.federation = _doubting(replace(recovered.federation, classes=self.federation.classes))
+        own = {"classes": self.federation.classes, "sites": self.federation.sites}
+        self.federation = _doubting(replace(recovered.federation, **own))  # type: ignore[arg-type]
         self._reporter.counters.restore(recovered.traffic, recovered.history)
         for delivery in recovered.deliveries:
             self._reporter.counters.delivered(delivery)
@@ -111,8 +119,14 @@ class RoundDriver:
                 self._outgoing.send_chunks(command)
             case Publish():
                 self._outgoing.publish(command)
-            case WriteUpdateChunk(_, WriteChunk(ref, index, data, crc)):
-                if self._writes_chunks:
+            case SendToSite(site, message):
+                self._outgoing.send_to_site(site, message)
+            case SendTerms(site):
+                self._outgoing.send_to_site(site, self._coordinator.context.site_terms(site))
+            case WriteSumChunk(_, WriteChunk(ref, index, data, crc)):
+                self._coordinator.storage.store.write_chunk(ref, index, data, crc)
+            case WriteUpdateChunk(device, WriteChunk(ref, index, data, crc)):
+                if self._writes_chunks or self.federation.sites.of(device):
                     self._coordinator.storage.store.write_chunk(ref, index, data, crc)
             case PlanRound():
                 self._plan(command)
@@ -120,6 +134,10 @@ class RoundDriver:
                 self._jobs.collect(command)
             case CheckUpdate():
                 self._check(command)
+            case WeighUpdates(close):
+                self._jobs.weigh(close)
+            case CheckSum():
+                self._jobs.check_sum(command, self.federation.summing)
             case CloseRound():
                 self._close(command)
             case RepairBlob(digest):
@@ -192,6 +210,13 @@ class RoundDriver:
         else:
             self._outgoing.send(device, message)
 
+    def refuse_site(self, site: str, detail: str) -> None:
+        """Tell the gateway of an unknown site that it is none of the federation's; rate-limited."""
+        refusal = Refusal(
+            federation=self.federation.name, device=site, reason=Reason.NOT_ENTITLED, detail=detail[:500]
+        )
+        self._outgoing.send_to_strange_site(site, refusal)
+
     def _note_size(self, chunk_bytes: int) -> None:
         size = f"{chunk_bytes // 1024} kB"
         if chunk_bytes == CHUNK_SIZES[0]:
@@ -244,7 +269,13 @@ def new_federation(coordinator: Coordinator) -> Federation:
     context = coordinator.context
     config = context.config
     return _doubting(
-        Federation(config.federation.name, context.run, make_rules(config), classes=context.classes)
+        Federation(
+            config.federation.name,
+            context.run,
+            make_rules(config),
+            classes=context.classes,
+            sites=Sites(config.federation.sites),
+        )
     )
 
 

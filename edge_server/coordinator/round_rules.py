@@ -42,6 +42,7 @@ def make_rules(config: Config) -> RoundRules:
             run.drifting,
             run.first_rounds,
         ),
+        sites=run.sites,
     )
 
 

@@ -24,6 +24,7 @@ from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
+from schemas.messages import SiteTerms
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import decode_json, encode_json
 from schemas.values import ModelSpec
@@ -76,6 +77,19 @@ class RunContext:
         """The fields that all tasks share."""
         return TaskTemplate(
             self.config, self.run, self.spec, self.testing.preprocessing, self.strategy.uplink
+        )
+
+    def site_terms(self, site: str) -> SiteTerms:
+        """What the gateway of a site needs to examine and add updates."""
+        strategy, run = self.config.strategy, self.config.federation
+        return SiteTerms(
+            federation=run.name,
+            site=site,
+            run=self.run,
+            sites=run.sites,
+            groups=strategy.groups,
+            transforms=strategy.transforms,
+            uploads_at_once=self.config.clients.uploads_at_once,
         )
 
 

@@ -87,7 +87,8 @@ class Server:
             counters,
             lambda digest: self.inbox.put(RepairBlob(digest)),
             self._tagged,
-            *(() if self._shipper is None else (self._shipper.gate,)),
+            lambda send: send() if self._shipper is None else self._shipper.gate(send),
+            settings.sites,
         )
         self._driver = RoundDriver(
             new_federation(coordinator),

@@ -52,6 +52,8 @@ from schemas.values import Eligibility, Reason
 def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
     """Handle a device's message; `have` is a bit mask of the chunks of an update that are already here."""
     match message:
+        case Birth() if federation.sites.is_gone(federation.sites.of(message.device)):
+            return replace(federation, sites=federation.sites.keep_waiting(message)), []
         case Birth() if federation.fleet.doubts(message.device):
             return admission.question_newcomer(federation, message, now)
         case Birth():
@@ -300,7 +302,8 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
         return federation, [RepairBlob(refusal.digest)] if refusal.digest in named else []
     if participant is None or participant.status is not Status.UPLOADING:
         return federation, []
-    if participant.update is None or refusal.digest != participant.update.blob.digest:
+    sent = None if participant.update is None else participant.update.sent
+    if sent is None or refusal.digest != sent.digest:
         return federation, []
     lost = replace(participant, status=Status.OFFERED, update=None, receiving=None)
     return with_participant(federation, part.offer(lost, now))
@@ -312,7 +315,8 @@ def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federati
     changed = []
     for part_of in federation.participants.values():
         update, blobs = part_of.update, part_of.assignment.task.blobs.values()
-        if part_of.status is Status.COUNTED and update is not None and update.blob.digest in digests:
+        sent = None if update is None else update.sent
+        if part_of.status is Status.COUNTED and sent is not None and sent.digest in digests:
             counted.pop(part_of.device, None)
             changed.append(replace(part_of, status=Status.OFFERED, update=None, offer_at=0.0))
         elif not part_of.final and any(ref.digest in digests for ref in blobs):

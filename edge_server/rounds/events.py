@@ -8,7 +8,7 @@ from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.rounds.fleet import Device
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
-from schemas.messages import Delivery, FromDevice, Message, Task, Update
+from schemas.messages import Delivery, FromDevice, FromSite, Message, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
 from schemas.values import Reason
@@ -100,6 +100,40 @@ class UpdateChecked:
 
 
 @dataclass(frozen=True)
+class SiteSpoke:
+    """Event: a message of a site's gateway about the site itself; its topic has proved the sender."""
+
+    site: str
+    message: FromSite
+
+
+@dataclass(frozen=True)
+class SiteChunkReceived:
+    """Event: a chunk that a site's gateway sent of a sum."""
+
+    site: str
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class UpdatesWeighed:
+    """Event: the whole weights of the updates that sites are to add; a sum has at most `most_bytes`."""
+
+    round: int
+    weights: Mapping[str, int]
+    most_bytes: int
+
+
+@dataclass(frozen=True)
+class SumChecked:
+    """Event: a site's sum is complete, and is sound unless `detail` says why not."""
+
+    site: str
+    digest: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class RoundClosed:
     """Event: the strategy has aggregated the round, and the new model is in place.
 
@@ -186,6 +220,10 @@ Event = (
     | UpdateStored
     | NotInObjectStore
     | UpdateChecked
+    | SiteSpoke
+    | SiteChunkReceived
+    | UpdatesWeighed
+    | SumChecked
     | RoundClosed
     | RolledBack
     | BlobsLost
@@ -214,12 +252,44 @@ class Send:
 
 @dataclass(frozen=True)
 class SendChunks:
-    """Command: publish chunks of a blob to one device."""
+    """Command: publish chunks of a blob to one device; `pushed` ones were not requested."""
 
     device: str
     ref: BlobRef
     first: int
     count: int
+    pushed: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class SendToSite:
+    """Command: publish to a site's gateway."""
+
+    site: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class SendTerms:
+    """Command: tell a site's gateway the terms of the run."""
+
+    site: str
+
+
+@dataclass(frozen=True)
+class WriteSumChunk:
+    """Command: write a chunk of a site's sum to the store."""
+
+    site: str
+    chunk: WriteChunk
+
+
+@dataclass(frozen=True)
+class CheckSum:
+    """Command: all chunks of a site's sum are here; verify and check it, then send `SumChecked`."""
+
+    site: str
+    ref: BlobRef
 
 
 @dataclass(frozen=True)
@@ -284,7 +354,7 @@ class CloseRound:
     """Command: aggregate these updates, then send `RoundClosed`; `dropped` devices did not finish in time.
 
     `staleness`: per update, rounds since its task began (0 in synchronous rounds). Masked updates are summed
-    with the secrets in `opened`.
+    with the secrets in `opened`. `sums` has, by site, the sum of the updates that lie there.
     """
 
     round: int
@@ -294,6 +364,14 @@ class CloseRound:
     rejected: Mapping[str, Reason]
     staleness: Mapping[str, int] = field(default_factory=dict)
     opened: OpenedSecrets | None = None
+    sums: Mapping[str, SiteSum] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WeighUpdates:
+    """Command: weigh the updates of a round that lie at sites, then send `UpdatesWeighed`."""
+
+    close: CloseRound
 
 
 @dataclass(frozen=True)
@@ -361,10 +439,15 @@ Command = (
     Announce
     | Send
     | SendChunks
+    | SendToSite
+    | SendTerms
     | Publish
     | WriteUpdateChunk
+    | WriteSumChunk
     | CheckUpdate
+    | CheckSum
     | PlanRound
+    | WeighUpdates
     | CloseRound
     | RollBack
     | RepairBlob

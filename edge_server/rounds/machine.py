@@ -42,11 +42,15 @@ from edge_server.rounds.events import (
     RoundClosed,
     RoundPlanned,
     ServerFailed,
+    SiteChunkReceived,
+    SiteSpoke,
     Started,
     StopRequested,
+    SumChecked,
     Tick,
     UpdateChecked,
     UpdateStored,
+    UpdatesWeighed,
 )
 from edge_server.rounds.modes import mark_missed, mode_of
 from edge_server.rounds.participant import SENDING, Participant, Status
@@ -54,6 +58,7 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import offer_tasks, wait_for_devices
 from edge_server.rounds.quarantine import strike
 from edge_server.rounds.rollback import can_undo, finish_rollback, request_rollback
+from edge_server.rounds.sites import site_rounds
 from edge_server.rounds.state import (
     Buffering,
     Federation,
@@ -99,6 +104,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return fall_back_to_chunks(federation, event)
         case UpdateChecked():
             return record_verdict(federation, event)
+        case SiteSpoke() | SiteChunkReceived() | UpdatesWeighed() | SumChecked():
+            return site_rounds.take(federation, event, now)
         case RoundClosed():
             return _advance(federation, event, now)
         case BlobsLost(digests):
@@ -223,7 +230,8 @@ def _tick(federation: Federation, now: float) -> Step:
         commands += more
     after = replace(federation, participants=federation.participants.with_all(changed))
     asked, questions = admission.tick(after, now)
-    return _give_up(asked, now), commands + questions
+    summed, more = site_rounds.tick(_give_up(asked, now), now)
+    return summed, [*commands, *questions, *more]
 
 
 def _give_up(federation: Federation, now: float) -> Federation:

@@ -24,6 +24,7 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import is_ready, offer_tasks, request_plan, wait_for_devices
 from edge_server.rounds.quarantine import shortage_reason, trusted_devices
 from edge_server.rounds.rollback import training_failed
+from edge_server.rounds.sites import site_rounds
 from edge_server.rounds.state import Buffering, Federation, Phase, Step, announce
 
 
@@ -108,6 +109,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
     parts = federation.participants.values()
     final = Participants.of(part if part.final else mark_missed(part) for part in parts)
     closing, commands = close(replace(federation, participants=final), final)
+    closing, commands = site_rounds.ask_sites(closing, commands, quorum, now)
     return closing, [announce(closing, "aggregating"), *commands]
 
 

@@ -70,7 +70,7 @@ def _in_use(federation: Federation) -> frozenset[str]:
     named = {ref.digest for task in tasks for ref in task.blobs.values()}
     claims = [part.update for part in federation.at_work if part.update is not None]
     updates = [*claims, *federation.updates.values()]
-    return frozenset(named | {update.blob.digest for update in updates})
+    return frozenset(named | {update.sent.digest for update in updates if update.sent is not None})
 
 
 def offer_tasks(

@@ -14,6 +14,8 @@ from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.reputation import ReputationRules, Reputations
+from edge_server.rounds.sites.presence import Sites
+from edge_server.rounds.sites.sums import Summing
 from edge_server.security.secure_aggregation.protocol import MaskAgreement
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 from schemas.values import LAST_ROUND
@@ -53,7 +55,7 @@ class RoundRules:
     back. `deliver_every`: rounds between deliveries (0: only at the end). `roll_back`: a closed round whose
     model cannot be trained is undone. `opening` says when rounds begin. A run of `LAST_ROUND` rounds has no
     end, and goes on after any number of abandoned attempts. `goes_on`: the run for which this one asks for
-    statistics follows it.
+    statistics follows it. `sites` have gateways, which speak for the devices named after them.
     """
 
     rounds: int
@@ -74,6 +76,7 @@ class RoundRules:
     roll_back: bool = True
     goes_on: bool = False
     opening: OpeningRules = field(default_factory=OpeningRules)
+    sites: tuple[str, ...] = ()
 
     @property
     def endless(self) -> bool:
@@ -102,7 +105,8 @@ class Federation:
     abandoned attempts in which training itself failed. `diverged`: the model of the last closed round yields
     no finite numbers. `undone` are the rounds that were undone, in order. `classes` are named before anything
     is trained. `sightings` are the processes that used a device's name. `told` is the end that an earlier
-    process of the server has told the devices.
+    process of the server has told the devices. `sites` are the gateways that were heard; a round that waits
+    for their sums is `summing`.
     """
 
     name: str
@@ -130,6 +134,8 @@ class Federation:
     classes: ClassList = field(default_factory=ClassList)
     sightings: Sightings = field(default_factory=dict)
     told: EndRun | None = None
+    sites: Sites = field(default_factory=Sites)
+    summing: Summing | None = None
 
     @property
     def at_work(self) -> tuple[Participant, ...]:

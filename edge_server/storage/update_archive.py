@@ -3,13 +3,14 @@
     spool/round-0000007/before.safetensors      the strategy's state before the round
     spool/round-0000007/model.safetensors       the model before the round
     spool/round-0000007/<sha256>                each update that it was made of
+    spool/round-0000007/barn.sum                the sum of the updates of a site
 
 Each round is complete by itself, so the oldest are deleted when all of them exceed the budget.
 """
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from edge_client.storage.atomic_files import sync, unlink
@@ -28,10 +29,18 @@ class UpdateArchive:
     def __init__(self, folder: Path, budget: int, *, spares: Spares | None = None) -> None:
         self._folder, self._budget, self._spares = folder, budget, spares
 
-    def keep(self, round_number: int, before: Path, model: Path, updates: Iterable[Path]) -> None:
+    def keep(
+        self,
+        round_number: int,
+        before: Path,
+        model: Path,
+        updates: Iterable[Path],
+        sums: Mapping[str, Path] | None = None,
+    ) -> None:
         """Archive a round; files on the same disk are hard-linked, as they never change.
 
-        `before` and `model` are the strategy's state and the model that the round began with.
+        `before` and `model` are the strategy's state and the model that the round began with, `sums` those of
+        sites, by their names.
         """
         if not self._budget:
             return
@@ -41,6 +50,8 @@ class UpdateArchive:
         _link(model, folder / MODEL)
         for update in updates:
             _link(update, folder / update.name)
+        for site, path in (sums or {}).items():
+            _link(path, folder / sum_name(site))
         self._enforce_budget()
 
     def folder(self, round_number: int) -> Path:
@@ -65,6 +76,11 @@ class UpdateArchive:
         else:
             # Another process may still be reading a model's version.
             self._spares.add(path, shared=path.name == MODEL)
+
+
+def sum_name(site: str) -> str:
+    """The name of the file with a site's sum."""
+    return f"{site}.sum"
 
 
 def _link(source: Path, target: Path) -> None:

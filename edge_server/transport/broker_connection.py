@@ -8,7 +8,7 @@ from edge_client.transport.echo_test import EchoTest
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link, Will
 from schemas.errors import PeerError
-from schemas.topics import DeviceTopic, echo_topic, parse_topic
+from schemas.topics import DeviceTopic, SiteTopic, echo_topic, parse_topic
 from schemas.values import Reason
 
 LONGEST_DELAY_S = 2.0
@@ -49,8 +49,8 @@ class BrokerConnection:
         """The largest chunks that the broker passes on; None until the echo test has found out."""
         return self.echo.found
 
-    def receive(self, event: LinkEvent, now: float) -> tuple[DeviceTopic, bytes] | None:
-        """Handle an event of the link; returns the topic and payload of a device's message, else None.
+    def receive(self, event: LinkEvent, now: float) -> tuple[DeviceTopic | SiteTopic, bytes] | None:
+        """Handle an event of the link; returns topic and payload of a device's or site's message, else None.
 
         Raises `PeerError` for a message on any other topic.
         """
@@ -70,14 +70,14 @@ class BrokerConnection:
         return None
 
 
-def _device_topic(topic: str) -> DeviceTopic:
+def _device_topic(topic: str) -> DeviceTopic | SiteTopic:
     parsed = parse_topic(topic)
-    if not isinstance(parsed, DeviceTopic):
+    if not isinstance(parsed, DeviceTopic | SiteTopic):
         raise PeerError(f"nothing is expected on {topic}")
     return parsed
 
 
-def check_sender(topic: DeviceTopic, *, kind: str, device: str) -> None:
+def check_sender(topic: DeviceTopic | SiteTopic, *, kind: str, device: str) -> None:
     """Raise `PeerError` unless a message that names this `device` came on that device's topic."""
     if device != topic.device:
         detail = f"'{kind}' of {device} on the topic of {topic.device}"

@@ -10,11 +10,13 @@ from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_storage import RunStorage
+from edge_server.coordinator.validation.magnitudes import is_moved
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
     ExaminedGroups,
+    examine_site_update,
     examine_update,
 )
 from edge_server.coordinator.validation.update_history import UpdateHistory
@@ -57,7 +59,7 @@ class UpdateChecker:
 
     def check(self, command: CheckUpdate, task: TrainTask, state: State) -> UpdateChecked:
         """Verify and examine an update; it is on disk and in the journal when this returns."""
-        sound = self._store.verify(command.update.blob)
+        sound = self._is_sound(command.update)
         return self._judge(command, task, self._examine((command, task), sound), state)
 
     def check_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: State) -> list[UpdateChecked]:
@@ -74,11 +76,13 @@ class UpdateChecker:
     def _examine_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]]) -> Iterable[Examination]:
         """Verify and examine them: by processes if they are many, else by threads."""
         asked = [ToExamine(command.update, task) for command, task in checks]
-        plain = all(task.masking is None and task.statistics is None for _, task in checks)
+        here = all(command.update.receipt is None for command, _ in checks)
+        plain = here and all(task.masking is None and task.statistics is None for _, task in checks)
         if plain and self._aggregators.takes(asked):
             return map(self._opened, asked, self._aggregators.examine(asked))
-        self._store.keep_sound(command.update.blob for command, _ in checks)
-        sound = [self._store.verify(command.update.blob) for command, _ in checks]
+        refs = [command.update.sent for command, _ in checks]
+        self._store.keep_sound(ref for ref in refs if ref is not None)
+        sound = [self._is_sound(command.update) for command, _ in checks]
         # A single update, the usual case, is not worth another thread.
         map_checks = self._pool.map if len(checks) > 1 else map
         return map_checks(self._examine, checks, sound)
@@ -90,13 +94,20 @@ class UpdateChecker:
         path = self._store.path(asked.update.blob.digest)
         return replace(found, groups=ExaminedGroups(path, self._unpacked))
 
+    def _is_sound(self, update: Update) -> bool:
+        return update.sent is None or self._store.verify(update.sent)
+
     def _examine(self, check: tuple[CheckUpdate, TrainTask], sound: bool) -> Examination:
         command, task = check
         if not sound:
             return NOT_ITS_BYTES
+        update = command.update
+        if update.receipt is not None:
+            path = None if update.sent is None else self._store.path(update.sent.digest)
+            return examine_site_update(update, update.receipt, path, task, self._channel_map, self._rules)
         return examine_update(
-            command.update,
-            self._store.path(command.update.blob.digest),
+            update,
+            self._store.path(update.blob.digest),
             task,
             self._channel_map,
             self._rules,
@@ -107,13 +118,15 @@ class UpdateChecker:
     def _judge(
         self, command: CheckUpdate, task: TrainTask, found: Examination, state: State
     ) -> UpdateChecked:
-        update, norms = command.update, self.history.measure(found.sizes)
+        update, norms, moved = command.update, self.history.measure(found.sizes), is_moved(found.sizes)
+        if update.receipt is not None:
+            norms, moved = {**update.receipt.norms, **norms}, moved or update.receipt.moved
         reason, detail = found.reason, found.detail
-        if reason is None and found.sizes:
+        if reason is None and (found.sizes or update.receipt is not None):
             try:
                 params = own_params(self._rules, state.params, state.groups, task.spec, self._channel_map)
                 self.history.check(
-                    update, found.groups, found.sizes, norms, params=params, round_number=state.round
+                    update, found.groups, norms, moved=moved, params=params, round_number=state.round
                 )
             except PeerError as error:
                 reason, detail = Reason(error.reason), str(error)

@@ -66,6 +66,11 @@ def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule
             rule.check(groups[rule.name], update.metrics.examples)
 
 
+def is_variance(name: str) -> bool:
+    """Whether a parameter is a running variance."""
+    return name.rpartition(".")[2] == VARIANCE
+
+
 def check_variances(
     update: Update, groups: Groups, params: Arrays, channel_map: ChannelMap, *, late: bool = False
 ) -> None:
@@ -77,7 +82,7 @@ def check_variances(
     if not any(name.rpartition(".")[2] == VARIANCE for name in channel_map.parameters):
         return
     model = groups["model"]
-    names = [name for name in model if name.rpartition(".")[2] == VARIANCE]
+    names = [name for name in model if is_variance(name)]
     if not names:
         return
     before = LazySlice({name: params[name] for name in names}, update.spec, channel_map)

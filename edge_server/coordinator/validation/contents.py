@@ -11,12 +11,12 @@ import numpy as np
 from edge_client.compression.chain import make_chain
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check, expected_shapes
-from edge_server.coordinator.validation.consistency import check_group_values
+from edge_server.coordinator.validation.consistency import check_group_values, is_variance
 from edge_server.coordinator.validation.data_statistics import answer_numbers
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
-from schemas.messages import Task, TrainTask, Update
+from schemas.messages import SiteReceipt, Task, TrainTask, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Groups
@@ -62,6 +62,35 @@ def examine(
     _check_numbers(sizes)
     check_group_values(update, groups, rules)
     return sizes
+
+
+def examine_receipt(
+    update: Update,
+    receipt: SiteReceipt,
+    groups: Groups,
+    task: TrainTask,
+    channel_map: ChannelMap,
+    rules: Sequence[GroupRule],
+) -> Magnitudes:
+    """As `examine`, for an update whose model lies at a site: `groups` are what the site has sent of it.
+
+    Returns the magnitudes of the groups besides the model.
+    """
+    _check_spec(update.spec, task, channel_map)
+    shapes = _answer_shapes(update.spec, task, channel_map, rules)
+    model = shapes["model"]
+    names = channel_map.parameters.keys() if receipt.parameters is None else set(receipt.parameters)
+    if names != model.keys():
+        raise PeerError("the update is not of the parameters that were asked for", reason=Reason.WRONG_SHAPE)
+    others = {name: arrays for name, arrays in groups.items() if name != "model"}
+    _check_names({"model": {}, **others}, task, shapes.keys(), scored=update.metrics.examples > 0)
+    shapes["model"] = {name: shape for name, shape in model.items() if is_variance(name)}
+    for group, arrays in {"model": {}, **groups}.items():
+        _check_shapes(group, arrays, shapes[group])
+    sizes = magnitudes_of(groups)
+    _check_numbers(sizes)
+    check_group_values(update, others, rules)
+    return {name: found for name, found in sizes.items() if name != "model"}
 
 
 def _answer_shapes(

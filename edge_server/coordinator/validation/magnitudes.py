@@ -33,6 +33,11 @@ def magnitudes_of(groups: Groups) -> Magnitudes:
     return {group: {name: magnitude_of(arrays, name) for name in arrays} for group, arrays in groups.items()}
 
 
+def is_moved(sizes: Magnitudes) -> bool:
+    """Whether any number is not 0."""
+    return any(size.largest > 0 for arrays in sizes.values() for size in arrays.values())
+
+
 def magnitude_of(arrays: Arrays, name: str) -> Magnitude:
     """The magnitude of one array."""
     if isinstance(arrays, Decoded) and arrays.is_scaled(name):

@@ -25,12 +25,16 @@ class UnpackedCache:
 
         Raises `PeerError` if the file is damaged, or larger than `limit` bytes when decompressed.
         """
+        return FileGroups(self.path(path, limit=limit))
+
+    def path(self, path: Path, *, limit: int | None = None) -> Path:
+        """The decompressed file, or the file itself if it is not compressed; raises as `groups`."""
         if not is_compressed(path):
-            return FileGroups(path)
+            return path
         unpacked = self._folder / path.name
         if not unpacked.is_file():
             self._unpack(path, unpacked, limit)
-        return FileGroups(unpacked)
+        return unpacked
 
     def transient_groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """As `groups`, but valid only until this thread's next call: small updates are in memory."""

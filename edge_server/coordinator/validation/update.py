@@ -4,23 +4,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import MODEL, decoded
+from edge_client.compression.decoding import FLOAT, MODEL, decoded
 from edge_client.compression.zstd import is_compressed
+from edge_client.pruning.slicing import expected_shapes
 from edge_server.coordinator.validation.consistency import check_training
-from edge_server.coordinator.validation.contents import examine, max_answer_bytes
+from edge_server.coordinator.validation.contents import examine, examine_receipt, max_answer_bytes
 from edge_server.coordinator.validation.data_statistics import examine_statistics
 from edge_server.coordinator.validation.encoding import check_encoding
 from edge_server.coordinator.validation.magnitudes import Magnitudes
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.security.secure_aggregation.validation import examine_masked
-from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
-from schemas.messages import TrainTask, Update
+from schemas.messages import SiteReceipt, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, FileGroups, Groups
 from schemas.values import Reason
@@ -28,12 +30,20 @@ from schemas.values import Reason
 
 @dataclass(frozen=True)
 class Examination:
-    """The result of examining an update: reason and detail of a refusal, or its groups and magnitudes."""
+    """The result of examining an update: reason and detail of a refusal, or its groups and magnitudes.
+
+    An `opened` update has groups; masked updates and statistics have none that could be compared.
+    """
 
     reason: Reason | None = None
     detail: str = ""
     groups: Groups = field(default_factory=dict)
     sizes: Magnitudes = field(default_factory=dict)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the update's numbers were seen, here or at its site."""
+        return self.reason is None and bool(self.groups)
 
 
 NOT_ITS_BYTES = Examination(Reason.DIGEST_MISMATCH, "the bytes are not those of the digest")
@@ -106,9 +116,55 @@ class ExaminedGroups(Mapping[str, Arrays]):
         return len(self._groups)
 
 
+def examine_site_update(
+    update: Update,
+    receipt: SiteReceipt,
+    path: Path | None,
+    task: TrainTask,
+    channel_map: ChannelMap,
+    rules: Sequence[GroupRule] = (),
+) -> Examination:
+    """Examine an update that lies at a site by its receipt; at `path` are its other groups, if it has any."""
+    if receipt.reason is not None:
+        return Examination(receipt.reason, receipt.detail or f"refused at {receipt.site}")
+    try:
+        check_training(update, task)
+        if task.masking is not None or task.statistics is not None:
+            raise PeerError("answers to this task are not summed at sites", reason=Reason.WRONG_SHAPE)
+        groups = _with_model(FileGroups(path) if path is not None else {})
+        sizes = examine_receipt(update, receipt, groups, task, channel_map, rules)
+        return Examination(groups=groups, sizes=sizes)
+    except PeerError as error:
+        return Examination(Reason(error.reason), str(error))
+
+
 def known_clients(state: State) -> list[Client]:
     """All clients that have ever been present, by name."""
     return [Client(name, *about) for name, about in sorted(state.clients.items())]
+
+
+def is_summed(update: Update) -> bool:
+    """Whether the update's model is part of its site's sum; a device that only measures sends none of it."""
+    return update.receipt is not None and update.receipt.parameters != ()
+
+
+def site_update(
+    update: Update,
+    receipt: SiteReceipt,
+    path: Path | None,
+    channel_map: ChannelMap,
+    *,
+    staleness: int,
+    ratio: float | None,
+) -> ClientUpdate:
+    """As `client_update`, for an update whose model is part of its site's sum; at `path` are other groups."""
+    shapes = expected_shapes(update.spec, channel_map)
+    names = shapes if receipt.parameters is None else receipt.parameters
+    kinds = {name: (FLOAT, shapes[name]) for name in names}
+    others = FileGroups(path) if path is not None else dict[str, Arrays]()
+    groups = {**{name: others[name] for name in others}, MODEL: SummedArrays(kinds) if kinds else {}}
+    measured = _measured(update, staleness, ratio)
+    return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
 
 
 def client_update(
@@ -118,8 +174,11 @@ def client_update(
 
     `ratio` is that of its task, None if it is not known.
     """
-    measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
-    if ratio is not None:
-        measured["ratio"] = ratio
     groups = ExaminedGroups(path, unpacked)
+    measured = _measured(update, staleness, ratio)
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
+
+
+def _measured(update: Update, staleness: int, ratio: float | None) -> dict[str, Any]:
+    measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
+    return measured if ratio is None else {**measured, "ratio": ratio}

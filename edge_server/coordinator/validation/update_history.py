@@ -52,17 +52,17 @@ class UpdateHistory:
         self,
         update: Update,
         groups: Groups,
-        sizes: Magnitudes,
         norms: Norms,
         *,
+        moved: bool,
         params: Arrays,
         round_number: int,
     ) -> None:
         """Raise `PeerError` unless the update is new, within bounds and harmless to the model `params`.
 
-        `round_number` is that of the model; in buffered mode that of the task may be lower.
+        A `moved` update has a number other than 0. `round_number` is that of the model; in buffered mode that
+        of the task may be lower.
         """
-        moved = any(size.largest > 0 for arrays in sizes.values() for size in arrays.values())
         self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
         known = self._norms.is_known(MODEL)
         reference = None if known else self.measure(magnitudes_of({MODEL: params})).get(MODEL)

@@ -31,7 +31,7 @@ from edge_server.transport.broker_connection import BrokerConnection, check_send
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, ModelReport, decode_message, encode_message
 from schemas.tensors.chunks import BlobRef, encode_chunk
-from schemas.topics import Channel, DeviceTopic, rollout_filters
+from schemas.topics import Channel, DeviceTopic, SiteTopic, rollout_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class RolloutService:
             self._connection.link.fit(found)
             self._step(Connected(found))
 
-    def _take(self, topic: DeviceTopic, payload: bytes) -> None:
+    def _take(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         if not payload:
             return
         message = decode_message(payload, federation=self._rollout.federation)

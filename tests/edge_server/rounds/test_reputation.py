@@ -26,6 +26,7 @@ HONEST = (
     Reason.INELIGIBLE,
     Reason.NO_MEMORY,
     Reason.EXAGGERATED,
+    Reason.WRONG_SUM,
 )
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 

@@ -1,0 +1,82 @@
+"""Checks sums that gateways have made, against the receipts of their members.
+
+A gateway is trusted to add what it has examined, but a wrong sum must not become a model unnoticed: no
+coordinate can be larger than its members' largest numbers with their weights.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.validation.norms import MODEL, PEAK, STATISTICS
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
+from edge_server.rounds.events import CheckSum, SumChecked
+from edge_server.strategy.aggregation.accumulator import FINE as UNIT
+from edge_server.strategy.aggregation.accumulator import joined
+from edge_server.strategy.aggregation.blocks import row_blocks
+from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, PartialSum, check_sum
+from edge_server.strategy.aggregation.sum_files import most_sum_bytes, read_sum
+from edge_server.strategy.aggregation.updates import is_statistic
+from schemas.errors import PeerError
+from schemas.messages import SiteSum, Update
+from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import rows_of
+from schemas.tensors.blobs import Groups
+
+ROUNDING = 1e-6
+"""Relative tolerance of the bound."""
+
+
+class SumChecker:
+    """Verifies, checks and opens the sums of sites."""
+
+    def __init__(self, store: BlobStore, unpacked: UnpackedCache, channel_map: ChannelMap) -> None:
+        self._store, self._unpacked, self._channel_map = store, unpacked, channel_map
+
+    def check(self, command: CheckSum, weights: Mapping[str, int], updates: Sequence[Update]) -> SumChecked:
+        """Check a complete sum of these `updates`, which have the `weights`."""
+        if not self._store.verify(command.ref):
+            return SumChecked(command.site, command.ref.digest, "the bytes are not those of the digest")
+        try:
+            groups = self._groups(self._store.path(command.ref.digest))
+            check_sum(groups, self._channel_map)
+            check_receipts(groups, self._channel_map, weights, updates)
+        except PeerError as error:
+            return SumChecked(command.site, command.ref.digest, str(error)[:500])
+        return SumChecked(command.site, command.ref.digest)
+
+    def open(self, sums: Mapping[str, SiteSum]) -> list[PartialSum]:
+        """The checked sums of a round, by site, read in blocks."""
+        return [
+            PartialSum(found.members, self._groups(self._store.path(found.blob.digest)))
+            for found in sums.values()
+            if found.blob is not None
+        ]
+
+    def _groups(self, path: Path) -> Groups:
+        return open_sum(path, self._unpacked, self._channel_map)
+
+
+def open_sum(path: Path, unpacked: UnpackedCache, channel_map: ChannelMap) -> Groups:
+    """The groups of a sum's file; raises `PeerError` if it is none."""
+    return read_sum(unpacked.path(path, limit=most_sum_bytes(channel_map)), channel_map)
+
+
+def check_receipts(
+    groups: Groups, channel_map: ChannelMap, weights: Mapping[str, int], updates: Sequence[Update]
+) -> None:
+    """Raise `PeerError` for a coordinate beyond what the receipts of its members allow."""
+    for name, layout in channel_map.parameters.items():
+        kind = f"{STATISTICS if is_statistic(name) else MODEL}{PEAK}"
+        peaks = [
+            weights[update.device] * update.receipt.norms.get(kind, 0.0)
+            for update in updates
+            if update.receipt is not None
+        ]
+        most = sum(peaks) * (1 + ROUNDING) + UNIT * len(peaks)
+        for start, stop in row_blocks(layout.shape):
+            rows = joined(*(rows_of(groups[group], name, start, stop) for group in (COARSE, FINE)))
+            if rows.size and float(np.abs(rows).max()) > most:
+                raise PeerError(f"'{name}' of the sum exceeds what its members' receipts allow")

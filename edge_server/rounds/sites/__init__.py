@@ -1,0 +1,1 @@
+"""Sites: who their gateways are, and the sums that they make."""

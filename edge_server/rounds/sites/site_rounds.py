@@ -1,0 +1,108 @@
+"""Connects a federation's rounds to its sites: presence, and the sums that close a round."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edge_server.rounds.closing import abandon
+from edge_server.rounds.device_messages import receive
+from edge_server.rounds.events import (
+    CloseRound,
+    Command,
+    SiteChunkReceived,
+    SiteSpoke,
+    SumChecked,
+    UpdatesWeighed,
+)
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.sites import sums
+from edge_server.rounds.sites.presence import site_born, site_died
+from edge_server.rounds.sites.sums import Summing
+from edge_server.rounds.state import Federation, Step
+from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteDeath, SiteSum
+
+
+def ask_sites(federation: Federation, commands: Sequence[Command], quorum: int, now: float) -> Step:
+    """Let sites add the updates that lie with them, before the round is closed."""
+    close = next((command for command in commands if isinstance(command, CloseRound)), None)
+    if close is None or not any(update.receipt is not None for update in close.updates.values()):
+        return federation, list(commands)
+    others = [command for command in commands if command is not close]
+    summing, more = sums.begin(close, quorum, now, federation.rules.deadline_s)
+    return replace(federation, summing=summing), [*others, *more]
+
+
+def take(
+    federation: Federation, event: SiteSpoke | SiteChunkReceived | UpdatesWeighed | SumChecked, now: float
+) -> Step:
+    """What a gateway has sent, or what was found out about its sum."""
+    summing = federation.summing
+    match event:
+        case SiteSpoke(_, SiteBirth() | SiteDeath() as message):
+            return _presence(federation, message, now)
+        case _ if summing is None:
+            return federation, []
+        case SiteSpoke(_, SiteSum() as answer):
+            return _settle(federation, *sums.take(summing, answer, now), now)
+        case SiteSpoke(site, Refusal() as refusal):
+            return _settle(federation, *_sum_lost(summing, site, refusal), now)
+        case SiteSpoke(_, BlobRequest()):
+            return federation, []
+        case SiteChunkReceived(site, chunk):
+            return _settle(federation, *sums.take_chunk(summing, site, chunk, now), now)
+        case UpdatesWeighed(number) if number == summing.close.round:
+            asked = sums.weighed(summing, event, federation.sites, federation.run, federation.name)
+            after, commands = _settle(federation, *asked, now)
+            after, more = tick(after, now)
+            return after, commands + more
+        case SumChecked():
+            return _settle(federation, *sums.checked(summing, event), now)
+        case _:
+            return federation, []
+
+
+def _presence(federation: Federation, message: SiteBirth | SiteDeath, now: float) -> Step:
+    if isinstance(message, SiteDeath):
+        sites, fleet, commands = site_died(federation.sites, federation.fleet, message, now)
+    else:
+        sites, fleet, commands = site_born(federation.sites, federation.fleet, message)
+    heard = replace(federation, sites=sites, fleet=fleet)
+    if isinstance(message, SiteDeath) or sites.is_gone(message.site):
+        return heard, commands
+    left, births = sites.take_waiting(message.site)
+    heard = replace(heard, sites=left)
+    for birth in births:
+        heard, more = receive(heard, birth, now)
+        commands += more
+    if heard.summing is None:
+        return heard, commands
+    back, more = sums.site_back(heard.summing, message.site, now)
+    return replace(heard, summing=back), commands + more
+
+
+def _sum_lost(summing: Summing, site: str, refusal: Refusal) -> sums.Step:
+    """A gateway no longer has the sum that it made: it is asked for it again."""
+    offer = summing.offers.get(site)
+    if offer is None or offer.blob is None or offer.blob.digest != refusal.digest:
+        return summing, []
+    return sums.forget(summing, site), []
+
+
+def tick(federation: Federation, now: float) -> Step:
+    """Ask silent sites again, or go on without them."""
+    if federation.summing is None:
+        return federation, []
+    ticked = sums.tick(federation.summing, federation.sites, now, federation.rules.rejoin_s)
+    return _settle(federation, *ticked, now)
+
+
+def _settle(federation: Federation, summing: Summing, commands: list[Command], now: float) -> Step:
+    """Close the round once every sum is here; abandon it if too few updates are left."""
+    if summing.short:
+        why = f"{len(summing.close.updates)} updates are left without those of lost sites, below the quorum"
+        fresh = replace(federation, participants=Participants(), summing=None)
+        abandoned, more = abandon(fresh, why, now)
+        return abandoned, commands + more
+    if summing.done:
+        closing = replace(summing.close, sums=summing.sums)
+        return replace(federation, summing=None), [*commands, closing]
+    return replace(federation, summing=summing), commands
