@@ -1,0 +1,84 @@
+"""`edge-server gateway`: the gateway of a site."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.cli.commands.options import add_broker_options
+
+EXAMPLES = """\
+examples:
+  edge-server gateway --site barn --upstream mqtts://broker.example --broker mqtt://127.0.0.1:1883
+  edge-server gateway --site barn --upstream mqtts://broker.example --upstream-ca ca.pem \\
+      --upstream-cert barn.pem --upstream-key barn.key --broker mosquitto --out /var/lib/edge-gateway
+
+A gateway lets the devices of a site share one slow link. To them it is the server, on the site's own broker;
+they run `edge-client run --broker URL-OF-THE-SITE --device barn.NAME`, and their names begin with the site's.
+The server names the site in its file: [federation] sites = ["barn"]. Each model crosses the link once, and
+the site's updates cross it as one sum, which makes the model that the updates themselves would make.
+
+Ctrl-C leaves everything whole: the same command goes on, as it does after a kill. The gateway examines
+updates in the server's place and sees each of them: run it on a machine that you trust with that.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "gateway", help="let a site's devices share one link", examples=EXAMPLES)
+    parser.add_argument(
+        "--site", required=True, metavar="NAME", help="the site, as the server's file names it"
+    )
+    parser.add_argument("--upstream", required=True, metavar="URL", help="the server's broker, mqtt(s)://...")
+    parser.add_argument("--upstream-ca", type=Path, metavar="FILE", help="authority of the server's broker")
+    parser.add_argument("--upstream-cert", type=Path, metavar="FILE", help="the site's certificate there")
+    parser.add_argument("--upstream-key", type=Path, metavar="FILE", help="its key")
+    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
+    add_broker_options(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for models, updates and the journal (default: gateways/SITE)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="end with the run instead of waiting for the next"
+    )
+    add_log_options(parser, level="warning")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve the site until Ctrl-C."""
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.coordinator.gateway.gateway import (
+        GatewayStopped,
+        SiteGateway,
+        check_brokers,
+        check_names,
+    )
+    from edge_server.coordinator.launch import broker_address, stopped_by_signals
+    from edge_server.coordinator.run_start import locked
+
+    check_names(args.federation, args.site)
+    begin_log(args, level=logging.WARNING, federation=args.federation)
+    out = args.out or Path("gateways") / args.site
+    above = parse_address(args.upstream, TlsFiles(args.upstream_ca, args.upstream_cert, args.upstream_key))
+
+    def show(line: str) -> None:
+        print(f"edge-server: gateway {args.site}: {line}", file=sys.stderr, flush=True)
+
+    with locked(out), broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as below:
+        check_brokers(above, below)
+        show(f"the site's devices connect to {below}")
+        names = {"federation": args.federation, "site": args.site}
+        gateway = SiteGateway(above, below, **names, folder=out, once=args.once, show=show)
+        with stopped_by_signals(gateway.stop):
+            try:
+                gateway.run()
+            except GatewayStopped as error:
+                print(f"edge-server: {error}", file=sys.stderr)
+                return 1
+    return 0

@@ -1,0 +1,341 @@
+"""The gateway of a site: one thread handles all events; examining and adding is done in another."""
+
+import logging
+import os
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from edge_client.storage.blob_store import BlobStore
+from edge_client.system.watchdog import watchdog_of
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.chunk_transfer import WriteChunk
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
+from edge_server.coordinator.gateway.intake import read_above, read_below
+from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
+from edge_server.coordinator.gateway.progress import Progress
+from edge_server.coordinator.gateway.site_work import SiteWork
+from edge_server.rounds.events import Note
+from edge_server.rounds.gateway import machine
+from edge_server.rounds.gateway.events import (
+    AnnounceBelow,
+    Announced,
+    BlobVerified,
+    Command,
+    CutAbove,
+    DeviceSpoke,
+    Event,
+    ExamineUpdate,
+    Forget,
+    LinkedAbove,
+    MakeSum,
+    PartVerified,
+    PassChunkOn,
+    RecordRefused,
+    RememberTask,
+    SendChunksAbove,
+    SendChunksBelow,
+    SiteTold,
+    TellAbove,
+    TellDevice,
+    TellSite,
+    Tick,
+    UpdateExamined,
+    VerifyBlob,
+    VerifyPart,
+    Write,
+)
+from edge_server.rounds.gateway.state import Gateway
+from edge_server.storage.gateway_journal import GatewayJournal
+from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.messages import Birth, Death, FederationEnd, Refusal, SiteTerms, Update
+from schemas.tensors.chunks import CHUNK_SIZES
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+
+
+class GatewayStopped(EdgeError):
+    """The gateway cannot go on."""
+
+
+class _Stop:
+    """Event: the user stops the gateway."""
+
+
+class SiteGateway:
+    """Runs the gateway of one site in `folder` until it is stopped, or `once` until a run ends."""
+
+    def __init__(
+        self,
+        above: BrokerAddress,
+        below: BrokerAddress,
+        *,
+        federation: str,
+        site: str,
+        folder: Path,
+        once: bool = False,
+        show: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._site, self._once, self._over = site, once, False
+        self.inbox: Inbox = queue.SimpleQueue()
+        self._store = BlobStore(folder / "blobs")
+        self._journal = GatewayJournal(folder / "gateway.sqlite", federation, site)
+        self._work = SiteWork(site, folder, self._store, self._journal)
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="site-work")
+        tasks = self._journal.tasks()
+        updates = {
+            device: update
+            for device, update in self._journal.updates().items()
+            if update.receipt is not None and (update.receipt.reason or update.blob.digest in self._store)
+        }
+        self.gateway = Gateway(
+            federation,
+            site,
+            before=self._journal.devices(),
+            tasks=tasks,
+            updates=updates,
+            pending=frozenset(updates),
+            held=self._store.digests(),
+        )
+        self._partial = self._store.parts()
+        session = self._journal.next_session()
+        self._above = LinkAbove(
+            above, self.inbox, federation=federation, site=site, session=session, store=self._store
+        )
+        self._below = LinkBelow(below, self.inbox, federation=federation, store=self._store)
+        self._progress = Progress(site, self._above.traffic, show)
+        self._fitted: int | None = None
+        self._next_tick = 0.0
+        self._watchdog = watchdog_of(os.environ)
+
+    def run(self) -> None:
+        """Serve the site; raises `GatewayStopped` where the connection can never be made."""
+        self._below.link.open()
+        self._above.link.open()
+        self._watchdog.ready()
+        try:
+            while not self._over:
+                self._turn()
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """Stop soon; may be called from a signal handler or another thread."""
+        self.inbox.put(_Stop())
+
+    def _close(self) -> None:
+        self._watchdog.stopping()
+        self._above.link.close(with_will=True)
+        self._below.link.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._journal.close()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_S
+            self._step(Tick())
+            self._below.connection.echo.tick(now)
+            self._fit()
+            self._watchdog.alive(now)
+        try:
+            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
+        except queue.Empty:
+            return
+        try:
+            self._handle(event)
+        except PeerError as error:
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case FromAbove(link_event):
+                self._handle_above(link_event)
+            case FromBelow(link_event):
+                self._handle_below(link_event)
+            case BaseException():
+                raise event
+            case _Stop():
+                self._over = True
+            case _:
+                self._step(event)
+
+    # --- above ---
+    def _handle_above(self, event: LinkEvent) -> None:
+        if not isinstance(event, Arrived):
+            self._above.link.handle(event)
+        match event:
+            case LinkUp(session):
+                self._journal.connected(session)
+                self._progress.say(f"connected to {self._above.address}")
+                self._step(LinkedAbove(session))
+            case LinkDown(reason, lasting=lasting, taken_over=taken_over):
+                if taken_over:
+                    why = f"another gateway of the site '{self._site}' has connected to {self._above.address}"
+                    raise GatewayStopped(why)
+                if lasting:
+                    raise GatewayStopped(f"--upstream {self._above.address}: {reason}")
+                self._progress.say(f"no connection to {self._above.address}: {reason}; trying again")
+                self._step(CutAbove())
+            case Arrived(topic, payload):
+                self._above.traffic.received += len(payload)
+                if payload and (found := read_above(topic, payload, self.gateway)) is not None:
+                    self._take_above(found)
+
+    def _take_above(self, event: Event) -> None:
+        match event:
+            case SiteTold(SiteTerms() as terms):
+                self._work.take_terms(terms)
+                self._progress.terms(terms)
+            case SiteTold(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
+                raise GatewayStopped(f"--site {self._site}: {detail}")
+        self._step(event)
+        if isinstance(event, Announced):
+            self._progress.announced(event.message, self.gateway)
+            if isinstance(event.message, FederationEnd) and self._once and not event.message.goes_on:
+                self._over = True
+
+    # --- below ---
+    def _handle_below(self, event: LinkEvent) -> None:
+        now = time.monotonic()
+        received = self._below.connection.receive(event, now)
+        if isinstance(event, LinkUp):
+            self._progress.say(f"serving the site's devices on {self._below.connection.address}")
+            self._below.announce_again()
+        elif isinstance(event, LinkDown):
+            self._progress.say(self._below.connection.trouble)
+        if received is None or not received[1]:
+            return
+        try:
+            found = read_below(*received, self.gateway)
+        except PeerError as error:
+            self._refuse(received[0].device, error, now)
+            return
+        if found is not None:
+            self._step(self._with_bytes(found))
+
+    def _refuse(self, device: str, error: PeerError, now: float) -> None:
+        """Log the fault, and tell who spoke."""
+        log.warning("%s: ignored (%s): %s", device, error.reason, error, extra={"reason": error.reason})
+        if device:
+            refusal = Refusal(
+                federation=self.gateway.federation,
+                device=device,
+                reason=Reason(error.reason),
+                detail=str(error)[:500],
+            )
+            self._below.tell_stranger(refusal, device, now)
+
+    def _with_bytes(self, event: Event) -> Event:
+        """A claim with what is known of its blob."""
+        if not isinstance(event, DeviceSpoke) or not isinstance(event.message, Update):
+            return event
+        update, have = event.message, 0
+        if update.blob.digest in self._partial:
+            self._partial.discard(update.blob.digest)
+            have = self._store.present(update.blob)
+        most = self._work.most_bytes(self.gateway.tasks.get(update.device))
+        return DeviceSpoke(update, have, most)
+
+    def _fit(self) -> None:
+        """Note the size of packets that the site's broker passes on, once it is known."""
+        found = self._below.connection.chunk_bytes
+        if found is None or found == self._fitted:
+            return
+        self._fitted = found
+        self._below.link.fit(found)
+        if found < CHUNK_SIZES[0]:
+            self._progress.say(f"the site's broker passes on no packets above {found // 1024} kB")
+
+    # --- the machine ---
+    def _step(self, event: Event) -> None:
+        before = self.gateway
+        self.gateway, commands = machine.step(before, event, time.monotonic())
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case TellAbove(message, device):
+                self._note_presence(message, device)
+                self._above.tell(message, device)
+            case TellDevice(device, message):
+                self._below.tell(message, device, self.gateway.below(device))
+            case TellSite(site, message):
+                self._below.tell(message, "", site)
+            case AnnounceBelow(message):
+                self._below.announce(message)
+            case SendChunksAbove(ref, first, count, device):
+                self._above.send_chunks(ref, first, count, device)
+            case SendChunksBelow(device, ref, index):
+                self._below.send_chunk(ref, index, device, self.gateway.below(device))
+            case PassChunkOn(device, chunk):
+                self._above.pass_on(device, chunk)
+            case Write(WriteChunk(ref, index, data, crc)):
+                self._store.write_chunk(ref, index, data, crc)
+            case Note():
+                log.warning("%s", command.words)
+            case _:
+                self._do_slowly(command)
+
+    def _note_presence(self, message: object, device: str) -> None:
+        if isinstance(message, Birth):
+            self._journal.born(device, message.session)
+        elif isinstance(message, Death):
+            self._journal.died(device)
+
+    def _do_slowly(self, command: Command) -> None:
+        match command:
+            case VerifyBlob(ref):
+                self._begin(lambda: BlobVerified(ref.digest, self._store.verify(ref)))
+            case VerifyPart(site, ref):
+                self._begin(lambda: PartVerified(site, ref.digest, self._store.verify(ref)))
+            case RememberTask(device, task):
+                self._journal.given(device, task)
+            case ExamineUpdate():
+                self._begin(lambda: UpdateExamined(self._work.examine(command.update, command.task)))
+            case RecordRefused(update):
+                self._journal.examined(update)
+            case MakeSum():
+                one_of_round = self._task_of(command)
+                self._begin(lambda: self._work.add(command, one_of_round))
+            case Forget(run, oldest):
+                self._journal.forget(run, oldest)
+                self._begin(lambda: self._work.keep_only(self.gateway.in_use()))
+
+    def _task_of(self, command: MakeSum) -> Any:
+        """A task of the round that is added: all of them name the same channel map."""
+        tasks = (self.gateway.tasks.get(device) for device in command.request.members)
+        return next((task for task in tasks if task is not None), None)
+
+    def _begin(self, job: Callable[[], Event | None]) -> None:
+        self._pool.submit(job).add_done_callback(self._ended)
+
+    def _ended(self, future: "Future[Event | None]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        result = error if error is not None else future.result()
+        if result is not None:
+            self.inbox.put(result)
+
+
+def check_names(federation: str, site: str) -> None:
+    """Raise `ConfigError` for names that no federation or site can have."""
+    from schemas.names import is_name
+
+    for option, name in (("--federation", federation), ("--site", site)):
+        if not is_name(name):
+            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
+
+
+def check_brokers(above: BrokerAddress, below: BrokerAddress) -> None:
+    """Raise `ConfigError` if the site has no broker of its own."""
+    if (above.host, above.port) == (below.host, below.port):
+        raise ConfigError(f"--broker {below}: this is the upstream broker: the site needs one of its own")

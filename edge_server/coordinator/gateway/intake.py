@@ -1,0 +1,100 @@
+"""Decodes what a gateway hears, and refuses what no gateway or device of its site may say."""
+
+from edge_server.rounds.gateway.events import (
+    Announced,
+    ChunkFromAbove,
+    ChunkFromBelow,
+    DeviceSpoke,
+    DeviceTold,
+    Event,
+    SiteBelowSpoke,
+    SiteTold,
+    SumChunkFromBelow,
+)
+from edge_server.rounds.gateway.state import Gateway
+from edge_server.transport.broker_connection import check_sender
+from schemas.errors import PeerError
+from schemas.messages import (
+    FederationEnd,
+    FromDevice,
+    FromServer,
+    FromSite,
+    RoundAnnouncement,
+    SiteBirth,
+    SiteDeath,
+    SiteSum,
+    ToSite,
+    Update,
+    decode_message,
+)
+from schemas.names import is_of_site
+from schemas.tensors.chunks import decode_chunk
+from schemas.topics import Channel, DeviceTopic, SiteTopic, StateTopic, parse_topic
+from schemas.values import Reason
+
+
+def read_above(topic: str, payload: bytes, gateway: Gateway) -> Event | None:
+    """What has come from above; raises `PeerError` for anything that does not belong there."""
+    where = parse_topic(topic)
+    if isinstance(where, StateTopic):
+        message = decode_message(payload, federation=gateway.federation)
+        if not isinstance(message, RoundAnnouncement | FederationEnd):
+            raise PeerError(f"'{message.kind}' is no announcement", reason=Reason.UNKNOWN_KIND)
+        return Announced(message)
+    if not isinstance(where, SiteTopic):
+        raise PeerError(f"nothing is expected on {topic}")
+    if where.channel is Channel.DOWN_BLOB:
+        return ChunkFromAbove(decode_chunk(payload))
+    told = decode_message(payload, federation=gateway.federation)
+    if not where.device:
+        if not isinstance(told, ToSite):
+            raise PeerError(f"a server does not send '{told.kind}' to a site", reason=Reason.UNKNOWN_KIND)
+        return SiteTold(told)
+    if not isinstance(told, FromServer) or isinstance(told, RoundAnnouncement | FederationEnd):
+        raise PeerError(f"a server does not send '{told.kind}' to a device", reason=Reason.UNKNOWN_KIND)
+    return DeviceTold(where.device, told)
+
+
+def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway) -> Event | None:
+    """What has come from the site; raises `PeerError` for what speaks for devices of others."""
+    _check_way(topic, gateway)
+    if isinstance(topic, SiteTopic) and not topic.device:
+        return _of_site(topic.site, topic.channel, payload, gateway)
+    if topic.channel is Channel.UP_ROLLOUT:
+        return None  # a rollout in the site has its own connection
+    if topic.channel is Channel.UP_BLOB:
+        return ChunkFromBelow(topic.device, decode_chunk(payload))
+    message = decode_message(payload, federation=gateway.federation)
+    if not isinstance(message, FromDevice):
+        raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
+    check_sender(topic, kind=message.kind, device=message.device)
+    if isinstance(message, Update) and message.receipt is not None and isinstance(topic, DeviceTopic):
+        raise PeerError(f"{topic.device} is no gateway: it cannot give receipts", reason=Reason.WRONG_SENDER)
+    return DeviceSpoke(message)
+
+
+def _check_way(topic: DeviceTopic | SiteTopic, gateway: Gateway) -> None:
+    """Raise `PeerError` unless a device is one of the site, and is heard by the way that its name says."""
+    if isinstance(topic, SiteTopic) and topic.site not in gateway.sites:
+        raise PeerError(f"'{topic.site}' is no site within '{gateway.site}'", reason=Reason.WRONG_SENDER)
+    if not topic.device:
+        return
+    way = topic.site if isinstance(topic, SiteTopic) else ""
+    if not is_of_site(topic.device, gateway.site):
+        detail = f"'{topic.device}' is no device of the site: its name must begin with '{gateway.site}.'"
+        raise PeerError(detail, reason=Reason.WRONG_SENDER)
+    if gateway.below(topic.device) != way:
+        detail = f"{topic.device} speaks on a topic that is not that of its site"
+        raise PeerError(detail, reason=Reason.WRONG_SENDER)
+
+
+def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> Event:
+    if channel is Channel.UP_BLOB:
+        return SumChunkFromBelow(site, decode_chunk(payload))
+    message = decode_message(payload, federation=gateway.federation)
+    if not isinstance(message, FromSite):
+        raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
+    named = message.site if isinstance(message, SiteBirth | SiteDeath | SiteSum) else message.device
+    if named != site:
+        raise PeerError(f"'{message.kind}' of {named} on the topic of {site}", reason=Reason.WRONG_SENDER)
+    return SiteBelowSpoke(site, message)

@@ -1,0 +1,177 @@
+"""The two connections of a gateway: to what is above, and to the broker of its site."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.link_events import Inbox, LinkEvent
+from edge_client.transport.mqtt_client import Link
+from edge_server.coordinator.publisher import MOST_STRANGERS, WINDOW_S, RateLimit
+from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection
+from schemas.messages import Birth, Death, Message, SiteBirth, SiteDeath, Telemetry, encode_message
+from schemas.tensors.chunks import CHUNK_SIZES, BlobRef, Chunk, chunk_header
+from schemas.topics import (
+    Channel,
+    DeviceTopic,
+    SiteTopic,
+    StateTopic,
+    gateway_filters,
+    server_filters,
+    site_filters,
+)
+
+log = logging.getLogger(__name__)
+
+RETAINED = (Birth, Death, SiteBirth, SiteDeath)
+
+
+@dataclass(frozen=True)
+class FromAbove:
+    """Event: something has happened on the connection to what is above."""
+
+    event: LinkEvent
+
+
+@dataclass(frozen=True)
+class FromBelow:
+    """Event: something has happened on the connection to the site's broker."""
+
+    event: LinkEvent
+
+
+class TaggedInbox:
+    """The inbox of one connection: its events go, tagged, into that of the gateway."""
+
+    def __init__(self, inbox: Inbox, tag: Callable[[LinkEvent], Any]) -> None:
+        self._inbox, self._tag = inbox, tag
+
+    def put(self, event: LinkEvent) -> None:
+        """Pass an event on."""
+        self._inbox.put(self._tag(event))
+
+    def qsize(self) -> int:
+        """The number of waiting events."""
+        return self._inbox.qsize()
+
+
+class Traffic:
+    """Bytes over the link to what is above: `received` and `sent` payloads."""
+
+    def __init__(self) -> None:
+        self.received = self.sent = 0
+
+
+class LinkAbove:
+    """The connection to what is above; its last will takes the site's devices away with the gateway."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        inbox: Inbox,
+        *,
+        federation: str,
+        site: str,
+        session: int,
+        store: BlobStore,
+    ) -> None:
+        self._federation, self._site, self._store = federation, site, store
+        self.address, self.traffic = address, Traffic()
+        self.link = Link(
+            address,
+            TaggedInbox(inbox, FromAbove),  # type: ignore[arg-type]
+            client_id=f"{federation}-site-{site}",
+            filters=gateway_filters(federation, site),
+            will=self._will,
+            first_session=session,
+            longest_delay_s=LONGEST_DELAY_S,
+        )
+        self.link.fit(CHUNK_SIZES[-1])
+
+    def _will(self, session: int) -> tuple[str, bytes]:
+        death = SiteDeath(federation=self._federation, site=self._site, session=session)
+        return self._topic(Channel.BIRTH, ""), encode_message(death)
+
+    def tell(self, message: Message, device: str) -> None:
+        """Publish in the name of a device, or of the site itself."""
+        payload = encode_message(message)
+        self.traffic.sent += len(payload)
+        retain = isinstance(message, RETAINED)
+        channel = Channel.BIRTH if retain else Channel.UP
+        qos = 0 if isinstance(message, Telemetry) else 1
+        self.link.publish(self._topic(channel, device), payload, retain=retain, qos=qos)
+
+    def send_chunks(self, ref: BlobRef, first: int, count: int, device: str) -> None:
+        """Publish chunks of a blob."""
+        for index in range(first, min(first + count, ref.chunks)):
+            self.traffic.sent += ref.chunk_size(index)
+            read = partial(self._store.read_frame, ref, index)
+            self.link.send_chunk((device, ref.digest, index), self._topic(Channel.UP_BLOB, device), read)
+
+    def pass_on(self, device: str, chunk: Chunk) -> None:
+        """Publish a device's chunk as it is."""
+        self.traffic.sent += len(chunk.data)
+        topic = self._topic(Channel.UP_BLOB, device)
+        self.link.send_chunk((device, chunk.prefix, chunk.index), topic, partial(_frame, chunk))
+
+    def _topic(self, channel: Channel, device: str) -> str:
+        return str(SiteTopic(self._federation, self._site, channel, device))
+
+
+def _frame(chunk: Chunk) -> bytes:
+    from zlib import crc32
+
+    data = bytes(chunk.data)
+    crc = crc32(data) if chunk.crc is None else chunk.crc
+    return chunk_header(chunk.prefix, chunk.index, crc) + data
+
+
+class LinkBelow:
+    """The connection to the site's broker, on which the gateway is the server."""
+
+    def __init__(self, address: BrokerAddress, inbox: Inbox, *, federation: str, store: BlobStore) -> None:
+        self._federation, self._store = federation, store
+        self.connection = BrokerConnection(
+            address,
+            TaggedInbox(inbox, FromBelow),  # type: ignore[arg-type]
+            federation=federation,
+            role="server",
+            filters=(*server_filters(federation), *site_filters(federation)),
+        )
+        self.link = self.connection.link
+        self.link.fit(CHUNK_SIZES[-1])
+        self._announced: Message | None = None
+        self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
+
+    def announce(self, message: Message) -> None:
+        """Publish a retained message for all devices."""
+        self._announced = message
+        self.link.publish(str(StateTopic(self._federation)), encode_message(message), retain=True)
+
+    def announce_again(self) -> None:
+        """Publish the last announcement again, for a broker that has forgotten it."""
+        if self._announced is not None:
+            self.announce(self._announced)
+
+    def tell(self, message: Message, device: str, site: str = "") -> None:
+        """Publish to a device, through the gateway of a site within this one if it has one."""
+        self.link.publish(self._topic(Channel.DOWN, device, site), encode_message(message))
+
+    def tell_stranger(self, message: Message, device: str, now: float) -> None:
+        """Publish to a client that is no device of the site, at a limited rate."""
+        if self._strangers.allows(now):
+            self.tell(message, device)
+
+    def send_chunk(self, ref: BlobRef, index: int, device: str, site: str = "") -> None:
+        """Publish a chunk of a blob to a device."""
+        read = partial(self._store.read_frame, ref, index)
+        topic = self._topic(Channel.DOWN_BLOB, device, site)
+        self.link.send_chunk((device, ref.digest, index), topic, read)
+
+    def _topic(self, channel: Channel, device: str, site: str) -> str:
+        if site:
+            return str(SiteTopic(self._federation, site, channel, device))
+        return str(DeviceTopic(self._federation, device, channel))

@@ -1,0 +1,38 @@
+"""What a gateway says of itself: a line for each connection, and one for each phase of a round."""
+
+from collections.abc import Callable
+
+from edge_server.coordinator.gateway.links import Traffic
+from edge_server.rounds.gateway.state import Gateway
+from schemas.messages import FederationEnd, RoundAnnouncement, SiteTerms
+
+MB = 1_000_000
+
+
+class Progress:
+    """Lines for people: `show` prints one."""
+
+    def __init__(self, site: str, traffic: Traffic, show: Callable[[str], None]) -> None:
+        self._site, self._traffic, self._show = site, traffic, show
+        self._last = ""
+
+    def say(self, line: str) -> None:
+        """A line, unless it was the last one."""
+        if line != self._last:
+            self._last = line
+            self._show(line)
+
+    def terms(self, terms: SiteTerms) -> None:
+        """The server has told the terms of a run."""
+        within = [site for site in terms.sites if site.startswith(f"{self._site}.")]
+        inside = f", with the sites {', '.join(within)}" if within else ""
+        self.say(f"takes part in the run '{terms.run}'{inside}")
+
+    def announced(self, message: RoundAnnouncement | FederationEnd, gateway: Gateway) -> None:
+        """The federation has entered another phase."""
+        far = f"far link {self._traffic.received / MB:.1f} MB in, {self._traffic.sent / MB:.1f} MB out"
+        if isinstance(message, FederationEnd):
+            self.say(f"the run '{message.run}' is over: {message.outcome}; {far}")
+            return
+        devices = f"{len(gateway.births)} device{'' if len(gateway.births) == 1 else 's'} here"
+        self.say(f"round {message.round} of {message.rounds}: {message.phase}; {devices}; {far}")

@@ -1,0 +1,299 @@
+"""Events of a gateway's machine, and the commands that it returns.
+
+"Above" is the server, or the gateway of the site around this one; "below" are the site's devices, and the
+gateways of sites within it.
+"""
+
+from dataclasses import dataclass
+
+from edge_client.transport.chunk_transfer import WriteChunk
+from edge_server.rounds.events import Note
+from schemas.messages import (
+    FederationEnd,
+    FromDevice,
+    FromServer,
+    FromSite,
+    Message,
+    RoundAnnouncement,
+    SiteSum,
+    SumRequest,
+    Task,
+    ToSite,
+    TrainTask,
+    Update,
+)
+from schemas.tensors.chunks import BlobRef, Chunk
+
+
+@dataclass(frozen=True)
+class LinkedAbove:
+    """Event: the connection to what is above stands, for the `session`-th time."""
+
+    session: int
+
+
+@dataclass(frozen=True)
+class CutAbove:
+    """Event: it is lost."""
+
+
+@dataclass(frozen=True)
+class DeviceTold:
+    """Event: a message from above to one of the site's devices."""
+
+    device: str
+    message: FromServer
+
+
+@dataclass(frozen=True)
+class SiteTold:
+    """Event: a message from above to the gateway itself."""
+
+    message: ToSite
+
+
+@dataclass(frozen=True)
+class Announced:
+    """Event: the announcement of the federation has changed."""
+
+    message: RoundAnnouncement | FederationEnd
+
+
+@dataclass(frozen=True)
+class DeviceSpoke:
+    """Event: a message of a device.
+
+    Of an update `have` is a bit mask of the chunks that are here, and `most_bytes` the most that it may have.
+    """
+
+    message: FromDevice
+    have: int = 0
+    most_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SiteBelowSpoke:
+    """Event: a message of the gateway of a site within this one."""
+
+    site: str
+    message: FromSite
+
+
+@dataclass(frozen=True)
+class ChunkFromAbove:
+    """Event: a chunk of a blob that was requested for a device."""
+
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class ChunkFromBelow:
+    """Event: a chunk that a device has sent."""
+
+    device: str
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class SumChunkFromBelow:
+    """Event: a chunk of the sum of a site within this one."""
+
+    site: str
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class BlobVerified:
+    """Event: a blob from above is complete; `sound` says whether its bytes are those of its digest."""
+
+    digest: str
+    sound: bool
+
+
+@dataclass(frozen=True)
+class PartVerified:
+    """Event: the sum of a site within this one is complete, and sound or not."""
+
+    site: str
+    digest: str
+    sound: bool
+
+
+@dataclass(frozen=True)
+class UpdateExamined:
+    """Event: an update was verified, examined and recorded; it has its receipt."""
+
+    update: Update
+
+
+@dataclass(frozen=True)
+class SumMade:
+    """Event: the requested sum is a blob; or the updates of the devices in `lost` are not here."""
+
+    request: SumRequest
+    ref: BlobRef | None = None
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time has passed."""
+
+
+Event = (
+    LinkedAbove
+    | CutAbove
+    | DeviceTold
+    | SiteTold
+    | Announced
+    | DeviceSpoke
+    | SiteBelowSpoke
+    | ChunkFromAbove
+    | ChunkFromBelow
+    | SumChunkFromBelow
+    | BlobVerified
+    | PartVerified
+    | UpdateExamined
+    | SumMade
+    | Tick
+)
+
+
+@dataclass(frozen=True)
+class TellAbove:
+    """Command: publish above, in the name of a device, or of the site itself without one."""
+
+    message: Message
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class TellDevice:
+    """Command: publish to a device."""
+
+    device: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class TellSite:
+    """Command: publish to the gateway of a site within this one."""
+
+    site: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class AnnounceBelow:
+    """Command: publish to all devices of the site, retained."""
+
+    message: RoundAnnouncement | FederationEnd
+
+
+@dataclass(frozen=True)
+class SendChunksAbove:
+    """Command: publish chunks of a blob above, in the name of a device or of the site itself."""
+
+    ref: BlobRef
+    first: int
+    count: int
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class SendChunksBelow:
+    """Command: publish chunks of a blob to a device."""
+
+    device: str
+    ref: BlobRef
+    index: int
+
+
+@dataclass(frozen=True)
+class PassChunkOn:
+    """Command: publish a device's chunk above as it is."""
+
+    device: str
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class Write:
+    """Command: write a chunk to the store."""
+
+    chunk: WriteChunk
+
+
+@dataclass(frozen=True)
+class VerifyBlob:
+    """Command: verify a complete blob from above, then send `BlobVerified`."""
+
+    ref: BlobRef
+
+
+@dataclass(frozen=True)
+class VerifyPart:
+    """Command: verify the complete sum of a site within this one, then send `PartVerified`."""
+
+    site: str
+    ref: BlobRef
+
+
+@dataclass(frozen=True)
+class RememberTask:
+    """Command: record the task of a device, so that a restarted gateway knows it."""
+
+    device: str
+    task: Task
+
+
+@dataclass(frozen=True)
+class ExamineUpdate:
+    """Command: verify, examine and record an update, then send `UpdateExamined`."""
+
+    update: Update
+    task: TrainTask
+
+
+@dataclass(frozen=True)
+class RecordRefused:
+    """Command: record an update that was refused before it was here."""
+
+    update: Update
+
+
+@dataclass(frozen=True)
+class MakeSum:
+    """Command: add these updates and the sums of sites within this one, then send `SumMade`."""
+
+    request: SumRequest
+    updates: tuple[Update, ...]
+    parts: tuple[SiteSum, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Command: forget the updates of rounds before `oldest`, and all of other runs, and unused blobs."""
+
+    run: str
+    oldest: int
+
+
+Command = (
+    TellAbove
+    | TellDevice
+    | TellSite
+    | AnnounceBelow
+    | SendChunksAbove
+    | SendChunksBelow
+    | PassChunkOn
+    | Write
+    | VerifyBlob
+    | VerifyPart
+    | RememberTask
+    | ExamineUpdate
+    | RecordRefused
+    | MakeSum
+    | Forget
+    | Note
+)

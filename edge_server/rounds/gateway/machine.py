@@ -1,0 +1,294 @@
+"""A gateway as a pure state machine: `step(gateway, event, now)` returns the next state and the commands.
+
+What is small passes unchanged in both directions: births, tasks, replies, refusals, telemetry. What is large
+stays: blobs are fetched once (`downloads`), updates end here and leave their receipts (`uploads`), and at the
+end of a round their sum goes up (`sums`). What is above decides everything device by device, so a gateway
+that dies loses nothing but time: devices repeat what was not answered, and so does what is above.
+"""
+
+from dataclasses import replace
+
+from edge_server.rounds.gateway import downloads, sums, uploads
+from edge_server.rounds.gateway.events import (
+    AnnounceBelow,
+    Announced,
+    BlobVerified,
+    ChunkFromAbove,
+    ChunkFromBelow,
+    Command,
+    CutAbove,
+    DeviceSpoke,
+    DeviceTold,
+    Event,
+    Forget,
+    LinkedAbove,
+    PartVerified,
+    RememberTask,
+    SendChunksAbove,
+    SiteBelowSpoke,
+    SiteTold,
+    SumChunkFromBelow,
+    SumMade,
+    TellAbove,
+    TellDevice,
+    TellSite,
+    Tick,
+    UpdateExamined,
+)
+from edge_server.rounds.gateway.state import Gateway, Step, without_upload
+from schemas.messages import (
+    Acknowledgement,
+    Birth,
+    BlobRequest,
+    BroadcastEnd,
+    BroadcastProgress,
+    Death,
+    DeliverTask,
+    FederationEnd,
+    FromDevice,
+    FromSite,
+    Refusal,
+    RoundAnnouncement,
+    SiteBirth,
+    SiteDeath,
+    SiteSum,
+    SiteTerms,
+    SumRequest,
+    Task,
+    TaskReply,
+    TrainTask,
+    Update,
+)
+from schemas.names import is_of_site
+from schemas.values import Reason
+
+MISSED_S = 20.0
+"""Seconds after its start in which a gateway waits for the devices that were there before."""
+
+
+def step(gateway: Gateway, event: Event, now: float) -> Step:
+    """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
+    match event:
+        case LinkedAbove(session):
+            return _linked(gateway, session, now)
+        case CutAbove():
+            return replace(gateway, linked=False), []
+        case DeviceTold():
+            return _device_told(gateway, event, now)
+        case SiteTold():
+            return _site_told(gateway, event, now)
+        case Announced():
+            return _announced(gateway, event)
+        case DeviceSpoke():
+            return _device_spoke(gateway, event, now)
+        case SiteBelowSpoke(site, message):
+            return _site_below_spoke(gateway, site, message, now)
+        case ChunkFromAbove(chunk):
+            return downloads.take_chunk(gateway, chunk, now)
+        case ChunkFromBelow(device, chunk):
+            return uploads.take_chunk(gateway, device, chunk, now)
+        case SumChunkFromBelow(site, chunk):
+            return sums.take_chunk(gateway, site, chunk, now)
+        case BlobVerified():
+            return downloads.verified(gateway, event, now)
+        case PartVerified():
+            return sums.part_verified(gateway, event)
+        case UpdateExamined():
+            return uploads.examined(gateway, event, now)
+        case SumMade():
+            return sums.made(gateway, event)
+        case Tick():
+            return _tick(gateway, now)
+
+
+def _linked(gateway: Gateway, session: int, now: float) -> Step:
+    """Tell what is above that the gateway is there, who is here, and what was not answered."""
+    linked = replace(gateway, linked=True)
+    born = SiteBirth(federation=gateway.federation, site=gateway.site, session=session)
+    births = [TellAbove(birth, device) for device, birth in gateway.births.items()]
+    if gateway.missed_at is None:
+        linked = replace(linked, missed_at=now + MISSED_S)
+    resumed, asks = downloads.resume(linked, now)
+    return resumed, [TellAbove(born), *births, *uploads.repeat_receipts(linked), *asks]
+
+
+# --- from above ---
+def _device_told(gateway: Gateway, event: DeviceTold, now: float) -> Step:
+    device, message = event.device, event.message
+    match message:
+        case TrainTask() | DeliverTask():
+            return _task_given(gateway, device, message, now)
+        case BlobRequest() if uploads.is_here(gateway, message):
+            ref = gateway.updates[device].sent
+            assert ref is not None
+            return gateway, [SendChunksAbove(ref, message.first, message.count, device)]
+        case Refusal() if (left := downloads.refused(gateway, message)) is not None:
+            return downloads.resume(left, now)
+        case Acknowledgement() | Refusal():
+            return uploads.answered(gateway, message), [TellDevice(device, message)]
+        case _:
+            return gateway, [TellDevice(device, message)]
+
+
+def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
+    known = gateway.tasks.get(device)
+    new = known is None or (known.run, known.attempt) != (task.run, task.attempt)
+    gateway = replace(gateway, tasks={**gateway.tasks, device: task})
+    if new:
+        gateway = without_upload(gateway, device)
+    remember: list[Command] = [RememberTask(device, task)] if new else []
+    fetching, commands = downloads.task_given(gateway, device, task, now, new=new)
+    return fetching, [*remember, TellDevice(device, task), *commands]
+
+
+def _site_told(gateway: Gateway, event: SiteTold, now: float) -> Step:
+    match event.message:
+        case SiteTerms() as terms:
+            below = replace(gateway, terms=terms)
+            return below, [_terms_for(below, site) for site in below.sites]
+        case SumRequest() as request:
+            return sums.requested(gateway, request, now)
+        case BlobRequest() as request:
+            return gateway, [sums.give(gateway, request)]
+        case Refusal():
+            return gateway, []
+
+
+def _terms_for(gateway: Gateway, site: str) -> Command:
+    assert gateway.terms is not None
+    return TellSite(site, gateway.terms.model_copy(update={"site": site}))
+
+
+def _announced(gateway: Gateway, event: Announced) -> Step:
+    """Pass the announcement on; forget the updates of rounds that are over."""
+    message = event.message
+    oldest = message.oldest if isinstance(message, RoundAnnouncement) else message.rounds + 1
+    updates = {
+        device: update
+        for device, update in gateway.updates.items()
+        if update.run == message.run and update.round >= oldest
+    }
+    tasks = {} if isinstance(message, FederationEnd) else _open_tasks(gateway, message)
+    kept = replace(gateway, updates=updates, tasks=tasks, pending=gateway.pending & updates.keys())
+    if len(updates) < len(gateway.updates):
+        kept = replace(kept, sums={})
+    kept = replace(kept, held=kept.held & kept.in_use())
+    return kept, [AnnounceBelow(message), Forget(message.run, oldest)]
+
+
+def _open_tasks(gateway: Gateway, message: RoundAnnouncement) -> dict[str, Task]:
+    """The tasks of rounds that are not over, and of the last one, as the next one needs some of its blobs."""
+    tasks = {device: task for device, task in gateway.tasks.items() if task.run == message.run}
+    last = max((task.attempt for task in tasks.values()), default=0)
+    return {
+        device: task for device, task in tasks.items() if task.round >= message.oldest or task.attempt == last
+    }
+
+
+# --- from below ---
+def _device_spoke(gateway: Gateway, event: DeviceSpoke, now: float) -> Step:
+    message = event.message
+    match message:
+        case Birth():
+            return _born(gateway, message)
+        case Death():
+            return _died(gateway, message)
+        case TaskReply():
+            return _replied(gateway, message)
+        case Update():
+            return uploads.claimed(gateway, message, event, now)
+        case BlobRequest():
+            found = downloads.requested(gateway, message, now)
+            return (gateway, [TellAbove(message, message.device)]) if found is None else found
+        case BroadcastProgress():
+            return gateway, []
+        case Refusal() if (left := _refused_by_device(gateway, message, now)) is not None:
+            return left
+        case _:
+            return gateway, [TellAbove(message, message.device)]
+
+
+def _born(gateway: Gateway, birth: Birth) -> Step:
+    born = replace(gateway, births={**gateway.births, birth.device: birth})
+    return born, _said(gateway, birth)
+
+
+def _said(gateway: Gateway, message: FromDevice) -> list[Command]:
+    """Without a connection above, births and deaths are told once there is one."""
+    return [TellAbove(message, message.device)] if gateway.linked else []
+
+
+def _died(gateway: Gateway, death: Death) -> Step:
+    known = gateway.births.get(death.device)
+    if known is not None and death.session < known.session:
+        return gateway, []
+    births = {device: birth for device, birth in gateway.births.items() if device != death.device}
+    return replace(gateway, births=births), _said(gateway, death)
+
+
+def _replied(gateway: Gateway, reply: TaskReply) -> Step:
+    """What is broadcast above does not reach the site: the device requests it here."""
+    if not reply.listens:
+        return gateway, [TellAbove(reply, reply.device)]
+    task = gateway.tasks.get(reply.device)
+    shared = [] if task is None else [task.blobs[name].digest for name in task.channels]
+    end = BroadcastEnd(
+        federation=reply.federation,
+        device=reply.device,
+        run=reply.run,
+        attempt=reply.attempt,
+        digests=tuple(dict.fromkeys(shared))[:256],
+    )
+    passed = reply.model_copy(update={"listens": ()})
+    return gateway, [TellAbove(passed, reply.device), TellDevice(reply.device, end)]
+
+
+def _refused_by_device(gateway: Gateway, refusal: Refusal, now: float) -> Step | None:
+    """A device has lost its update, or a blob that it got here is damaged; None for anything else."""
+    if refusal.reason is Reason.DIGEST_MISMATCH and refusal.digest in gateway.held:
+        return downloads.damaged(gateway, refusal.digest, now)
+    return uploads.lost(gateway, refusal)
+
+
+def _site_below_spoke(gateway: Gateway, site: str, message: FromSite, now: float) -> Step:
+    match message:
+        case SiteBirth(session=session):
+            heard = replace(gateway, sessions={**gateway.sessions, site: session})
+            return heard, [_terms_for(gateway, site)] if gateway.terms is not None else []
+        case SiteDeath(session=session) if session >= gateway.sessions.get(site, 0):
+            return _site_died(gateway, site)
+        case SiteSum():
+            return sums.take_part(gateway, site, message, now)
+        case _:
+            return gateway, []
+
+
+def _site_died(gateway: Gateway, site: str) -> Step:
+    """With the gateway of a site all its devices are gone."""
+    commands: list[Command] = []
+    for device, birth in list(gateway.births.items()):
+        if is_of_site(device, site):
+            death = Death(federation=gateway.federation, device=device, session=birth.session)
+            gateway, more = _died(gateway, death)
+            commands += more
+    return gateway, commands
+
+
+def _report_missed(gateway: Gateway, now: float) -> Step:
+    """Report the devices that were there before a restart and are not back."""
+    if not gateway.before or not gateway.linked or now < (gateway.missed_at or 0.0):
+        return gateway, []
+    gone: list[Command] = [
+        TellAbove(Death(federation=gateway.federation, device=device, session=session), device)
+        for device, session in gateway.before.items()
+        if device not in gateway.births
+    ]
+    return replace(gateway, before={}), gone
+
+
+def _tick(gateway: Gateway, now: float) -> Step:
+    gateway, first = downloads.tick(gateway, now)
+    gateway, second = uploads.tick(gateway, now)
+    gateway, third = sums.tick(gateway, now)
+    gateway, fourth = _report_missed(gateway, now)
+    return gateway, [*first, *second, *third, *fourth]

@@ -1,0 +1,210 @@
+"""Sums that were requested from above: of updates that lie here, and of the sums of sites within this one.
+
+Sums are exact, so it does not matter who adds which part. A repeated request gets the same answer.
+"""
+
+from dataclasses import replace
+
+from edge_client.transport import chunk_transfer
+from edge_server.rounds.gateway.events import (
+    Command,
+    MakeSum,
+    PartVerified,
+    SendChunksAbove,
+    SumMade,
+    TellAbove,
+    TellSite,
+    VerifyPart,
+    Write,
+)
+from edge_server.rounds.gateway.state import Gateway, Step, SumWork
+from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest, Update
+from schemas.tensors.chunks import Chunk, digest_of, encode_json
+from schemas.values import Reason
+
+MOST_SUMS = 4
+"""Sums that are kept for repeated requests."""
+ASK_AGAIN_S = 10.0
+
+
+def requested(gateway: Gateway, request: SumRequest, now: float) -> Step:
+    """Begin to make a sum, or repeat the answer to the same request."""
+    key = _key(request)
+    known = gateway.sums.get(key)
+    if known is not None:
+        return gateway, [TellAbove(known.answer)] if known.answer is not None else []
+    own, asked = _divided(gateway, request)
+    lost = tuple(device for device, member in own.items() if not _lies_here(gateway, device, member))
+    if lost:
+        return gateway, [TellAbove(_without_sum(request, lost))]
+    work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
+    begun = replace(gateway, sums=_newest({**gateway.sums, key: work}))
+    return begun, [*(TellSite(site, part) for site, part in asked.items()), *_make(begun, work)]
+
+
+def _key(request: SumRequest) -> str:
+    return digest_of(encode_json(request))
+
+
+def _newest(sums: dict[str, SumWork]) -> dict[str, SumWork]:
+    return dict(list(sums.items())[-MOST_SUMS:])
+
+
+def _divided(gateway: Gateway, request: SumRequest) -> tuple[dict[str, SumMember], dict[str, SumRequest]]:
+    """The members that lie here, and the requests to sites within this one."""
+    own: dict[str, SumMember] = {}
+    below: dict[str, dict[str, SumMember]] = {}
+    for device, member in request.members.items():
+        site = gateway.below(device)
+        (below.setdefault(site, {}) if site else own)[device] = member
+    parts = {
+        site: request.model_copy(update={"site": site, "members": members}) for site, members in below.items()
+    }
+    return own, parts
+
+
+def _lies_here(gateway: Gateway, device: str, member: SumMember) -> bool:
+    update = gateway.updates.get(device)
+    if update is None or update.receipt is None or update.receipt.reason is not None:
+        return False
+    return (update.attempt, update.blob.digest) == (member.attempt, member.digest)
+
+
+def _without_sum(request: SumRequest, lost: tuple[str, ...]) -> SiteSum:
+    return SiteSum(
+        federation=request.federation, site=request.site, run=request.run, round=request.round, lost=lost
+    )
+
+
+def _make(gateway: Gateway, work: SumWork) -> list[Command]:
+    """Add, once all parts are here."""
+    if work.asked.keys() != work.parts.keys():
+        return []
+    updates: list[Update] = [
+        gateway.updates[device] for device in work.request.members if not gateway.below(device)
+    ]
+    return [MakeSum(work.request, tuple(updates), tuple(work.parts.values()))]
+
+
+def made(gateway: Gateway, event: SumMade) -> Step:
+    """A sum is a blob, or cannot be made: answer the request."""
+    key = _key(event.request)
+    work = gateway.sums.get(key)
+    if work is None:
+        return gateway, []
+    if event.ref is None:
+        left = {name: other for name, other in gateway.sums.items() if name != key}
+        return replace(gateway, sums=left), [TellAbove(_without_sum(event.request, event.lost))]
+    weights = {device: member.weight for device, member in event.request.members.items()}
+    answer = SiteSum(
+        federation=event.request.federation,
+        site=event.request.site,
+        run=event.request.run,
+        round=event.request.round,
+        members=weights,
+        blob=event.ref,
+    )
+    return _with(gateway, replace(work, answer=answer)), [TellAbove(answer)]
+
+
+def _with(gateway: Gateway, work: SumWork) -> Gateway:
+    return replace(gateway, sums={**gateway.sums, _key(work.request): work})
+
+
+def give(gateway: Gateway, request: BlobRequest) -> Command:
+    """Send chunks of a sum, or say that there is none."""
+    for work in gateway.sums.values():
+        blob = work.answer.blob if work.answer is not None else None
+        if blob is not None and blob.digest == request.digest:
+            return SendChunksAbove(blob, request.first, request.count)
+    return TellAbove(
+        Refusal(
+            federation=gateway.federation,
+            device=gateway.site,
+            reason=Reason.UNKNOWN_BLOB,
+            digest=request.digest,
+        )
+    )
+
+
+# --- sites within this one ---
+def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
+    """A site within this one has made its sum, or has lost updates."""
+    for work in gateway.sums.values():
+        asked = work.asked.get(site)
+        if asked is None or work.answer is not None or site in work.parts:
+            continue
+        if answer.blob is None and set(answer.lost) & asked.members.keys():
+            return made(gateway, SumMade(work.request, lost=answer.lost))
+        weights = {device: member.weight for device, member in asked.members.items()}
+        if answer.blob is None or answer.members != weights:
+            continue
+        if site in work.offers and work.offers[site].blob == answer.blob:
+            continue
+        receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False)
+        begun = replace(
+            work,
+            offers={**work.offers, site: answer},
+            receiving={**work.receiving, site: receiving},
+        )
+        return _with(gateway, begun), _commands(gateway, site, asks)
+    return gateway, []
+
+
+def take_chunk(gateway: Gateway, site: str, chunk: Chunk, now: float) -> Step:
+    """Take a chunk of the sum of a site within this one; raises `PeerError` for one that does not fit."""
+    for work in gateway.sums.values():
+        receiving = work.receiving.get(site)
+        if receiving is not None and receiving.ref.digest.startswith(chunk.prefix):
+            taken, commands = chunk_transfer.accept(receiving, chunk, now)
+            further = replace(work, receiving={**work.receiving, site: taken})
+            return _with(gateway, further), _commands(gateway, site, commands)
+    return gateway, []
+
+
+def part_verified(gateway: Gateway, event: PartVerified) -> Step:
+    """A part is complete: add, once all are here; a damaged one is requested again."""
+    for work in gateway.sums.values():
+        offer = work.offers.get(event.site)
+        if offer is None or offer.blob is None or offer.blob.digest != event.digest:
+            continue
+        receiving = {site: transfer for site, transfer in work.receiving.items() if site != event.site}
+        if not event.sound:
+            offers = {site: other for site, other in work.offers.items() if site != event.site}
+            return _with(gateway, replace(work, offers=offers, receiving=receiving, ask_at=0.0)), []
+        complete = replace(work, receiving=receiving, parts={**work.parts, event.site: offer})
+        after = _with(gateway, complete)
+        return after, _make(after, complete)
+    return gateway, []
+
+
+def tick(gateway: Gateway, now: float) -> Step:
+    """Ask sites within this one again, and repeat requests for chunks."""
+    commands: list[Command] = []
+    for work in gateway.sums.values():
+        if work.answer is not None or work.asked.keys() == work.parts.keys():
+            continue
+        receiving = dict(work.receiving)
+        for site, transfer in work.receiving.items():
+            receiving[site], asks = chunk_transfer.tick(transfer, now)
+            commands += _commands(gateway, site, asks)
+        silent = [site for site in work.asked if site not in work.parts and site not in receiving]
+        due = now >= work.ask_at
+        commands += [TellSite(site, work.asked[site]) for site in silent if due]
+        gateway = _with(
+            gateway, replace(work, receiving=receiving, ask_at=now + ASK_AGAIN_S if due else work.ask_at)
+        )
+    return gateway, commands
+
+
+def _commands(gateway: Gateway, site: str, asks: list[chunk_transfer.TransferCommand]) -> list[Command]:
+    made_of: list[Command] = []
+    for ask in asks:
+        match ask:
+            case chunk_transfer.RequestChunks():
+                made_of.append(TellSite(site, ask.request(gateway.federation, site)))
+            case chunk_transfer.WriteChunk():
+                made_of.append(Write(ask))
+            case chunk_transfer.VerifyBlob(ref):
+                made_of.append(VerifyPart(site, ref))
+    return made_of

@@ -1,0 +1,344 @@
+"""A gateway's machine, event by event."""
+
+from dataclasses import replace
+
+import pytest
+
+from edge_server.rounds.gateway import machine
+from edge_server.rounds.gateway.events import (
+    AnnounceBelow,
+    Announced,
+    BlobVerified,
+    ChunkFromAbove,
+    ChunkFromBelow,
+    CutAbove,
+    DeviceSpoke,
+    DeviceTold,
+    ExamineUpdate,
+    Forget,
+    LinkedAbove,
+    MakeSum,
+    PassChunkOn,
+    RememberTask,
+    SendChunksAbove,
+    SendChunksBelow,
+    SiteBelowSpoke,
+    SiteTold,
+    SumMade,
+    TellAbove,
+    TellDevice,
+    TellSite,
+    Tick,
+    UpdateExamined,
+    VerifyBlob,
+)
+from edge_server.rounds.gateway.state import Gateway
+from schemas.messages import (
+    Acknowledgement,
+    BlobRequest,
+    BroadcastEnd,
+    Death,
+    Refusal,
+    RoundAnnouncement,
+    SiteBirth,
+    SiteDeath,
+    SiteReceipt,
+    SiteSum,
+    SiteTerms,
+    SumMember,
+    SumRequest,
+    TaskReply,
+    Telemetry,
+    Update,
+)
+from schemas.statistics import StatisticsRequest
+from schemas.tensors.blobs import Chunk
+from schemas.values import Reason
+from tests.edge_server.rounds.by_hand import (
+    CHUNK,
+    NAME,
+    RUN,
+    SMALL_MAP,
+    STATE,
+    answer_of,
+    assignment,
+    of,
+    ref_of,
+    reply,
+    update,
+)
+from tests.edge_server.rounds.test_fleet import birth
+
+SITE, A, B, DEEP = "b", "b.1", "b.2", "b.n.1"
+STATE_BYTES = b"s" * 2500
+
+
+class Driven:
+    """A gateway and its clock; `tell` returns the commands."""
+
+    def __init__(self, *devices: str, **more) -> None:
+        terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"))
+        self.gateway, self.now = Gateway(NAME, SITE, terms=terms, **more), 0.0
+        self.tell(LinkedAbove(1))
+        for device in devices:
+            self.tell(DeviceSpoke(birth(device)))
+
+    def tell(self, event) -> list:
+        self.gateway, commands = machine.step(self.gateway, event, self.now)
+        return commands
+
+    def wait(self, seconds: float) -> list:
+        self.now += seconds
+        return self.tell(Tick())
+
+    def give(self, *devices: str, number: int = 1, **more) -> list:
+        """Tasks of a round from above."""
+        task = assignment(number, number, **more).task
+        return [command for device in devices for command in self.tell(DeviceTold(device, task))]
+
+    def fetch(self) -> list:
+        """The state arrives from above."""
+        commands = []
+        for index, at in enumerate(range(0, len(STATE_BYTES), CHUNK)):
+            chunk = Chunk(STATE.digest[:16], index, STATE_BYTES[at : at + CHUNK])
+            commands += self.tell(ChunkFromAbove(chunk))
+        assert of(VerifyBlob, commands) == [VerifyBlob(STATE)]
+        return self.tell(BlobVerified(STATE.digest, True))
+
+    def upload(self, device: str, **more) -> Update:
+        """An update of a device arrives and is examined."""
+        claim, data = update(device, **more), answer_of(device)
+        self.tell(DeviceSpoke(claim, most_bytes=10**6))
+        commands = []
+        for index, at in enumerate(range(0, len(data), CHUNK)):
+            commands += self.tell(
+                ChunkFromBelow(device, Chunk(claim.blob.digest[:16], index, data[at : at + CHUNK]))
+            )
+        assert [command.update for command in of(ExamineUpdate, commands)] == [claim]
+        judged = claim.model_copy(update={"receipt": SiteReceipt(site=SITE, moved=True)})
+        assert TellAbove(judged, device) in self.tell(UpdateExamined(judged))
+        return judged
+
+
+def asked(commands: list) -> list[tuple[str, str]]:
+    """The requests for blobs above, as (device, digest)."""
+    told = [command.message for command in of(TellAbove, commands)]
+    return [(message.device, message.digest) for message in told if isinstance(message, BlobRequest)]
+
+
+def wanted(device: str, first: int = 0, count: int = 3) -> DeviceSpoke:
+    request = {"federation": NAME, "device": device, "digest": STATE.digest, "first": first, "count": count}
+    return DeviceSpoke(BlobRequest(**request))
+
+
+def sum_request(*updates: Update, site: str = SITE) -> SumRequest:
+    members = {u.device: SumMember(attempt=u.attempt, digest=u.blob.digest, weight=3) for u in updates}
+    return SumRequest(federation=NAME, site=site, run=RUN, round=1, members=members)
+
+
+# --- what is small passes ---
+def test_births_replies_and_telemetry_go_up_and_answers_come_down():
+    site, telemetry = Driven(), Telemetry(federation=NAME, device=A, session=1, phase="idle")
+    for message in (birth(A), telemetry, reply(A)):
+        assert site.tell(DeviceSpoke(message)) == [TellAbove(message, A)]
+    answer = Acknowledgement(federation=NAME, device=A, run=RUN, attempt=1)
+    assert site.tell(DeviceTold(A, answer)) == [TellDevice(A, answer)]
+
+
+def test_a_connection_above_begins_with_who_is_here():
+    site = Driven(A)
+    site.tell(CutAbove())
+    assert site.tell(DeviceSpoke(birth(B))) == []
+    told = [command.message for command in of(TellAbove, site.tell(LinkedAbove(2)))]
+    assert told == [SiteBirth(federation=NAME, site=SITE, session=2), birth(A), birth(B)]
+
+
+def test_devices_that_are_not_back_after_a_restart_are_reported_as_lost():
+    site = Driven(A, before={A: 1, B: 4})
+    assert not of(TellAbove, site.wait(10))
+    assert site.wait(11) == [TellAbove(Death(federation=NAME, device=B, session=4), B)]
+    assert site.wait(30) == []
+
+
+def test_announcements_are_handed_on():
+    site = Driven(A)
+    message = RoundAnnouncement(federation=NAME, run=RUN, round=1, rounds=2, phase="training", selected=1)
+    assert site.tell(Announced(message)) == [AnnounceBelow(message), Forget(RUN, 1)]
+
+
+# --- blobs ---
+def test_a_blob_is_fetched_once_and_handed_to_all():
+    site = Driven(A, B)
+    commands = site.give(A, B)
+    assert sorted(asked(commands)) == sorted([(A, STATE.digest), (A, SMALL_MAP.digest)])
+    assert of(RememberTask, commands)
+    assert asked(site.tell(wanted(A)) + site.tell(wanted(B, 0, 1))) == []
+    assert of(SendChunksBelow, site.fetch()) == [
+        *(SendChunksBelow(A, STATE, index) for index in range(3)),
+        SendChunksBelow(B, STATE, 0),
+    ]
+    assert site.tell(wanted(B, 1, 2)) == [SendChunksBelow(B, STATE, 1), SendChunksBelow(B, STATE, 2)]
+
+
+def test_small_blobs_go_along_with_the_first_offer_of_a_task():
+    site = Driven(A)
+    site.give(A)
+    assert of(SendChunksBelow, site.tell(BlobVerified(SMALL_MAP.digest, True)))[0] == SendChunksBelow(
+        A, SMALL_MAP, 0
+    )
+    assert not of(SendChunksBelow, site.give(A))
+
+
+def test_a_damaged_blob_is_reported_and_fetched_again():
+    site = Driven(A)
+    site.give(A)
+    commands = site.tell(BlobVerified(STATE.digest, False))
+    refusal = of(TellAbove, commands)[0].message
+    assert (refusal.reason, refusal.digest, refusal.device) == (Reason.DIGEST_MISMATCH, STATE.digest, A)
+    assert asked(commands) == [(A, STATE.digest)]
+
+
+def test_a_blob_that_one_device_is_refused_is_requested_for_another():
+    site = Driven(A, B)
+    site.give(A, B)
+    unknown = {"federation": NAME, "device": A, "reason": Reason.UNKNOWN_BLOB, "digest": STATE.digest}
+    commands = site.tell(DeviceTold(A, Refusal(**unknown)))
+    assert (B, STATE.digest) in asked(commands)
+    assert not of(TellDevice, commands)
+
+
+def test_nothing_is_requested_without_a_connection_and_all_of_it_on_the_next():
+    site = Driven(A)
+    site.tell(CutAbove())
+    assert asked(site.give(A)) == []
+    assert asked(site.wait(60)) == []
+    assert (A, STATE.digest) in asked(site.tell(LinkedAbove(2)))
+
+
+def test_what_is_broadcast_above_is_requested_here():
+    site = Driven(A)
+    site.give(A, channels={"state": 1})
+    above, below = site.tell(DeviceSpoke(reply(A, listens=(1,))))
+    assert isinstance(above.message, TaskReply)
+    assert above.message.listens == ()
+    assert isinstance(below.message, BroadcastEnd)
+    assert below.message.digests == (STATE.digest,)
+
+
+def test_a_request_for_another_blob_goes_up():
+    site = Driven(A)
+    request = BlobRequest(federation=NAME, device=A, digest="0" * 64, first=0, count=1)
+    assert site.tell(DeviceSpoke(request)) == [TellAbove(request, A)]
+
+
+# --- updates ---
+def test_an_update_ends_here_and_leaves_a_receipt():
+    site = Driven(A)
+    site.give(A)
+    judged = site.upload(A)
+    assert site.gateway.pending == {A}
+    answer = {"federation": NAME, "device": A, "run": RUN, "attempt": 1, "digest": judged.blob.digest}
+    site.tell(DeviceTold(A, Acknowledgement(**answer)))
+    assert site.gateway.pending == frozenset()
+
+
+def test_a_repeated_claim_repeats_the_receipt_and_uploads_nothing():
+    site = Driven(A)
+    site.give(A)
+    judged = site.upload(A)
+    assert site.tell(DeviceSpoke(update(A), most_bytes=10**6)) == [TellAbove(judged, A)]
+    assert TellAbove(judged, A) in site.tell(LinkedAbove(2))
+
+
+def test_small_groups_are_given_from_here():
+    site, groups = Driven(A), ref_of(b"g" * 3000)
+    site.give(A)
+    judged = site.upload(A)
+    with_groups = judged.model_copy(update={"receipt": judged.receipt.model_copy(update={"groups": groups})})
+    site.gateway = replace(site.gateway, updates={A: with_groups})
+    request = BlobRequest(federation=NAME, device=A, digest=groups.digest, first=0, count=3)
+    assert site.tell(DeviceTold(A, request)) == [SendChunksAbove(groups, 0, 3, A)]
+
+
+def test_an_oversized_update_is_refused_before_it_is_here():
+    site = Driven(A)
+    site.give(A)
+    commands = site.tell(DeviceSpoke(update(A), most_bytes=10))
+    (told,) = of(TellAbove, commands)
+    assert told.message.receipt.reason is Reason.OVERSIZED
+
+
+@pytest.mark.parametrize(
+    "task", [{"statistics": StatisticsRequest()}, {"round": 2}], ids=["statistics", "other"]
+)
+def test_what_cannot_be_summed_passes_whole(task):
+    site, claim = Driven(A), update(A)
+    site.give(A, **task)
+    assert site.tell(DeviceSpoke(claim, most_bytes=10**6)) == [TellAbove(claim, A)]
+    if "statistics" in task:
+        chunk = Chunk(claim.blob.digest[:16], 0, b"x")
+        assert site.tell(ChunkFromBelow(A, chunk)) == [PassChunkOn(A, chunk)]
+
+
+def test_only_so_many_devices_upload_at_once():
+    site = Driven(A, B)
+    site.gateway = replace(site.gateway, terms=site.gateway.terms.model_copy(update={"uploads_at_once": 1}))
+    site.give(A, B)
+    commands = [c for d in (A, B) for c in site.tell(DeviceSpoke(update(d), most_bytes=10**6))]
+    assert [c.device for c in of(TellDevice, commands) if isinstance(c.message, BlobRequest)] == [A]
+
+
+def test_updates_of_rounds_that_are_over_are_forgotten():
+    site = Driven(A)
+    site.give(A)
+    site.upload(A)
+    about = {"federation": NAME, "run": RUN, "rounds": 3, "phase": "waiting", "selected": 0}
+    site.tell(Announced(RoundAnnouncement(**about, round=1)))
+    assert site.gateway.updates.keys() == {A}
+    assert Forget(RUN, 2) in site.tell(Announced(RoundAnnouncement(**about, round=2)))
+    assert not site.gateway.updates
+
+
+# --- sums ---
+def test_the_requested_members_are_added_once_and_the_answer_repeated():
+    site = Driven(A, B)
+    site.give(A, B)
+    updates = [site.upload(device) for device in (A, B)]
+    request = sum_request(*updates)
+    assert site.tell(SiteTold(request)) == [MakeSum(request, tuple(updates))]
+    assert site.tell(SiteTold(request)) == []
+    (told,) = site.tell(SumMade(request, STATE))
+    assert told.message.members == {A: 3, B: 3}
+    assert site.tell(SiteTold(request)) == [told]
+    ask = BlobRequest(federation=NAME, device=SITE, digest=STATE.digest, first=0, count=2)
+    assert site.tell(SiteTold(ask)) == [SendChunksAbove(STATE, 0, 2)]
+
+
+def test_members_that_are_not_here_are_named():
+    site = Driven(A, B)
+    site.give(A, B)
+    here, gone = site.upload(A), update(B)
+    (told,) = site.tell(SiteTold(sum_request(here, gone)))
+    assert (told.message.lost, told.message.blob) == ((B,), None)
+
+
+def test_sites_within_add_their_own_part_first():
+    site = Driven(A, DEEP)
+    site.give(A)
+    own, deep = site.upload(A), update(DEEP)
+    request = sum_request(own, deep)
+    below = sum_request(deep, site="b.n")
+    assert site.tell(SiteTold(request)) == [TellSite("b.n", below)]
+    part = SiteSum(federation=NAME, site="b.n", run=RUN, round=1, members={DEEP: 3}, blob=ref_of(b"p" * 2000))
+    (ask,) = site.tell(SiteBelowSpoke("b.n", part))
+    assert (ask.site, ask.message.digest) == ("b.n", part.blob.digest)
+    wrong = part.model_copy(update={"members": {DEEP: 4}})
+    assert site.tell(SiteBelowSpoke("b.n", wrong)) == []
+
+
+def test_a_late_death_of_a_site_within_takes_nobody_away():
+    site = Driven(DEEP)
+    site.tell(SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=3)))
+    assert site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
+    (told,) = site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
+    assert told == TellAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
