@@ -20,10 +20,16 @@ examples:
   edge-server enroll pi-attic --code --out boards        a code: the device generates its own key
   edge-server enroll --serve                             answer codes and renew certificates; keep it running
   edge-server enroll pi-garage --out boards --renew      a new certificate for a lost one
+  edge-server enroll barn --gateway --out boards         the certificate of a site's gateway
+  edge-server enroll barn.pi-1 --within barn --authority barn-ca --out boards   at the site: a device of it
 
 The authority is one folder per federation with the signing keys: keep it private and keep a copy. Its
 `broker/` is all that Mosquitto needs (mosquitto -c AUTHORITY/broker/mosquitto.conf), `server/` is for
 `edge-server run --ca --cert --key`. A device needs only its archive.
+
+A site has an authority of its own, for its own broker; the federation's signs the gateway's certificate and
+no other of the site. So the federation's broker believes nothing that a site's authority has signed, and the
+gateway's certificate opens the topics of its own site only.
 """
 
 
@@ -56,6 +62,12 @@ def register(subparsers: Subparsers) -> None:
         help="validity of a device's certificate in days (default: 365)",
     )
     parser.add_argument("--renew", action="store_true", help="issue a new certificate for an enrolled device")
+    parser.add_argument(
+        "--gateway", action="store_true", help="DEVICE is a site: issue the certificate of its gateway"
+    )
+    parser.add_argument(
+        "--within", metavar="SITE", help="this authority is a site's: it enrols devices named SITE.* only"
+    )
     parser.add_argument("--code", action="store_true", help="issue a one-time code instead of an archive")
     parser.add_argument(
         "--hours",
@@ -106,8 +118,30 @@ def execute(args: argparse.Namespace) -> int:
         return _serve(args, folder)
     _check_words(args)
     authority = _authority(args, folder)
+    _check_site(args, authority)
     with authority.locked():
+        if args.gateway:
+            return _give_gateway(args, authority)
         return _give_code(args, authority) if args.code else _give_archive(args, authority)
+
+
+def _check_site(args: argparse.Namespace, authority: "Authority") -> None:
+    """Refuse a name that this authority must not sign, and a gateway where devices are enrolled."""
+    from schemas.names import is_of_site, site_of
+
+    site, name = authority.settings.site, args.device
+    if site is not None and not is_of_site(name, site):
+        raise ConfigError(
+            f"'{name}': the authority in {authority.folder} is that of the site '{site}': its devices, and "
+            f"the sites within it, are called {site}.NAME"
+        )
+    if inside := site_of(name, authority.sites()):
+        raise ConfigError(
+            f"'{name}' belongs to the site '{inside}', whose own authority enrols it: run "
+            f"`edge-server enroll {name} --within {inside} --authority DIR` at the site"
+        )
+    if not args.gateway and name in authority.sites():
+        raise ConfigError(f"'{name}' is a site: --gateway issues its gateway's certificate")
 
 
 def _check_words(args: argparse.Namespace) -> None:
@@ -127,6 +161,10 @@ def _check_words(args: argparse.Namespace) -> None:
         raise ConfigError(f"--out {args.out}: this is a file; name a folder for {args.device}'s files")
     if args.wheel is not None and not args.wheel.is_file():
         raise ConfigError(f"--wheel: there is no file {args.wheel}")
+    if args.gateway and (args.code or args.data is not None or args.wheel is not None):
+        raise ConfigError("--gateway: an archive with certificates is all: leave --code, --data, --wheel out")
+    if args.within is not None and not is_name(args.within):
+        raise ConfigError(f"--within '{args.within}': 1 to 64 letters, digits, dots, dashes, underscores")
     if args.code and args.data is not None:
         raise ConfigError("--data: a code does not carry it: edge-client enroll --data SOURCE writes it")
     if args.trust is not None and args.signing_key is not None:
@@ -163,6 +201,7 @@ def _authority(args: argparse.Namespace, folder: Path) -> "Authority":
         "door_port": args.enrolment_port,
         "device_days": args.days,
         "broker_folder": args.broker_folder,
+        "site": args.within,
     }
     stated = {key: value for key, value in options.items() if value is not None}
     try:
@@ -170,6 +209,11 @@ def _authority(args: argparse.Namespace, folder: Path) -> "Authority":
             authority = open_authority(folder)
             _check_federation(args, authority)
             known = authority.settings.model_dump()
+            if args.within not in (None, known["site"]):
+                raise ConfigError(
+                    f"--within {args.within}: the authority in {folder} is that of "
+                    + (f"the site '{known['site']}'" if known["site"] else "a whole federation")
+                )
             authority = replace(authority, settings=AuthoritySettings.model_validate({**known, **stated}))
         else:
             own = {"hosts": tuple(dict.fromkeys((socket.gethostname(), "localhost", "127.0.0.1")))}
@@ -205,6 +249,17 @@ def _give_archive(args: argparse.Namespace, authority: "Authority") -> int:
     if args.data is None:
         _say(args, f"with `data` set in {args.device}/client.toml first: what the device learns from")
     _say(args, f"and delete it here: it holds {args.device}'s private key")
+    return 0
+
+
+def _give_gateway(args: argparse.Namespace, authority: "Authority") -> int:
+    from edge_server.security.identity.bundle import write_gateway_bundle
+
+    _check_is_new(args, authority)
+    path = write_gateway_bundle(authority, args.device, args.out)
+    _finish(args, authority, {"archive": str(path)})
+    _say(args, f"{path}: bring it to the gateway over a channel that you trust, as /etc/edge-gateway")
+    _say(args, f'in the server\'s file: [federation] sites = ["{args.device}"]')
     return 0
 
 

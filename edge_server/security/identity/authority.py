@@ -6,7 +6,8 @@ broker/                   all files that Mosquitto needs, to be copied to its ma
 server/ service/ rollout/ identities of `edge-server run`, of `edge-server enroll --serve` and of `rollout`
 home/ sparkplug/          identities of the Home Assistant and Sparkplug integrations
 home-assistant/ scada-host/    identities of Home Assistant and of a SCADA host, to be copied to them
-devices/NAME/             every certificate issued to that device, by serial number
+devices/NAME/             every certificate issued to that device or site, by serial number
+sites/NAME                marks the names that are those of sites
 codes/ revoked/           enrolment codes; revoked serial numbers, with the time
 """
 
@@ -78,6 +79,10 @@ class Authority:
         folder = private_folder(self.folder / "devices" / device)
         write_private(folder / f"{made.serial_number:x}.pem", made.public_bytes(Encoding.PEM))
         return made
+
+    def sites(self) -> list[str]:
+        """Every site whose gateway was ever given a certificate."""
+        return sorted(path.name for path in (self.folder / "sites").glob("*"))
 
     def devices(self) -> list[str]:
         """Every device that was ever given a certificate."""

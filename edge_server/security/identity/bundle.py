@@ -46,6 +46,36 @@ def write_bundle(
     return path
 
 
+GATEWAY_CERTIFICATE, GATEWAY_KEY, GATEWAY_OPTIONS = "gateway.pem", "gateway.key", "gateway.env"
+_OPTIONS = """\
+# For deploy/systemd/edge-gateway.service; all files of this archive go to /etc/edge-gateway.
+# The site's own broker: another --broker, with the certificate of the site's server if it wants one.
+EDGE_GATEWAY_OPTIONS=--federation {federation} --site {site} --upstream {broker} \
+--upstream-ca /etc/edge-gateway/ca.pem --upstream-cert /etc/edge-gateway/gateway.pem \
+--upstream-key /etc/edge-gateway/gateway.key --broker mqtt://127.0.0.1:1883
+"""
+
+
+def write_gateway_bundle(authority: Authority, site: str, out: Path) -> Path:
+    """Issue a certificate for a site's gateway and pack it; returns the archive, the only copy of the key.
+
+    It is good for the federation's broker alone. The site's devices have an authority of their own, which
+    that broker does not know: with its key nobody can speak for devices of others there.
+    """
+    key, settings = new_key(), authority.settings
+    options = _OPTIONS.format(federation=settings.federation, site=site, broker=settings.broker)
+    contents = {
+        CA: authority.ca_pem,
+        GATEWAY_KEY: key_pem(key),
+        GATEWAY_CERTIFICATE: authority.issue(site, key.public_key()).public_bytes(Encoding.PEM),
+        GATEWAY_OPTIONS: options.encode(),
+    }
+    write_private(private_folder(authority.folder / "sites") / site, b"")
+    path = private_folder(out) / f"{site}.tar"
+    write_private(path, _packed(site, contents, int(authority.clock())))
+    return path
+
+
 def _packed(folder: str, contents: dict[str, bytes], now: int) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:

@@ -90,6 +90,8 @@ _ACL = """\
 user {server}
 topic read {root}/devices/+/up/#
 topic write {root}/devices/+/down/#
+topic read {root}/sites/+/up/#
+topic write {root}/sites/+/down/#
 topic readwrite {root}/all/#
 topic write {root}/layers/#
 topic readwrite {root}/server/echo
@@ -151,6 +153,9 @@ pattern read {root}/layers/#
 # `edge-client serve` with its own certificate.
 pattern read {root}/devices/%u/predict/request
 pattern write {root}/devices/%u/predict/answer
+# The gateway of a site, whose certificate is named after the site: its own topics, and those of all devices.
+pattern write {root}/sites/%u/up/#
+pattern read {root}/sites/%u/down/#
 # Its next certificate; for an enrolment code, %u is the code's id.
 pattern write {enrol}%u/request
 pattern read {enrol}%u/answer

@@ -20,7 +20,8 @@ class AuthoritySettings(Settings):
     """`hosts` are the names and addresses of the broker; devices use the first.
 
     `door_port` is the port of the enrolment listener, `device_days` the lifetime of a device's certificate,
-    `broker_folder` where the broker finds its files if not here.
+    `broker_folder` where the broker finds its files if not here. The authority of a `site` issues
+    certificates to that site's devices alone.
     """
 
     federation: Name = "federation"
@@ -29,6 +30,7 @@ class AuthoritySettings(Settings):
     door_port: int = Field(default=8884, ge=1, le=65_535)
     device_days: float = Field(default=365.0, gt=0, le=10_000)
     broker_folder: str | None = None
+    site: Name | None = None
 
     @property
     def broker(self) -> str:

@@ -12,7 +12,15 @@ import pytest
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_server.security.identity.authority import Authority
-from schemas.topics import Channel, DeviceTopic, EnrolTopic, PredictTopic, StateTopic
+from schemas.topics import (
+    SITE_CHANNELS,
+    Channel,
+    DeviceTopic,
+    EnrolTopic,
+    PredictTopic,
+    SiteTopic,
+    StateTopic,
+)
 from tests.edge_server.security.identity.clients import V5, V311, Client, refusal
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,
@@ -74,6 +82,8 @@ NOT_OF_A = [
     f"fed/v1/{FEDERATION}/devices/a/other",
     str(PredictTopic(FEDERATION, "a", "request")),
     *(str(PredictTopic(FEDERATION, "b", part)) for part in ("request", "answer")),
+    *(str(SiteTopic(FEDERATION, "b", channel, "b.pi")) for channel in sorted(SITE_CHANNELS)),
+    *(str(SiteTopic(FEDERATION, "a", channel)) for channel in sorted(SITE_CHANNELS) if channel in DOWN),
     f"fed/v1/{FEDERATION}/devices",
     "anything",
 ]
@@ -86,6 +96,26 @@ def test_a_device_publishes_to_its_own_topics_and_the_server_receives_it(address
     for channel in UP:
         device.publish(topic("a", channel))
     assert [server.hear()[0] for _ in UP] == [topic("a", channel) for channel in UP]
+
+
+@VERSIONS
+def test_a_gateway_speaks_for_its_site_and_hears_what_is_for_it_alone(addresses, connect, version):
+    server, gateway = connect(addresses["server"]), connect(addresses["a"], version=version)
+    server.subscribe(f"fed/v1/{FEDERATION}/sites/+/up/#")
+    gateway.subscribe("#")
+    said = [
+        str(SiteTopic(FEDERATION, "a", channel, device))
+        for channel in sorted(SITE_CHANNELS)
+        for device in ("", "a.pi")
+    ]
+    up, down = ([one for one in said if f"/{way}/" in one] for way in ("up", "down"))
+    for one in up:
+        gateway.publish(one)
+    assert [server.hear()[0] for _ in up] == up
+    server.publish(str(SiteTopic(FEDERATION, "b", Channel.DOWN, "b.pi")))
+    for one in down:
+        server.publish(one)
+    assert [gateway.hear()[0] for _ in down] == down
 
 
 @VERSIONS
