@@ -15,3 +15,15 @@ def large(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(4200, num_classes),
     )
+
+
+def narrow(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Two hidden layers: 161,210 parameters for (1, 8, 8) and 10 classes."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape), 600),
+        nn.ReLU(),
+        nn.Linear(600, 200),
+        nn.ReLU(),
+        nn.Linear(200, num_classes),
+    )
