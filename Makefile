@@ -16,6 +16,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 2 * (os.cpu_count() or 1)))')
 
 # Seconds that `make fuzz` spends on each decoder.
+TREES ?= 200
 FUZZ_SECONDS ?= 60
 
 # Number of failures that `make chaos` injects.
@@ -28,7 +29,7 @@ TAKEOVERS ?= 200
 SEEDS ?= 1000
 FIRST ?= 0
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -46,6 +47,7 @@ help:
 	@echo "make chaos    kill server, aggregators, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
 	@echo "make storm    play SEEDS ($(SEEDS)) simulated federations through faults of network, disks, clocks and processes (a minute)"
 	@echo "make storm-mutants  how many seeds it takes to find each of the seeded bugs (half an hour)"
+	@echo "make trees    TREES ($(TREES)) random trees of gateways that die and return, against the flat federation (in memory)"
 	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the installed linters over deploy/, and list the missing ones"
 	@echo "make arm64    install the package without torch in an arm64 Debian under qemu, infer and train there (root, 20 minutes)"
@@ -104,6 +106,9 @@ storm: $(INSTALLED)
 
 storm-mutants: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm --mutants 3000 --table tests/storm/MUTANTS.md
+
+trees: $(INSTALLED)
+	EDGE_TREES=$(TREES) $(BIN)/python -m pytest --timeout 1200 tests/edge_server/rounds/test_sites_under_chaos.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.flower.environment

@@ -11,7 +11,12 @@ from edge_client.security.identity.enrolment_bundle import UNIT, board_files
 from tests.deploy.files import DEPLOY, unit, unknown_arguments, verbs
 
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
-WATCHED = ["edge-client.service", "edge-client-serve.service", "edge-server.service"]
+WATCHED = [
+    "edge-client.service",
+    "edge-client-serve.service",
+    "edge-gateway.service",
+    "edge-server.service",
+]
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 LATER = ("RestartSteps", "RestartMaxDelaySec")
 """Keys of systemd 254 and later; earlier versions ignore them with a warning."""
@@ -33,6 +38,7 @@ def test_there_are_units_for_every_part():
         "edge-client-record.service",
         "edge-client-serve.service",
         "edge-client.service",
+        "edge-gateway.service",
         "edge-server.service",
         "edge-standby.service",
     ]
@@ -104,6 +110,7 @@ def test_key_folders_are_private():
     assert {entry[1]: entry[2] for entry in entries} == {
         "/etc/edge-client": "0700",
         "/etc/edge-server": "0750",
+        "/etc/edge-gateway": "0700",
         "/etc/edge-server/server.key": "0640",
     }
 
