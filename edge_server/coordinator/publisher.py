@@ -69,9 +69,10 @@ class Publisher:
 
     def send_to_site(self, site: str, message: Message) -> None:
         """Send a message to a site's gateway, about the site itself."""
-        payload = encode_message(message)
+        payload = encode_message(self._tagged(message, None))
         self._counters.sent(site, len(payload))
-        self._link.publish(str(SiteTopic(self._federation, site, Channel.DOWN)), payload)
+        topic = str(SiteTopic(self._federation, site, Channel.DOWN))
+        self._gate(lambda: self._link.publish(topic, payload))
 
     def send_to_stranger(self, device: str, message: Message) -> None:
         """Send a message to a device outside the fleet, at a limited rate: names may be invented."""

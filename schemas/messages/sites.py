@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from schemas.base import Frozen
-from schemas.messages.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.strategy import Component
 from schemas.tensors.chunks import BlobRef
@@ -33,7 +33,7 @@ class SiteDeath(Message):
     session: int = Field(ge=0)
 
 
-class SiteTerms(Message):
+class SiteTerms(ServedMessage):
     """To a gateway: what it needs to examine and add the updates of a run.
 
     `sites` are the federation's; `groups` and `transforms` are those of its strategy. At most
@@ -59,7 +59,7 @@ class SumMember(Frozen):
     staleness: RoundNumber = 0
 
 
-class SumRequest(Message):
+class SumRequest(ServedMessage):
     """To a gateway: add exactly these updates of its site's devices."""
 
     kind: Literal["sum-request"] = "sum-request"

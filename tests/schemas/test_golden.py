@@ -38,6 +38,8 @@ UNSET = {
     "deliver-task": {"personal", "returned", "masking", "uplink", "training", *LATER},
     "update": {"drift", "receipt"},
     "site-sum": {"lost"},
+    "site-terms": {"epoch"},
+    "sum-request": {"epoch"},
     "round-announcement": {"epoch"},
     "federation-end": {"epoch"},
     "acknowledgement": {"epoch"},

@@ -85,7 +85,7 @@ MUTANTS = {
         "a planning deletes blobs that are in use",
         "edge_server.rounds.planning",
         "_in_use",
-        "named | {update.blob.digest for update in updates}",
+        "named | {update.sent.digest for update in updates if update.sent is not None}",
         "()",
     ),
     "rounds-quorum-of-one": Mutant(

@@ -36,6 +36,7 @@ from edge_server.rounds.gateway.events import (
     UpdateExamined,
 )
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
+from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -47,6 +48,7 @@ from schemas.messages import (
     FederationEnd,
     FromDevice,
     FromSite,
+    Message,
     Refusal,
     RoundAnnouncement,
     SiteBirth,
@@ -59,6 +61,7 @@ from schemas.messages import (
     TrainTask,
     Update,
 )
+from schemas.messages.message import ServedMessage
 from schemas.names import is_of_site
 from schemas.values import Reason
 
@@ -67,7 +70,12 @@ MISSED_S = 20.0
 
 
 def step(gateway: Gateway, event: Event, now: float) -> Step:
-    """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
+    """Apply one event; the state is unchanged if it raises `PeerError`.
+
+    That is for a chunk that does not fit its blob, and for what a server says that was replaced.
+    """
+    if isinstance(event, DeviceTold | SiteTold | Announced):
+        gateway = _in_epoch(gateway, event.message)
     match event:
         case LinkedAbove(session):
             return _linked(gateway, session, now)
@@ -113,6 +121,20 @@ def _linked(gateway: Gateway, session: int, now: float) -> Step:
 
 
 # --- from above ---
+def _in_epoch(gateway: Gateway, message: Message) -> Gateway:
+    """Remember the message's epoch; raises `PeerError` if a newer one of its run is known."""
+    run = getattr(message, "run", None)
+    if run is None or not isinstance(message, ServedMessage):
+        return gateway
+    epoch, known = message.epoch or 0, gateway.epochs.get(run, 0)
+    if epoch < known:
+        detail = (
+            f"'{message.kind}' of run {run} by a server that was replaced: its epoch is {epoch}, not {known}"
+        )
+        raise PeerError(detail, reason=Reason.SUPERSEDED)
+    return gateway if epoch == known else replace(gateway, epochs={**gateway.epochs, run: epoch})
+
+
 def _device_told(gateway: Gateway, event: DeviceTold, now: float) -> Step:
     device, message = event.device, event.message
     match message:

@@ -34,7 +34,8 @@ class Gateway:
     `waiting` the chunks that devices have requested of blobs to come, by digest and device. `pending` are the
     updates whose receipts were not answered. Without `terms` nothing can be examined. `before` are the
     sessions of devices that were there before a restart; those that are not back at `missed_at` (seconds) are
-    reported as lost. `sessions` are those of the gateways of sites within this one.
+    reported as lost. `sessions` are those of the gateways of sites within this one, `epochs` the newest ones
+    in which runs are served.
     """
 
     federation: str
@@ -53,6 +54,7 @@ class Gateway:
     pending: frozenset[str] = frozenset()
     sums: Mapping[str, SumWork] = field(default_factory=dict)
     sessions: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sites(self) -> tuple[str, ...]:

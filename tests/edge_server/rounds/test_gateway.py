@@ -33,6 +33,7 @@ from edge_server.rounds.gateway.events import (
     VerifyBlob,
 )
 from edge_server.rounds.gateway.state import Gateway
+from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
     BlobRequest,
@@ -164,6 +165,20 @@ def test_announcements_are_handed_on():
     site = Driven(A)
     message = RoundAnnouncement(federation=NAME, run=RUN, round=1, rounds=2, phase="training", selected=1)
     assert site.tell(Announced(message)) == [AnnounceBelow(message), Forget(RUN, 1)]
+
+
+def test_what_a_replaced_server_says_is_refused():
+    site = Driven(A)
+    about = {"federation": NAME, "run": RUN, "rounds": 3, "phase": "waiting", "selected": 0}
+    site.tell(Announced(RoundAnnouncement(**about, round=1, epoch=2)))
+    for event in (
+        Announced(RoundAnnouncement(**about, round=2)),
+        DeviceTold(A, assignment().task),
+        SiteTold(sum_request(update(A)).model_copy(update={"epoch": 1})),
+    ):
+        with pytest.raises(PeerError, match="by a server that was replaced"):
+            site.tell(event)
+    assert site.tell(Announced(RoundAnnouncement(**about, round=2, epoch=2)))
 
 
 # --- blobs ---
