@@ -35,6 +35,8 @@ SILENT_S = 4.0
 """A standby that has said nothing for so long is left behind."""
 STUCK_S = 20.0
 """So is one that is not up to date and has fetched nothing for so long."""
+NEARLY = 16
+"""From so few entries behind on, the server waits for its standby."""
 MOST_ANNOUNCED = 64
 STATUS = "standby.json"
 
@@ -188,14 +190,21 @@ class Shipper:
         if self._source is not None:
             if moved:
                 self._source.taken(follower.confirmed)
-            if follower.confirmed and follower.confirmed == self._source.last and not follower.named:
-                self._name(follower)
+            self._catch_up(follower, self._source)
         self.gate.confirm(follower.confirmed)
         self.announce()
 
-    def _name(self, follower: Follower) -> None:
-        """From now on nothing is said before the standby knows it; therefore it may take over."""
+    def _catch_up(self, follower: Follower, source: RunSource) -> None:
+        """Wait for a standby that is nearly up to date: in a busy run it would always be a little behind."""
+        behind = source.last - follower.confirmed
+        if follower.named or not follower.confirmed or behind > NEARLY:
+            return
         self.gate.closed = True
+        if source.last == follower.confirmed:
+            self._name(follower)
+
+    def _name(self, follower: Follower) -> None:
+        """Nothing is said any more before the standby knows it; therefore it may take over."""
         self._follower = replace(follower, named=True)
         self._lease.name_standby(follower.standby)
         self._write_status(follower, follows=True)

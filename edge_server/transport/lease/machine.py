@@ -239,7 +239,7 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
     if last is None:
         return (state, []) if state.follows else _claim(state, now)
     if state.follows:
-        due = _vacant(state, last, now, alive, grace_s=GRACE_S) and state.may_follow
+        due = last.state != "over" and state.may_follow and _vacant(state, last, now, alive, grace_s=GRACE_S)
         return _claim(state, now) if due else (state, [])
     vacant = _vacant(state, last, now, alive, grace_s=SILENCE_S)
     if vacant:

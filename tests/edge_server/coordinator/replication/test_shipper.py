@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.replication.shipper import SILENT_S, STATUS, STUCK_S, Shipper
+from edge_server.coordinator.replication.shipper import NEARLY, SILENT_S, STATUS, STUCK_S, Shipper
 from edge_server.storage.journal import Journal
 from schemas.errors import PeerError
 from schemas.messages import StandbyEntry, StandbyRefusal, StandbyReport, decode_message, encode_message
@@ -93,12 +93,14 @@ def test_a_server_without_a_standby_says_everything_at_once(setup: Setup) -> Non
 def test_a_standby_is_named_once_it_has_everything(setup: Setup) -> None:
     setup.report(0.0)
     setup.journal.agreed(["cat"])
+    setup.say("before")
     setup.report(1.0, confirmed=1)
     assert setup.lease.asked == ""
-    setup.say("before")
+    setup.say("while it catches up")
+    assert setup.said == ["before"]
     setup.report(1.5, confirmed=2)
     assert setup.lease.asked == "s"
-    assert setup.said == ["before"]
+    assert setup.said == ["before", "while it catches up"]
     assert '"follows":true' in (setup.run / STATUS).read_text()
 
 
@@ -170,3 +172,21 @@ def test_other_messages_are_refused(setup: Setup) -> None:
     refusal = StandbyRefusal(federation="home", standby="s", detail="")
     with pytest.raises(PeerError):
         setup.shipper.hear(encode_message(refusal), 0.0)
+
+
+def test_a_standby_that_is_far_behind_holds_nothing_up(setup: Setup) -> None:
+    setup.report(0.0)
+    for _ in range(NEARLY + 1):
+        setup.journal.agreed(["cat"])
+    setup.report(1.0, confirmed=1)
+    setup.say("a")
+    assert setup.said == ["a"]
+
+
+def test_a_standby_that_ends_while_it_catches_up_holds_nothing_up(setup: Setup) -> None:
+    setup.report(0.0)
+    setup.journal.agreed(["cat"])
+    setup.report(1.0, confirmed=1)
+    setup.say("a")
+    setup.shipper.tick(1.0 + SILENT_S)
+    assert setup.said == ["a"]

@@ -322,3 +322,11 @@ def test_a_claim_on_an_old_will_yields_to_a_holder_that_lives(broker: Broker) ->
     broker.servers["a"].paused = False
     broker.run(10)
     assert len(broker.holders()) <= 1
+
+
+def test_nobody_follows_in_a_run_that_is_over(broker: Broker) -> None:
+    synced(broker)
+    broker.publish(machine.give_up(broker.servers["a"].state, over=True))
+    broker.servers["a"].dead = True
+    broker.run(20)
+    assert broker.holders() == []
