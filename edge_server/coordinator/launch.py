@@ -15,7 +15,7 @@ from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_
 from edge_server.config.config import Config
 from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.coordinator.lease import lease_of
-from edge_server.coordinator.reception import Reception
+from edge_server.coordinator.reception import Reception, received
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
 from edge_server.observability.snapshot import Watcher, WatcherGroup
@@ -105,20 +105,6 @@ def _serve(
             lease=lease,
             reception=reception,
         )
-
-
-@contextlib.contextmanager
-def received(config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> Iterator[Reception]:
-    """Devices get answers as soon as this server holds the lease; raises `ConfigError` if another does."""
-    reception = Reception(config, address, lease)
-    try:
-        if lease is not None:
-            lease.await_start()
-        if lease is None or lease.holds():
-            reception.open()
-        yield reception
-    finally:
-        reception.close()
 
 
 def _serve_received(

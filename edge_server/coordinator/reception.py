@@ -4,8 +4,10 @@ A device that connects asks for a blob that does not exist, to learn whether a s
 else waits, in order, for the server.
 """
 
+import contextlib
 import queue
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from edge_client.transport.broker_address import BrokerAddress
@@ -93,3 +95,17 @@ class Reception:
         answer = str(DeviceTopic(self._federation, message.device, Channel.DOWN))
         self.connection.link.publish(answer, encode_message(refusal))
         return True
+
+
+@contextlib.contextmanager
+def received(config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> Iterator[Reception]:
+    """Devices get answers as soon as this server holds the lease; raises `ConfigError` if another does."""
+    reception = Reception(config, address, lease)
+    try:
+        if lease is not None:
+            lease.await_start()
+        if lease is None or lease.holds():
+            reception.open()
+        yield reception
+    finally:
+        reception.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from edge_server.transport.lease import machine
+from edge_server.transport.lease.log import LeaseLog
 from edge_server.transport.lease.machine import (
     GRACE_S,
     HOLD_S,
@@ -316,7 +317,7 @@ def test_a_claim_on_an_old_will_yields_to_a_holder_that_lives(broker: Broker) ->
     broker.servers["a"].paused = True
     broker.add("new", host="dead")
     broker.servers["new"].state = replace(
-        broker.servers["new"].state, me=holder("new", host="dead"), log=machine.LeaseLog()
+        broker.servers["new"].state, me=holder("new", host="dead"), log=LeaseLog()
     )
     broker.run(0.5)
     broker.servers["a"].paused = False
