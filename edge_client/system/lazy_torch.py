@@ -3,18 +3,16 @@
 Modules that a program reads only to learn what there is, such as the local objectives, import it from here.
 """
 
-import importlib
 from typing import Any
 
 
-class LazyModule:
-    """A module that is imported with its first attribute."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
+class LazyTorch:
+    """The module, imported with its first attribute."""
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
+        import torch
+
+        return getattr(torch, attribute)
 
 
-torch = LazyModule("torch")
+torch = LazyTorch()

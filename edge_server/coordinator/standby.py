@@ -1,7 +1,6 @@
 """Following a federation's server until this one takes over."""
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +16,6 @@ from edge_server.storage.replica.copy import mark_as_copy
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.errors import ConfigError
-
-PRELOADED = (
-    "edge_server.coordinator.assembly",
-    "edge_server.coordinator.object_store",
-    "edge_server.coordinator.scaling",
-    "edge_server.integrations.open",
-    "edge_server.observability.report.report",
-    "edge_server.releases.registry.register",
-)
-"""What a server imports as it starts: seconds that a takeover should not take."""
 
 
 def follow(
@@ -90,6 +79,11 @@ def check_copy(run: Path, federation: str) -> None:
 
 
 def preload() -> None:
-    """Import what a server needs."""
-    for name in PRELOADED:
-        importlib.import_module(name)
+    """Import what a server needs as it starts: seconds that a takeover should not take."""
+    import edge_server.coordinator.assembly
+    import edge_server.coordinator.object_store
+    import edge_server.coordinator.scaling
+    import edge_server.coordinator.server
+    import edge_server.integrations.open
+    import edge_server.observability.report.report
+    import edge_server.releases.registry.register  # noqa: F401

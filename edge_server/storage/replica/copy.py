@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from edge_client.storage.atomic_files import put_in_place, sync, write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.storage.replica.changes import repeat
+from edge_server.storage.replica.changes import only_rows, repeat
 from edge_server.storage.replica.entry import Entry
 from edge_server.storage.replica.source import COPIED, FOLDER, FOLLOWED, JOURNAL, SUFFIXES
 from schemas.errors import ConfigError, PeerError
@@ -37,6 +37,7 @@ class RunCopy:
             self._place(entry.journal, self._run / JOURNAL)
             self._connection = sqlite3.connect(self._run / JOURNAL)
             self._connection.execute("PRAGMA synchronous=FULL")
+            only_rows(self._connection)
         if entry.changes:
             assert self._connection is not None
             repeat(self._connection, [(sql, [list(row) for row in rows]) for sql, rows in entry.changes])

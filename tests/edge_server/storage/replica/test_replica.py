@@ -161,3 +161,21 @@ def test_a_copy_is_marked_until_it_becomes_a_run(pair: Pair) -> None:
     assert not is_copy(pair.other)
     with pytest.raises(ConfigError, match="holds a run of its own"):
         mark_as_copy(pair.other, "home")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH DATABASE '/tmp/elsewhere' AS other",
+        "DROP TABLE rounds",
+        "CREATE TABLE more (x)",
+        "PRAGMA writable_schema = 1",
+        "DELETE FROM rounds WHERE randomblob(9) IS NULL",
+        "nonsense",
+    ],
+)
+def test_only_rows_are_changed(pair: Pair, statement: str) -> None:
+    pair.source.begin()
+    pair.take()
+    with pytest.raises(PeerError):
+        pair.copy.apply(Entry(changes=((statement, ((),)),)))
