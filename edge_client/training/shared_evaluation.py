@@ -1,6 +1,6 @@
 """Evaluating a network and sub-models cut from it on the same data."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
@@ -22,16 +22,18 @@ def evaluate_sub_models(
     *,
     inputs: Inputs | None = None,
     batch_size: int = 256,
+    compared: set[Hashable] | None = None,
 ) -> list[Evaluation]:
     """Evaluate a network, the first of the modules, and sub-models cut from it, as `evaluate` does.
 
-    Layers that they have in common run once, if the results are the same to the bit. All are on the CPU.
+    Layers that they have in common run once, if the results are the same to the bit. All are on the CPU;
+    `compared` as in `shared_outputs`.
     """
     given = data.inputs() if inputs is None else inputs
     batches = torch.split(torch.from_numpy(np.ascontiguousarray(given)), batch_size)
     if len(modules) > 1 and len(batches) >= WORTH_SHARING:
         with prepared(modules):
-            outputs = shared_outputs(modules, cuts, batches)
+            outputs = shared_outputs(modules, cuts, batches, compared)
         if outputs is not None:
             return [judged(found, data, given) for found in outputs]
     return [evaluate(module, data, inputs=given, batch_size=batch_size) for module in modules]

@@ -3,13 +3,13 @@
 A layer whose inputs are those of the whole network computes all or some of its output channels: they are
 taken from the whole network's pass over the same batch. What follows channel by channel is shared too. The
 sub-models of `two-nn` share everything up to their first linear layer. Layers are found by running the
-networks on a few examples, and results are compared with those of separate passes on the first batch: with
-any difference, even of the last bit, nothing is shared.
+networks on a few examples, and results are compared with those of separate passes on the first batch of
+networks of these shapes: with any difference, even of the last bit, nothing is shared.
 """
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,27 +52,39 @@ class _Part:
 
 
 def shared_outputs(
-    modules: Sequence[nn.Module], cuts: Sequence[Cut], batches: Sequence[Tensor]
+    modules: Sequence[nn.Module],
+    cuts: Sequence[Cut],
+    batches: Sequence[Tensor],
+    compared: set[Hashable] | None = None,
 ) -> list[Tensor] | None:
     """Each module's outputs [N, classes] for all batches, bit-equal to separate passes.
 
     The first module is the whole network, the others its sub-models, cut at `cuts`. All are on the CPU, in
-    evaluation mode and with the layout of `channels_innermost`. None if nothing can be shared.
+    evaluation mode and with the layout of `channels_innermost`. None if nothing can be shared. `compared` are
+    the shapes for which results were equal before.
     """
     sharing = _Sharing(modules, cuts)
     if not sharing.learn(batches[0][:LEARNING]):
         return None
-    alone = [[module(batches[0])] for module in modules]
-    together = sharing.outputs(batches[0])
-    if not all(torch.equal(one[0], other) for one, other in zip(alone, together, strict=True)):
-        return None
+    found = [sharing.outputs(batches[0])]
+    known = set[Hashable]() if compared is None else compared
+    shapes = _shapes(modules, batches[0])
+    if shapes not in known:
+        alone = [module(batches[0]) for module in modules]
+        if not all(torch.equal(one, other) for one, other in zip(alone, found[0], strict=True)):
+            return None
+        known.add(shapes)
     for batch in batches[1:]:
         # A batch of another size may be computed by other kernels.
-        compared = len(batch) == len(batches[0])
-        found = sharing.outputs(batch) if compared else [module(batch) for module in modules]
-        for outputs, more in zip(alone, found, strict=True):
-            outputs.append(more)
-    return [torch.cat(outputs) for outputs in alone]
+        same = len(batch) == len(batches[0])
+        found.append(sharing.outputs(batch) if same else [module(batch) for module in modules])
+    return [torch.cat(outputs) for outputs in zip(*found, strict=True)]
+
+
+def _shapes(modules: Sequence[nn.Module], batch: Tensor) -> Hashable:
+    """The shapes of all weights and of a batch: the same ones are computed by the same kernels."""
+    weights = [tuple(tensor.shape for tensor in module.state_dict().values()) for module in modules]
+    return (tuple(weights), batch.shape)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Testing and exporting the global model and the tiers' sub-models."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ class GlobalModel:
         # The module has no parameters of its own; it borrows those of the state, so memory holds one model.
         self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
         self._graphs: tuple[bytes, ...] = ()
+        self._compared: set[Hashable] = set()
 
     @property
     def parameters(self) -> int:
@@ -81,7 +82,8 @@ class GlobalModel:
             return {n: self.test(params_of(n), spec, data, inputs) for n, spec in specs.items()}
         modules = [self.sub_model(params_of(n), spec) for n, spec in specs.items()]
         cuts = [self._cut(spec) for spec in list(specs.values())[1:]]
-        return dict(zip(specs, evaluate_sub_models(modules, cuts, data, inputs=inputs), strict=True))
+        found = evaluate_sub_models(modules, cuts, data, inputs=inputs, compared=self._compared)
+        return dict(zip(specs, found, strict=True))
 
     def _cut(self, spec: SubModelSpec) -> Cut:
         layouts = self._channel_map.parameters.items()

@@ -6,12 +6,12 @@ The model itself is read from the run folder.
 
 import contextlib
 import logging
-import os
 import signal
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PRELOADED = ["edge_server.coordinator.model_process", "edge_server.coordinator.global_model"]
 """Modules that the fork server imports for testing processes."""
-NICENESS = 5
-"""Training comes first: a test has until the end of the next round."""
 
 
 class ProcessLost(EdgeError):
@@ -157,8 +155,6 @@ def _serve(connection: Connection, setup: ModelSetup) -> None:
     keep_freed_memory()
     end_with_parent()
     begin_inherited_log(logging.WARNING)
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
     bench = _Bench(setup)
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -187,17 +183,18 @@ class _Bench:
         assert self._data is not None
         assert self._inputs is not None
         began = time.monotonic()
-        network, params = self._network(), _parameters(job.model)
+        network, params = self._network, _parameters(job.model)
         found = network.test_all(
             job.specs, lambda number: {**params, **job.own.get(number, {})}, self._data, self._inputs
         )
         return Evaluated(found, time.monotonic() - began)
 
     def _drawn(self, job: GraphJob) -> Drawn:
-        network, params = self._network(), _parameters(job.model)
+        network, params = self._network, _parameters(job.model)
         graphs = [network.graph(params, spec) for spec in job.specs]
         return Drawn(tuple(graph for graph in dict.fromkeys(graphs) if graph is not None))
 
+    @cached_property
     def _network(self) -> "GlobalModel":
         from edge_client.models.build import build_blank
         from edge_server.coordinator.global_model import GlobalModel

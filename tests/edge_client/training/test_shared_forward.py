@@ -1,5 +1,6 @@
 """Sub-models that share layers compute what they compute alone, to the bit."""
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,18 @@ def test_the_convolutions_of_sub_models_are_those_of_the_whole_network() -> None
     modules, cuts = networks("two-nn")
     with Convolutions() as computed:
         shared(modules, cuts, batches(64, 64, 64))
-    # Two on the examples from which it learns, two in each of three passes alone, two per batch.
+    # Two on the examples from which it learns, two per batch, two in each of three passes alone.
     assert computed.count == 2 + 3 * 2 + 3 * 2
+
+
+def test_results_for_the_same_shapes_are_compared_once() -> None:
+    modules, cuts = networks("two-nn")
+    compared: set[Hashable] = set()
+    for count in (2 + 3 * 2 + 3 * 2, 2 + 3 * 2):
+        with Convolutions() as computed, prepared(modules):
+            found = shared_outputs(modules, cuts, batches(64, 64, 64), compared)
+        assert found is not None
+        assert computed.count == count
 
 
 class Mutating(nn.Module):
