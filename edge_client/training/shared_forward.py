@@ -110,29 +110,44 @@ class _Sharing(TorchFunctionMode):
             self._parameters |= self._cut(module, cut)
         self._kept: dict[int, Tensor] = {}
         self._all, self.wanted = False, set[int]()
+        self._versions: dict[int, int] = {}
 
     def learn(self, batch: Tensor) -> bool:
-        """Find the calls whose results sub-models can use; returns whether there are any."""
+        """Find the calls whose results sub-models can use; returns whether there are any.
+
+        There are none if a network changes such a result afterwards.
+        """
         self._all = True
         try:
-            self.outputs(batch)
+            # Only outside of inference mode do tensors count their changes.
+            with torch.inference_mode(False), torch.no_grad():
+                changed = self._changes(batch.clone())
         except Exception as error:
             # Code of a user's own network that computes with tensors in its own ways.
             log.info("nothing is shared: %s", error)
             return False
         finally:
             self._all = False
-        return bool(self.wanted)
+            self._kept.clear()
+        return bool(self.wanted) and not changed
+
+    def _changes(self, batch: Tensor) -> bool:
+        """Whether a pass changes what it keeps, in place."""
+        for module in self._modules:
+            self._pass(module, batch)
+        return any(self._kept[name]._version != version for name, version in self._versions.items())
 
     def outputs(self, batch: Tensor) -> list[Tensor]:
         """Each module's outputs for a batch."""
-        found = []
-        for module in self._modules:
-            _mark(batch, _Part(self._name("batch")))
-            with self:
-                found.append(_whole(module(batch)))
+        found = [self._pass(module, batch) for module in self._modules]
         self._kept.clear()
         return found
+
+    def _pass(self, module: nn.Module, batch: Tensor) -> Tensor:
+        _mark(batch, _Part(self._name("batch")))
+        with self:
+            outputs: Tensor = _whole(module(batch))
+        return outputs
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -180,6 +195,8 @@ class _Sharing(TorchFunctionMode):
             return result
         if self._all or part.name in self.wanted:
             self._kept[part.name] = result
+            if self._all:
+                self._versions[part.name] = result._version
         return _mark(result, part)
 
     def _part(self, tensor: Tensor) -> _Part | None:

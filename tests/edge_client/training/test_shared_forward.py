@@ -109,12 +109,13 @@ class Mutating(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.layer(x)
-        out.mul_(self.factor)
+        out.view(-1).mul_(self.factor)
         return out
 
 
-def test_networks_that_change_a_common_result_share_nothing() -> None:
-    modules: list[nn.Module] = [Mutating(2.0), Mutating(3.0)]
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_networks_that_change_a_common_result_share_nothing(factor: float) -> None:
+    modules: list[nn.Module] = [Mutating(factor), Mutating(factor)]
     assert shared(modules, [{}], batches(8, 8, shape=(4,))) is None
 
 
