@@ -20,9 +20,12 @@ def check_epoch(session: Session, message: AnyMessage) -> None:
 
 
 def note_epoch(session: Session, message: AnyMessage) -> Session:
-    """Remember the epoch of a message that was accepted."""
+    """Remember the epoch of a message that was accepted.
+
+    One that names no run says nothing of the epoch of those that name none either.
+    """
     run, epoch = _epoch_of(message)
-    if epoch <= session.epochs.get(run, 0):
+    if not run or epoch <= session.epochs.get(run, 0):
         return session
     return replace(session, epochs={**session.epochs, run: epoch})
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from edge_client.agent.session.events import Received, SessionRestored
+from edge_client.agent.session.events import Received, SendChunks, SessionRestored
 from edge_client.agent.session.machine import Session, step
 from edge_client.agent.session.snapshot import SessionSnapshot
 from schemas.errors import PeerError
-from schemas.messages import Acknowledgement, BlobRequest, FederationEnd
+from schemas.messages import Acknowledgement, BlobRequest, FederationEnd, Refusal
+from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,
@@ -75,3 +76,10 @@ def test_epochs_outlive_the_device_s_process() -> None:
 
 def test_a_run_that_never_changed_its_server_is_stored_as_before() -> None:
     assert '"epochs":{' not in WORKING.snapshot.model_dump_json()
+
+
+def test_a_refusal_of_a_later_server_that_names_no_run_does_not_silence_requests_for_chunks() -> None:
+    refusal = Refusal(federation=FEDERATION, device=DEVICE, reason=Reason.UNKNOWN_BLOB, epoch=2)
+    session = heard(REPORTING, refusal)
+    request = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=0, count=1)
+    assert step(session, Received(request), 2.0)[1] == [SendChunks(RESULT, 0, 1)]
