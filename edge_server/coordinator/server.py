@@ -115,7 +115,7 @@ class Server:
         self._watchdog.ready()
         with _suspended_by_full_disk():
             try:
-                while self._driver.end is None:
+                while not self._is_over:
                     self._turn()
             finally:
                 self._close()
@@ -148,6 +148,11 @@ class Server:
     def suspend(self) -> None:
         """Stop the server soon and leave the run as it is; may be called from a signal handler."""
         self.inbox.put(Suspended("the server was asked to stop"))
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the run is over, and nothing that devices must hear waits for the standby."""
+        return self._driver.end is not None and (self._shipper is None or not len(self._shipper.gate))
 
     def _close(self) -> None:
         """Close connections and threads; of a run that is not over, the files too."""
