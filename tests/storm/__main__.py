@@ -38,7 +38,7 @@ def main() -> int:
 def _play_one(seed: int) -> int:
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     scenario = scenario_of(seed)
-    faults = faults_of(seed, scenario.devices)
+    faults = faults_of(scenario)
     print(scenario, *faults, sep="\n")
     outcome = play(scenario, faults, logs=True)
     print(outcome)

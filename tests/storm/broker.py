@@ -310,7 +310,11 @@ class Client:
             self._send(partial(self._subscribed, each, level))
 
     def _subscribed(self, topic: str, qos: int, connection: Connection) -> None:
+        connection.carry("down", self._granted, again=False)
         self.broker.subscribe(connection, topic, qos)
+
+    def _granted(self) -> None:
+        self.on_subscribe(self, None, 0, [SimpleNamespace(is_failure=False)], None)
 
     def unsubscribe(self, topics: Any) -> None:
         gone = [topics] if isinstance(topics, str) else list(topics)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.storm.faults import Fault, Scenario, faults_of, scenario_of
+from tests.storm.faults import faults_of, scenario_of
 from tests.storm.mutants import MUTANTS, Mutant
 from tests.storm.shrink import as_test, shrink
 from tests.storm.world import Outcome, play
@@ -55,7 +55,7 @@ class Tally:
 def play_seed(seed: int) -> tuple[int, int, Outcome]:
     """The seed, its number of faults, and what became of it."""
     scenario = scenario_of(seed)
-    faults = faults_of(seed, scenario.devices)
+    faults = faults_of(scenario)
     return seed, len(faults), play(scenario, faults)
 
 
@@ -106,7 +106,7 @@ def storm(count: int, *, first: int = 0, processes: int | None = None) -> Tally:
 def shrunk_test(seed: int) -> str:
     """A failing seed as the smallest test found."""
     scenario = scenario_of(seed)
-    faults = faults_of(seed, scenario.devices)
+    faults = faults_of(scenario)
     _, _, outcome = play_seed(seed)
     kind = kind_of(outcome)
     small, few = shrink(scenario, faults, lambda s, f: kind_of(play(s, f)) == kind)
@@ -119,8 +119,8 @@ def kind_of(outcome: Outcome) -> str:
     return " ".join(word for word in words[:4] if not any(letter.isdigit() for letter in word))
 
 
-Hunted = tuple[str, int | None, str, int]
-"""A mutant's name, the seeds until it is found (None: not), the violation, the faults after shrinking."""
+Hunted = tuple[str, int | None, str]
+"""A mutant's name, the seeds until it is found (None: not), and the violation."""
 
 
 def hunt(name: str, most: int) -> Hunted:
@@ -130,16 +130,8 @@ def hunt(name: str, most: int) -> Hunted:
         with mutant.in_place():
             _, _, outcome = play_seed(seed)
         if outcome.violation is not None and play_seed(seed)[2].violation is None:
-            scenario = scenario_of(seed)
-            with mutant.in_place():
-                fails = partial(_fails, kind=kind_of(outcome))
-                _, few = shrink(scenario, faults_of(seed, scenario.devices), fails)
-            return name, seed + 1, outcome.violation, len(few)
-    return name, None, "", 0
-
-
-def _fails(scenario: Scenario, faults: Iterable[Fault], *, kind: str) -> bool:
-    return kind_of(play(scenario, tuple(faults))) == kind
+            return name, seed + 1, outcome.violation
+    return name, None, ""
 
 
 def hunt_all(most: int, *, processes: int | None = None) -> list[Hunted]:
@@ -155,12 +147,9 @@ def hunt_all(most: int, *, processes: int | None = None) -> list[Hunted]:
 
 def table(found: Iterable[Hunted], most: int) -> str:
     """The hunt's results as a Markdown table."""
-    lines = [
-        "| mutant | what is broken | seeds | faults left | what the storm says |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for name, seeds, violation, faults in found:
+    lines = ["| mutant | what is broken | seeds | what the storm says |", "| --- | --- | --- | --- |"]
+    for name, seeds, violation in found:
         after = str(seeds) if seeds else f"not in {most}"
         said = " ".join(violation.split())[:110].replace("|", "/")
-        lines.append(f"| `{name}` | {MUTANTS[name].broken} | {after} | {faults if seeds else ''} | {said} |")
+        lines.append(f"| `{name}` | {MUTANTS[name].broken} | {after} | {said} |")
     return "\n".join(lines) + "\n"

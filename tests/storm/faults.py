@@ -20,7 +20,7 @@ Kind = Literal[
     "failed-task",
     "suspend",
 ]
-SERVER, BROKER = "server", "broker"
+SERVER, STANDBY, BROKER = "server", "standby", "broker"
 RUN, NEXT_RUN = "run-1", "run-2"
 WORST_S = 40.0
 """Faults begin within this time, in virtual seconds."""
@@ -57,7 +57,7 @@ class Scenario:
     published once for all devices; `deliver`: models are delivered after the last round; `impatient`: a
     round's deadline is near, so that devices miss it; otherwise nothing may depend on it. With `momentum` the
     server's optimizer has a state of its own; with `changes` devices are sent what has changed in the model;
-    `masked` updates are summed by secure aggregation.
+    `masked` updates are summed by secure aggregation. With a `standby` the server holds a lease.
     """
 
     seed: int
@@ -72,6 +72,7 @@ class Scenario:
     momentum: bool = False
     changes: bool = False
     masked: bool = False
+    standby: bool = False
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -94,22 +95,24 @@ def scenario_of(seed: int) -> Scenario:
         momentum=not buffered and draw.random() < 0.3,
         changes=draw.random() < 0.3,
         masked=masked,
+        standby=not masked and draw.random() < 0.2,
     )
 
 
-def faults_of(seed: int, devices: int) -> tuple[Fault, ...]:
-    """The faults that a seed stands for, in the order of time."""
-    draw = random.Random(f"faults {seed}")
-    names = [f"d{number}" for number in range(devices)]
-    faults = [_fault(draw, names) for _ in range(draw.randint(1, 8))]
+def faults_of(scenario: Scenario) -> tuple[Fault, ...]:
+    """The faults that a scenario's seed stands for, in the order of time."""
+    draw = random.Random(f"faults {scenario.seed}")
+    devices = [f"d{number}" for number in range(scenario.devices)]
+    servers = (SERVER, SERVER, STANDBY) if scenario.standby else (SERVER,)
+    faults = [_fault(draw, draw.choice(servers), devices) for _ in range(draw.randint(1, 8))]
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
-def _fault(draw: random.Random, devices: list[str]) -> Fault:
+def _fault(draw: random.Random, server: str, devices: list[str]) -> Fault:
     kind: Kind = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     # Most of a run without faults happens in its first seconds.
     at = round(draw.choice((draw.uniform(0, 8), draw.uniform(0, WORST_S))), 3)
-    anyone = draw.choice((SERVER, draw.choice(devices)))
+    anyone = draw.choice((server, draw.choice(devices)))
     match kind:
         case "loss" | "repeats":
             target = draw.choice(("", anyone))

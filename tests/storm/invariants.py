@@ -55,7 +55,7 @@ class Watch:
         self.closed: list[Closed] = []
         self.confirmed: dict[tuple[str, int], tuple[int, str]] = {}
         self.trained: dict[str, Trained] = {}
-        self._writer: Any = None
+        self.home, self._home = SERVER, None
         self.delivered: set[tuple[str, int]] = set()
         self._momentum = world.scenario.momentum
         self._states: dict[int, State] = {}
@@ -63,7 +63,8 @@ class Watch:
 
     @property
     def _run(self) -> Path:
-        return Path(self._world.disks.machines[SERVER].root) / RUN
+        """The folder of the server that has started last."""
+        return Path(self._world.disks.machines[self.home].root) / RUN
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -77,7 +78,7 @@ class Watch:
         def note_closed(journal: Journal, number: int, sha256: str, **more: Any) -> None:
             more["updates"] = list(more["updates"])
             closed(journal, number, sha256, **more)
-            if self._world.ended is not None:
+            if self._world.ended is not None or self._is_deposed():
                 return
             made_of = tuple((u.device, u.attempt, u.digest, u.staleness) for u in more["updates"])
             self._note_closed(Closed(number, sha256, made_of))
@@ -106,13 +107,22 @@ class Watch:
             self.delivered.add((result.device, result.attempt))
 
     def _note_writer(self) -> None:
-        """A run has one writer at a time; another one takes over only from one that is gone."""
-        writer, before = self._world.running, self._writer
-        if before is not None and before is not writer and before.alive:
-            raise Violation(f"two write a run: {before.name} and {getattr(writer, 'name', 'nobody')}")
+        """A run folder has one writer at a time."""
+        writer = self._world.running
         if writer is None or not writer.alive:
             raise Violation("a process that is gone writes the journal")
-        self._writer = writer
+        if (
+            self._home is not None
+            and self._home.alive
+            and writer.name == self.home
+            and writer is not self._home
+        ):
+            raise Violation(f"two processes write the run on {self.home}")
+
+    def _is_deposed(self) -> bool:
+        """Whether the running process writes a folder that is no longer the run's."""
+        writer = self._world.running
+        return writer is not None and writer.name != self.home
 
     def _check_refused(self, update: Update) -> None:
         """What the journal has accepted is not refused to its device while the run lasts."""
@@ -211,7 +221,7 @@ class Watch:
     # --- after each event ---
     def after_event(self) -> None:
         """Check the state of the server's rounds, where it has changed."""
-        process: Any = self._world.processes.get(SERVER)
+        process: Any = self._world.processes.get(self.home)
         driver = getattr(process, "driver", None)
         if driver is None or driver.federation is self._seen:
             return
@@ -223,13 +233,19 @@ class Watch:
         if any(part.final != (part.status in FINAL) for part in participants.values()):
             raise Violation("a participant's status is final and not final")
 
-    def server_started(self) -> None:
-        """What the server has found on its disk is what was told before."""
+    def server_started(self, process: Any) -> None:
+        """What the server has found on its disk is what was told before.
+
+        A standby may not have rounds that no device knows of: it closes them anew.
+        """
+        moved, self.home, self._home = process.name != self.home, process.name, process
         rows = self._ask("SELECT round, state_sha256, updates FROM rounds ORDER BY round")
         found = [
             Closed(number, sha256, tuple(tuple(row) for row in json.loads(updates)))
             for number, sha256, updates in rows
         ]
+        if moved and len(found) < len(self.closed):
+            del self.closed[len(found) :]
         if found[: len(self.closed)] != self.closed:
             raise Violation(f"closed rounds are lost or changed: {found} instead of {self.closed}")
         for closed in found[len(self.closed) :]:
@@ -297,10 +313,12 @@ class Watch:
             process: Any = self._world.processes.get(name)
             if process is None:
                 words.append(f"{name} is down")
-            elif name == SERVER and hasattr(process, "driver"):
+            elif hasattr(process, "driver"):
                 federation = process.driver.federation
                 parts = {part.device: str(part.status) for part in federation.participants.values()}
-                words.append(f"server in round {federation.round}, {federation.phase}, {parts}")
+                words.append(f"{name} in round {federation.round}, {federation.phase}, {parts}")
+            elif getattr(process, "keeper", None) is not None:
+                words.append(f"{name} is {process.keeper.state.phase}")
             elif hasattr(process, "agent"):
                 session = process.runner.session
                 there = "" if session.connected else ", not connected"

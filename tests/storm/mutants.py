@@ -174,6 +174,42 @@ MUTANTS = {
         "sync(self._directory)",
         "pass",
     ),
+    # --- lease and standby ---
+    "lease-for-ever": Mutant(
+        "a server that was paused goes on writing without a renewal of its lease",
+        "edge_server.transport.lease.machine",
+        "LeaseState.holds",
+        " and now < self.held_until",
+        "",
+    ),
+    "lease-for-anyone": Mutant(
+        "a standby takes over that is not up to date",
+        "edge_server.transport.lease.machine",
+        "_look",
+        " and state.may_follow",
+        "",
+    ),
+    "standby-told-later": Mutant(
+        "devices hear of what the standby does not have yet",
+        "edge_server.coordinator.replication.gate",
+        "OutputGate.__call__",
+        "if not self.closed:",
+        "if True:",
+    ),
+    "standby-never-told": Mutant(
+        "what devices must hear at the end is dropped if the standby does not have it yet",
+        "edge_server.coordinator.server",
+        "Server._is_over",
+        " and (self._shipper is None or not len(self._shipper.gate))",
+        "",
+    ),
+    "epochs-of-nothing": Mutant(
+        "a message of a later server that names no run silences those that name none",
+        "edge_client.agent.session.epochs",
+        "note_epoch",
+        "not run or epoch",
+        "epoch",
+    ),
     # --- journal ---
     "journal-not-synced": Mutant(
         "the journal does not wait for the disk",

@@ -26,16 +26,8 @@ from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.round_rules import make_rules
-from edge_server.coordinator.run_start import open_run
-from edge_server.coordinator.server import Server, Suspended
-from edge_server.rounds.events import EndRun, Started
-from edge_server.storage.disk import disk_has_failed
-from edge_server.storage.records import Summary
-from edge_server.storage.run_folder import RunFolder
 from schemas.values import CapabilityProfile, Preprocessing
-from tests.storm.faults import RUN, Scenario
+from tests.storm.faults import Scenario
 from tests.storm.seams import InstantQueue
 from tests.storm.training import BETA, EXAMPLES, do_task
 
@@ -126,69 +118,6 @@ class Process:
     def make_queue(self) -> InstantQueue:
         """An inbox of this process."""
         return InstantQueue(self.wake)
-
-
-class ServerProcess(Process):
-    """The server, from its start or from what an earlier process has left."""
-
-    def __init__(self, world: "World", name: str, run: str = RUN) -> None:
-        super().__init__(world, name)
-        self.run = run
-
-    def boot(self) -> None:
-        config = config_of(self.world.scenario)
-        out = Path(self.machine.root) / self.run
-        if RunFolder(out).ended:
-            # The command says so and ends.
-            summary = Summary.model_validate_json((out / "summary.json").read_bytes())
-            self.world.finished(summary.outcome, "given up after" if summary.outcome == "failed" else "")
-            return
-        folder, recovered = open_run(out, config, make_rules(config), now=self.world.timeline.now)
-        coordinator = assemble(
-            config,
-            self.run,
-            folder,
-            resume=recovered.resumption if recovered else None,
-            broadcasts=self.world.scenario.broadcast,
-        )
-        self.server = Server(ADDRESS, coordinator, None, recovered)  # type: ignore[arg-type]
-        self.driver = self.server._driver
-        self.server._receivers.open()
-        self.server._connection.link.open()
-        self.driver.step(Started())
-        self._wait_for_tick()
-
-    def turn(self) -> None:
-        try:
-            self.server._turn()
-        except Exception as error:
-            if disk_has_failed(error):
-                raise Suspended("the disk", failed=True) from error
-            raise
-        if self.driver.end is not None:
-            self.finish(self.driver.end)
-
-    def finish(self, end: EndRun) -> None:
-        """The run is over: write its summary."""
-        self.server._close()
-        summary = self.server._reporter.finish(end, self.server._jobs.exported)
-        self.world.finished(summary.outcome, end.detail)
-
-    def close(self) -> None:
-        """Stop in the middle of the run."""
-        self.server._close()
-
-    @property
-    def booted(self) -> bool:
-        return hasattr(self, "driver")
-
-    @property
-    def waiting(self) -> int:
-        return self.server.inbox.qsize()
-
-    @property
-    def next_tick(self) -> float:
-        return self.server._next_tick
 
 
 class DeviceProcess(Process):

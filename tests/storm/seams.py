@@ -10,6 +10,7 @@ import queue
 import random
 import secrets
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,13 +28,17 @@ import edge_client.transport.mqtt_client
 import edge_client.transport.packet_size
 import edge_server.coordinator.jobs
 import edge_server.coordinator.launch
+import edge_server.coordinator.reception
+import edge_server.coordinator.replication.follower
 import edge_server.coordinator.round_driver
 import edge_server.coordinator.run_storage
 import edge_server.coordinator.server
 import edge_server.storage.background_delete
 import edge_server.storage.disk
+import edge_server.transport.lease.keeper
 from edge_server.coordinator import run_context
 from edge_server.coordinator.device_graphs import DeviceGraphs
+from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.validation import checker
@@ -129,6 +134,18 @@ def _carry_out(future: "concurrent.futures.Future[Any]", do: Callable[[], Any]) 
         future.set_result(result)
 
 
+class NoThread:
+    """A thread whose work is done by the process that it belongs to."""
+
+    def __init__(self, **more: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    join = start
+
+
 class NoEvents:
     """The list of events, which is not part of what is tested."""
 
@@ -176,6 +193,9 @@ class Around(Protocol):
     def make_executor(self, *args: Any, **more: Any) -> LaterExecutor:
         """Instead of a pool of threads for jobs."""
 
+    def runs_here(self, holder: Any) -> bool | None:
+        """Instead of a look at the processes of this machine."""
+
     def assemble_agent(self, settings: Any, data: Any, inbox: Any, **more: Any) -> Any:
         """Instead of `edge_client.agent.assembly.assemble`."""
 
@@ -213,8 +233,12 @@ def _threads(around: Around) -> list[tuple[Any, str, Any]]:
         edge_client.storage.blob_store,
     )
     return [
-        (edge_server.coordinator.server, "queue", queues),
+        (edge_server.coordinator.reception, "queue", queues),
         (edge_client.agent.agent, "queue", queues),
+        (edge_server.transport.lease.keeper, "queue", queues),
+        (edge_server.transport.lease.keeper, "threading", over(threading, Thread=NoThread)),
+        (edge_server.transport.lease.keeper, "runs_here", around.runs_here),
+        (edge_server.coordinator.replication.follower, "queue", queues),
         (edge_server.coordinator.jobs, "ThreadPoolExecutor", around.make_executor),
         *((module, "ThreadPoolExecutor", InlineExecutor) for module in inline),
         (edge_server.coordinator.run_storage, "EventRecorder", NoEvents),
@@ -245,6 +269,7 @@ def _work(around: Around) -> list[tuple[Any, str, Any]]:
         (run_context, "trace", _trace_once),
         (edge_client.agent.agent, "assemble", around.assemble_agent),
         (Exporter, "export_tiers", lambda self: {}),
+        (EarlyGraphs, "begin", lambda self: None),
         (DeviceGraphs, "delivered", lambda self, *args, **more: {}),
         (RunReporter, "show_if_due", lambda self: None),
         (RunReporter, "show", lambda self, summary=None: None),

@@ -69,3 +69,23 @@ def test_seed_412() -> None:
     faults = [Fault(kind="crash", at=1.0, target="server", lasts=12.9, size=1.0)]
     scenario = Scenario(seed=412, devices=3, rounds=1, small_chunks=False, impatient=True, masked=True)
     assert play(scenario, faults).violation is None
+
+
+def test_devices_hear_of_the_end_though_a_standby_follows() -> None:
+    # the end waited for the standby, and was dropped: only the next run reached the devices
+    outcome = play(Scenario(seed=1, devices=2, rounds=2, standby=True), [])
+    assert (outcome.violation, outcome.seconds < 25) == (None, True)
+
+
+def test_seed_156() -> None:
+    # stuck: a refusal of the server that had taken over silenced its requests for chunks
+    faults = [
+        Fault(kind="power-cut", at=1.767, target="server", lasts=0.2, size=23.0),
+        Fault(kind="power-cut", at=6.619, target="d1", lasts=0.2),
+        Fault(kind="power-cut", at=6.89, target="server", lasts=18.72),
+        Fault(kind="partition", at=7.933, target="d1", lasts=28.22),
+        Fault(kind="broker-restart", at=14.937, target="broker", lasts=4.82),
+        Fault(kind="full-disk", at=29.045, target="d1", lasts=3.55),
+    ]
+    scenario = Scenario(seed=156, broadcast=True, deliver=True, standby=True)
+    assert play(scenario, faults).violation is None

@@ -32,7 +32,7 @@ def test_a_mutant_is_found_and_its_seed_shrinks() -> None:
     with MUTANTS["recovery-round-behind"].in_place():
         seed = next(seed for seed in range(200) if play_seed(seed)[2].violation)
         scenario = scenario_of(seed)
-        faults = faults_of(seed, scenario.devices)
+        faults = faults_of(scenario)
         small, few = shrink(scenario, faults, lambda *case: play(*case).violation is not None)
         assert len(few) <= min(2, len(faults))
         printed = as_test(small, few, "")

@@ -11,15 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_server.coordinator.server import Suspended
+from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.storage.disk import disk_has_failed
-from schemas.errors import EdgeError
+from schemas.errors import ConfigError, EdgeError
 from tests.storm import seams
 from tests.storm.broker import Broker, Client, Weather
 from tests.storm.disk import Disks, Killed
-from tests.storm.faults import NEXT_RUN, SERVER, Fault, Scenario
+from tests.storm.faults import NEXT_RUN, SERVER, STANDBY, Fault, Scenario
 from tests.storm.invariants import Violation, Watch
-from tests.storm.processes import DeviceProcess, Process, ServerProcess, assemble_agent
+from tests.storm.processes import DeviceProcess, Process, assemble_agent
+from tests.storm.servers import ServerProcess, StandbyProcess
 from tests.storm.timeline import SimulatedTime, Timeline
 
 IN_MEMORY = Path("/dev/shm")
@@ -31,6 +32,9 @@ PATIENCE_S = 300.0
 """Virtual seconds after the last fault within which the run must be over."""
 SETTLING_S = 20.0
 """If a device does not know of the end this long after it, in virtual seconds, another run must reach it."""
+AGAIN_S = 7.0
+"""The same beside a standby, which has to come first."""
+EXPECTED = ("was continued by another server", "is served already", "follows this server already")
 MOST_EVENTS = 30_000
 WINDOWS = frozenset({"loss", "repeats", "reordering", "partition"})
 
@@ -63,6 +67,8 @@ class World:
         weather.faults = [fault for fault in faults if fault.kind in WINDOWS]
         self.broker = Broker(self.timeline, weather)
         self.make: dict[str, Callable[[], Process]] = {SERVER: partial(ServerProcess, self, SERVER)}
+        if scenario.standby:
+            self.make[STANDBY] = partial(StandbyProcess, self, STANDBY)
         self.make |= {name: partial(DeviceProcess, self, name) for name in self.devices}
         self.processes: dict[str, Process] = {}
         self.running: Process | None = None
@@ -116,14 +122,33 @@ class World:
             self.start(SERVER)
         return False
 
-    def finished(self, outcome: str, detail: str) -> None:
-        """The server has ended its run."""
+    def finished(self, process: Process, outcome: str, detail: str) -> None:
+        """A server has ended its run."""
+        self._stop(process.name)
         if self._next_run:
             self._next_run, self._next_run_over = False, True
-        else:
+        elif self.ended is None:
             self.watch.ended(outcome, detail)
             self.ended, self.ended_at = outcome, self.timeline.now
-        self._stop(SERVER)
+            for name in {SERVER, STANDBY} & self.processes.keys():
+                self._stop(name)
+
+    def server_started(self, process: Process) -> None:
+        """A server has read its folder."""
+        if self.ended is None:
+            self.watch.server_started(process)
+
+    def leave(self, process: Process) -> None:
+        """A standby has nothing to follow any more."""
+        self._stop(process.name)
+
+    def runs_here(self, holder: Any) -> bool | None:
+        """Whether the holder of a lease runs on the machine of the running process; None on another."""
+        if holder.machine != self._process().name:
+            return None
+        process: Any = self.processes.get(holder.machine)
+        keeper = getattr(process, "keeper", None)
+        return keeper is not None and keeper.state.me.instance == holder.instance
 
     # --- processes ---
     @contextmanager
@@ -136,12 +161,11 @@ class World:
 
     def start(self, name: str) -> None:
         """Start a process, unless it runs or the run is over."""
-        if name in self.processes or (name == SERVER and self.ended is not None and not self._next_run):
+        over = name in (SERVER, STANDBY) and self.ended is not None and not self._next_run
+        if name in self.processes or over:
             return
         process = self.processes[name] = self.make[name]()
         self.run_in(process, process.boot)
-        if process.alive and name == SERVER and self.ended is None:
-            self.watch.server_started()
 
     def run_in(self, process: Process, do: Callable[[], None]) -> None:
         """Let a process do something; it may die of it."""
@@ -150,22 +174,28 @@ class World:
                 do()
         except Killed:
             self._die(process, self._fates.pop(process.name))
-        except Suspended as pause:
-            self._end(process, f"suspended: {pause}", pause)
+        except (Suspended, Deposed) as pause:
+            self._end(process, pause)
         except Exception as error:
             if not self._is_excused(process, error):
                 raise Violation(f"{process.name}: {type(error).__name__}: {error}") from error
-            self._end(process, f"ended: {error}", error)
+            self._end(process, error)
 
     def _is_excused(self, process: Process, error: Exception) -> bool:
-        """Whether a fault of the disk explains that a process has ended."""
+        """Whether a fault of the disk, or another server, explains that a process has ended."""
+        if (
+            self.scenario.standby
+            and isinstance(error, ConfigError)
+            and any(w in str(error) for w in EXPECTED)
+        ):
+            return True
         reason = error.__cause__ if isinstance(error, EdgeError) and error.__cause__ else error
         from_disk = disk_has_failed(reason) or "(storm)" in str(error)
-        return from_disk and (process.name == SERVER or not process.booted)
+        return from_disk and (process.name in (SERVER, STANDBY) or not process.booted)
 
-    def _end(self, process: Process, why: str, error: Exception) -> None:
+    def _end(self, process: Process, error: Exception) -> None:
         """A process ends by itself; its supervisor starts it again."""
-        if isinstance(error, Suspended):
+        if process.booted or self.scenario.standby:
             try:
                 with self._as(process):
                     process.close()
@@ -176,7 +206,8 @@ class World:
                 if not self._is_excused(process, further):
                     raise Violation(f"{process.name}: {type(further).__name__}: {further}") from further
         self._stop(process.name)
-        self.timeline.post(RESTART_S, partial(self.start, process.name))
+        pause = AGAIN_S if self.scenario.standby else RESTART_S
+        self.timeline.post(pause, partial(self.start, process.name))
 
     def _stop(self, name: str) -> Process:
         process = self.processes.pop(name)

@@ -1,0 +1,190 @@
+"""The simulated server, alone or with a lease, and the standby that takes over from it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.endings import Suspended
+from edge_server.coordinator.replication.follower import Standby
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.run_start import open_run, recorded
+from edge_server.coordinator.server import Server
+from edge_server.rounds.events import EndRun, Started
+from edge_server.storage.disk import disk_has_failed
+from edge_server.storage.records import Summary
+from edge_server.storage.replica.copy import mark_as_copy, was_copy
+from edge_server.storage.run_folder import RunFolder
+from edge_server.transport.lease.keeper import DECIDED, UNREACHABLE_S, LeaseKeeper
+from schemas.messages import LeaseHolder
+from schemas.topics import StandbyTopic
+from tests.storm.faults import RUN
+from tests.storm.processes import ADDRESS, FEDERATION, Process, config_of
+
+if TYPE_CHECKING:
+    from tests.storm.world import World
+
+LEASE_TICK_S = 0.25
+
+
+class ServerProcess(Process):
+    """The server, from its start or from what an earlier process has left; with a lease for a standby."""
+
+    def __init__(self, world: "World", name: str, run: str = RUN) -> None:
+        super().__init__(world, name)
+        self.run = run
+        self.keeper: LeaseKeeper | None = None
+        self._began, self._lease_at = world.timeline.now, 0.0
+
+    @property
+    def out(self) -> Path:
+        """The run folder."""
+        return Path(self.machine.root) / self.run
+
+    def boot(self) -> None:
+        if RunFolder(self.out).ended:
+            # The command says so and ends.
+            summary = Summary.model_validate_json((self.out / "summary.json").read_bytes())
+            detail = "given up after" if summary.outcome == "failed" else ""
+            self.world.finished(self, summary.outcome, detail)
+        elif self.world.scenario.standby:
+            self.keeper = self._look_for_lease(follows=False)
+            self._wait_for_tick()
+        else:
+            self.serve()
+
+    def _look_for_lease(self, *, follows: bool) -> LeaseKeeper:
+        run, epoch = recorded(self.out)
+        me = LeaseHolder(
+            instance=f"{self.world.draw.getrandbits(64):016x}",
+            host=self.name,
+            machine=self.name,
+            pid=1,
+            ticks=0,
+            folder=str(self.out),
+            since=self.world.time.time(),
+        )
+        more: dict[str, Any] = {"follows": True} if follows else {"first_epoch": epoch, "run": run}
+        return LeaseKeeper(ADDRESS, FEDERATION, me, **more).open()
+
+    def serve(self) -> None:
+        """Open the run and begin."""
+        config = config_of(self.world.scenario)
+        folder, recovered = open_run(self.out, config, make_rules(config), now=self.world.timeline.now)
+        coordinator = assemble(
+            config,
+            recovered.federation.run if recovered else self.run,
+            folder,
+            resume=recovered.resumption if recovered else None,
+            broadcasts=self.world.scenario.broadcast,
+        )
+        self.server = Server(ADDRESS, coordinator, None, recovered, self.keeper)  # type: ignore[arg-type]
+        self.driver = self.server._driver
+        self.world.server_started(self)
+        self.server._receivers.open()
+        self.server._right.open()
+        self.driver.step(Started())
+        self._wait_for_tick()
+
+    def turn(self) -> None:
+        self.keep_lease()
+        if self.booted:
+            self._serve_on()
+        elif self.keeper is not None and self._lease_is_decided(self.keeper):
+            self.keeper.await_start()
+            self.serve()
+
+    def keep_lease(self) -> None:
+        """What the thread of the lease does."""
+        if self.keeper is not None:
+            self._lease_at = self.world.timeline.now + LEASE_TICK_S
+            self.keeper._handle(self.keeper._inbox.get() if self.keeper._inbox.qsize() else None)
+
+    def _lease_is_decided(self, keeper: LeaseKeeper) -> bool:
+        late = self.world.timeline.now >= self._began + UNREACHABLE_S and not keeper.state.connected
+        return late or keeper.state.phase in DECIDED
+
+    def _serve_on(self) -> None:
+        try:
+            self.server._turn()
+        except Exception as error:
+            if disk_has_failed(error):
+                raise Suspended("the disk", failed=True) from error
+            raise
+        if self.driver.end is not None and self.server._is_over:
+            self._finish(self.driver.end)
+
+    def _finish(self, end: EndRun) -> None:
+        """The run is over: write its summary."""
+        self.server._close()
+        self.server._record_last_round()
+        summary = self.server._reporter.finish(end, self.server._jobs.exported)
+        if self.keeper is not None:
+            self.keeper.close(over=True)
+        self.world.finished(self, summary.outcome, end.detail)
+
+    def close(self) -> None:
+        if self.booted:
+            self.server._close()
+        if self.keeper is not None and not self.keeper._ended:
+            self.keeper.close(over=False)
+
+    @property
+    def booted(self) -> bool:
+        return hasattr(self, "driver")
+
+    @property
+    def waiting(self) -> int:
+        events = 0 if self.keeper is None else self.keeper._inbox.qsize()
+        if self.booted:
+            held = self.keeper is None or self.keeper.holds()
+            events += self.server.inbox.qsize() + (len(self.server._waiting) if held else 0)
+        return events
+
+    @property
+    def next_tick(self) -> float:
+        ticks = [self.server._next_tick] if self.booted and self.keeper is None else []
+        return min([*ticks, *([self._lease_at] if self.keeper is not None else [])], default=0.0)
+
+
+class StandbyProcess(ServerProcess):
+    """A standby in a folder of its own, and the server that it becomes."""
+
+    standby: Standby | None = None
+
+    def boot(self) -> None:
+        if RunFolder(self.out).ended or was_copy(self.out):
+            super().boot()
+            return
+        mark_as_copy(self.out, FEDERATION)
+        self.keeper = self._look_for_lease(follows=True)
+        self.standby = Standby(
+            FEDERATION,
+            self.out,
+            self.keeper,
+            check=lambda run: None,
+            goes_on=lambda run: False,
+            say=lambda words: None,
+        )
+        topics = (StandbyTopic(FEDERATION, "entry"), StandbyTopic(FEDERATION, "chunk"))
+        self.keeper.talk(frozenset(map(str, topics)), self.standby._inbox)
+        self._wait_for_tick()
+
+    def turn(self) -> None:
+        if self.standby is None:
+            super().turn()
+            return
+        self.keep_lease()
+        assert self.keeper is not None
+        end = self.standby._turn()
+        if end is not None:
+            self.keeper.talk(frozenset(), None)
+        if end == "taken over":
+            self.standby.take_over()
+            self.standby = None
+            self.serve()
+        elif end is not None:
+            self.world.leave(self)
+
+    @property
+    def waiting(self) -> int:
+        return super().waiting + (0 if self.standby is None else self.standby._inbox.qsize())
