@@ -120,7 +120,9 @@ class Server:
             finally:
                 self._close()
             self._record_last_round()
-        return self._reporter.finish(self._driver.end, self._jobs.exported)
+        end = self._driver.end
+        assert end is not None
+        return self._reporter.finish(end, self._jobs.exported)
 
     def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
         """What keeps a standby up to date, should one come."""
