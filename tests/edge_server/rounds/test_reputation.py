@@ -21,6 +21,7 @@ HONEST = (
     Reason.UNTRUSTED,
     Reason.NOT_ENTITLED,
     Reason.SAME_NAME,
+    Reason.SUPERSEDED,
     Reason.TOO_MANY_REQUESTS,
     Reason.NO_SPACE,
     Reason.INELIGIBLE,
