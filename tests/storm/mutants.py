@@ -182,13 +182,6 @@ MUTANTS = {
         " and now < self.held_until",
         "",
     ),
-    "lease-for-anyone": Mutant(
-        "a standby takes over that is not up to date",
-        "edge_server.transport.lease.machine",
-        "_look",
-        " and state.may_follow",
-        "",
-    ),
     "standby-told-later": Mutant(
         "devices hear of what the standby does not have yet",
         "edge_server.coordinator.replication.gate",

@@ -9,7 +9,7 @@ from tests.storm.mutants import MUTANTS
 from tests.storm.shrink import as_test, shrink
 from tests.storm.world import play
 
-SEEDS = 60
+SEEDS = 40
 
 
 @pytest.mark.parametrize("seed", range(0, SEEDS, 10))
