@@ -14,6 +14,8 @@ WINDOW = 16
 """Largest number of chunks requested and not yet received: 4 MB of 256 kB chunks."""
 PATIENCE_S = 2.0
 MAX_PATIENCE_S = 30.0
+FAR_PATIENCE_S = 30.0
+"""Least patience on a slow link, on which a chunk of 256 kB may take so long: 70 kbit/s."""
 BROADCAST_PATIENCE_S = 6.0
 """Longest silence in seconds before a blob that is published to several receivers is requested."""
 NOTE_EVERY_S = 0.5
@@ -58,7 +60,8 @@ TransferCommand = RequestChunks | WriteChunk | VerifyBlob
 class Receiving:
     """A blob in transfer. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds.
 
-    An `expected` blob is being published to several receivers and is not requested yet.
+    An `expected` blob is being published to several receivers and is not requested yet. Requests are not
+    repeated within `least` seconds.
     """
 
     ref: BlobRef
@@ -67,6 +70,7 @@ class Receiving:
     retry_at: float = 0.0
     patience: float = PATIENCE_S
     expected: bool = False
+    least: float = PATIENCE_S
 
     @property
     def complete(self) -> bool:
@@ -82,7 +86,13 @@ Step = tuple[Receiving, list[TransferCommand]]
 
 
 def start(
-    ref: BlobRef, now: float, have: int = 0, *, pushed: bool | None = None, expected: bool = False
+    ref: BlobRef,
+    now: float,
+    have: int = 0,
+    *,
+    pushed: bool | None = None,
+    expected: bool = False,
+    least: float = PATIENCE_S,
 ) -> Step:
     """Begin to receive `ref` and request the chunks that are not in `have`.
 
@@ -92,8 +102,10 @@ def start(
     present = have & _bits(ref.chunks)
     comes = (ref.inline if pushed is None else pushed) and not expected
     asked = _bits(1) & ~present if comes else 0
-    late_at = now + (BROADCAST_PATIENCE_S if expected else PATIENCE_S)
-    receiving = Receiving(ref, have=present, asked=asked, retry_at=late_at, expected=expected)
+    late_at = now + (BROADCAST_PATIENCE_S if expected else least)
+    receiving = Receiving(
+        ref, have=present, asked=asked, retry_at=late_at, patience=least, expected=expected, least=least
+    )
     return (receiving, [VerifyBlob(ref)]) if receiving.complete else _ask(receiving, now)
 
 
@@ -115,8 +127,8 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
         receiving,
         have=receiving.have | bit,
         asked=receiving.asked & ~bit,
-        patience=PATIENCE_S,
-        retry_at=receiving.retry_at if receiving.expected else now + PATIENCE_S,
+        patience=receiving.least,
+        retry_at=receiving.retry_at if receiving.expected else now + receiving.least,
     )
     commands: list[TransferCommand] = [WriteChunk(ref, chunk.index, chunk.data, chunk.crc)]
     if taken.complete:
@@ -162,7 +174,8 @@ def tick(receiving: Receiving, now: float) -> Step:
 
 def resume(receiving: Receiving, now: float) -> Step:
     """Request missing chunks at once, after a reconnect or at the end of a publication."""
-    again = replace(receiving, asked=0, patience=PATIENCE_S, retry_at=now + PATIENCE_S, expected=False)
+    least = receiving.least
+    again = replace(receiving, asked=0, patience=least, retry_at=now + least, expected=False)
     return _ask(again, now)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from edge_client.transport import chunk_transfer
-from edge_client.transport.chunk_transfer import Receiving
+from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
 from edge_server.rounds.gateway.events import (
     BlobVerified,
     Command,
@@ -57,7 +57,7 @@ def _need(gateway: Gateway, ref: BlobRef, now: float) -> Step:
     """Begin to fetch a blob, unless it is here or on its way."""
     if ref.digest in gateway.held or ref.digest in gateway.fetches:
         return gateway, []
-    receiving, asks = chunk_transfer.start(ref, now, pushed=False)
+    receiving, asks = chunk_transfer.start(ref, now, pushed=False, least=FAR_PATIENCE_S)
     return _with(gateway, receiving), _commands(gateway, asks)
 
 
@@ -85,7 +85,7 @@ def verified(gateway: Gateway, event: BlobVerified, now: float) -> Step:
     if receiving is None:
         return gateway, []
     if not event.sound:
-        again, asks = chunk_transfer.start(receiving.ref, now, pushed=False)
+        again, asks = chunk_transfer.start(receiving.ref, now, pushed=False, least=FAR_PATIENCE_S)
         return _with(gateway, again), [*_report(gateway, event.digest), *_commands(gateway, asks)]
     fetches = {digest: fetch for digest, fetch in gateway.fetches.items() if digest != event.digest}
     waiting = {digest: queue for digest, queue in gateway.waiting.items() if digest != event.digest}

@@ -141,7 +141,9 @@ def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
             continue
         if site in work.offers and work.offers[site].blob == answer.blob:
             continue
-        receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False)
+        receiving, asks = chunk_transfer.start(
+            answer.blob, now, pushed=False, least=chunk_transfer.FAR_PATIENCE_S
+        )
         begun = replace(
             work,
             offers={**work.offers, site: answer},

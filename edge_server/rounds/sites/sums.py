@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from edge_client.transport import chunk_transfer
-from edge_client.transport.chunk_transfer import Receiving
+from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
 from edge_server.rounds.events import (
     CheckSum,
     CloseRound,
@@ -133,7 +133,7 @@ def take(summing: Summing, answer: SiteSum, now: float) -> Step:
     known = summing.offers.get(answer.site)
     if known is not None and known.blob == answer.blob:
         return summing, []
-    receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False)
+    receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
     begun = replace(
         summing,
         offers={**summing.offers, answer.site: answer},
