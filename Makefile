@@ -44,7 +44,7 @@ help:
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
-	@echo "make chaos    kill server, aggregators, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
+	@echo "make chaos    kill server, aggregators, gateways, devices and broker and cut connections, BLOWS ($(BLOWS)) times, and let a standby take over, TAKEOVERS ($(TAKEOVERS)) times: an hour and a half"
 	@echo "make storm    play SEEDS ($(SEEDS)) simulated federations through faults of network, disks, clocks and processes (a minute)"
 	@echo "make storm-mutants  how many seeds it takes to find each of the seeded bugs (half an hour)"
 	@echo "make trees    TREES ($(TREES)) random trees of gateways that die and return, against the flat federation (in memory)"
@@ -100,6 +100,7 @@ chaos: $(INSTALLED)
 		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py tests/edge_server/simulation/test_ray_engine.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 	$(BIN)/python -m tests.chaos.standby --blows $(TAKEOVERS)
+	$(BIN)/python -m tests.chaos.sites
 
 storm: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm --seeds $(SEEDS) --first $(FIRST)

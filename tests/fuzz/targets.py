@@ -27,6 +27,8 @@ from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
 from edge_server.coordinator.tasks.increments import difference
 from edge_server.coordinator.validation.contents import examine
 from edge_server.coordinator.validation.encoding import check_encoding
+from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum
+from edge_server.strategy.aggregation.sum_files import planes_of, read_sum
 from edge_server.transport.broker.decoding import decode, frame_length
 from edge_server.transport.broker.encoding import encode
 from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
@@ -222,6 +224,18 @@ _PACKETS: tuple[Packet, ...] = (
     Subscribe(7, (TopicFilter("a/+", 1), TopicFilter("#", 0))),
 )
 
+
+def _sum(data: bytes) -> None:
+    path = Path(_SPOOL.name) / "sum"
+    path.write_bytes(data)
+    check_sum(read_sum(path, MAP), MAP)
+
+
+def _of_a_sum() -> bytes:
+    arrays = {name: np.ones(layout.shape) for name, layout in MAP.parameters.items()}
+    return encode_groups(planes_of({COARSE: arrays, FINE: arrays}))
+
+
 TARGETS: Mapping[str, Target] = {
     "message": Target(_message, tuple(encode_message(kind) for kind in MESSAGES_BY_KIND.values())),
     "parts": Target(_parts, tuple(_in_parts(encode_message(kind)) for kind in MESSAGES_BY_KIND.values())),
@@ -231,6 +245,7 @@ TARGETS: Mapping[str, Target] = {
     "encoded-update": Target(_encoded, tuple(_in_form(chain) for chain in CHAINS)),
     "frame": Target(_frame, tuple(encode_groups(frame) for frame in _FRAMES)),
     "layer": Target(_layer, (encode_groups(difference(_PART, _WHOLE, MAP)),)),
+    "sum": Target(_sum, (_of_a_sum(),)),
     "packed": Target(_packed, (zstandard.compress(encode_groups(HONEST)), zstandard.compress(bytes(10**5)))),
     "chosen-channels": Target(_chosen, (encode_json(CHOSEN), b'{"kept":{"conv":2,"hidden":1000000000000}}')),
     "channel-map": Target(lambda data: decode_json(ChannelMap, data), (encode_json(CHANNEL_MAP),)),

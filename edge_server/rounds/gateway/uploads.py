@@ -37,6 +37,9 @@ def claimed(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) ->
     if known is not None and _same(known, update):
         pending = gateway.pending | {update.device}
         return replace(gateway, pending=pending), _receipt(known)
+    if known is not None and (known.run, known.attempt) == (update.run, update.attempt):
+        # Another update of the same task: what is above may count the first, and judges that first.
+        return gateway, [] if update.device in gateway.pending else [TellAbove(update, update.device)]
     task = gateway.tasks.get(update.device)
     if gateway.below(update.device) or not _examines(gateway, task, update):
         return gateway, [TellAbove(update, update.device)]

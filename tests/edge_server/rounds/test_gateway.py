@@ -265,6 +265,17 @@ def test_a_repeated_claim_repeats_the_receipt_and_uploads_nothing():
     assert TellAbove(judged, A) in site.tell(LinkedAbove(2))
 
 
+def test_another_update_of_the_same_task_does_not_replace_one_that_may_count():
+    site = Driven(A)
+    site.give(A)
+    judged, other = site.upload(A), update(A, version=1)
+    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == []
+    answer = {"federation": NAME, "device": A, "run": RUN, "attempt": 1, "digest": judged.blob.digest}
+    site.tell(DeviceTold(A, Acknowledgement(**answer)))
+    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [TellAbove(other, A)]
+    assert site.gateway.updates == {A: judged}
+
+
 def test_small_groups_are_given_from_here():
     site, groups = Driven(A), ref_of(b"g" * 3000)
     site.give(A)

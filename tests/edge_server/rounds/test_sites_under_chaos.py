@@ -39,7 +39,7 @@ def rules_for(devices: list[str]) -> RoundRules:
 
 
 def disturbed(devices: list[str], sites: list[str], seed: int) -> SiteWorld:
-    """A run on a bad network, in which gateways die and return."""
+    """A run on a bad network, in which gateways and devices die and return."""
     world = SiteWorld(devices, sites, rules_for(devices), seed)
     for _ in range(400):
         for _ in range(10):
@@ -49,6 +49,11 @@ def disturbed(devices: list[str], sites: list[str], seed: int) -> SiteWorld:
             world.kill_gateway(site)
         elif world.random.random() < 0.3:
             world.return_gateway(site)
+        device = world.random.choice(devices)
+        if not world.nodes[device].online:
+            world.connect(device)
+        elif world.random.random() < 0.03:
+            world.random.choice([world.cut, world.kill, world.kill_and_remember])(device)
     world.run_fairly()
     return world
 
