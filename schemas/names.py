@@ -1,7 +1,7 @@
 """Names used in topics and file paths, with an alphabet that is safe in both."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -26,6 +26,7 @@ def is_of_site(device: str, site: str) -> bool:
     return device.startswith(f"{site}.")
 
 
-def site_of(device: str, sites: Iterable[str]) -> str:
+def site_of(device: str, sites: Collection[str]) -> str:
     """The first of these sites on the way to a device, `north` for `north.barn.pi-1`; empty without one."""
-    return min((site for site in sites if is_of_site(device, site)), key=len, default="")
+    dots = (at for at, letter in enumerate(device) if letter == "." and at + 1 < len(device))
+    return next((device[:at] for at in dots if device[:at] in sites), "")

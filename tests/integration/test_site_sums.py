@@ -109,7 +109,6 @@ class SiteBench(Bench):
         ("attending", ["model.name=two-nn"]),
         ("fedavg", ["model.name=cnn-batch", "tiers.ratios=[0.5, 0.0]"]),
         ("fedavg", ["model.name=mlp", 'strategy.uplink=[{name="top-k", share=0.1}, "int8", "zstd"]']),
-        ("heterofl", ["model.name=two-nn", 'strategy.uplink=["fp16"]']),
     ],
 )
 def test_the_model_is_that_of_the_updates_themselves(tmp_path: Path, recipe: str, words: list[str]):

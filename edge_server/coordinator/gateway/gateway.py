@@ -5,53 +5,32 @@ import os
 import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.chunk_transfer import WriteChunk
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
+from edge_server.coordinator.gateway.command_runner import CommandRunner
 from edge_server.coordinator.gateway.intake import read_above, read_below
 from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.progress import Progress
 from edge_server.coordinator.gateway.site_work import SiteWork
-from edge_server.rounds.events import Note
 from edge_server.rounds.gateway import machine
 from edge_server.rounds.gateway.events import (
-    AnnounceBelow,
     Announced,
-    BlobVerified,
-    Command,
     CutAbove,
     DeviceSpoke,
     Event,
-    ExamineUpdate,
-    Forget,
     LinkedAbove,
-    MakeSum,
-    PartVerified,
-    PassChunkOn,
-    RecordRefused,
-    RememberTask,
-    SendChunksAbove,
-    SendChunksBelow,
     SiteTold,
-    TellAbove,
-    TellDevice,
-    TellSite,
     Tick,
-    UpdateExamined,
-    VerifyBlob,
-    VerifyPart,
-    Write,
 )
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.errors import ConfigError, EdgeError, PeerError
-from schemas.messages import Birth, Death, FederationEnd, Refusal, SiteTerms, Update
+from schemas.messages import FederationEnd, Refusal, SiteTerms, Update
 from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.values import Reason
 
@@ -87,28 +66,22 @@ class SiteGateway:
         self._store = BlobStore(folder / "blobs")
         self._journal = GatewayJournal(folder / "gateway.sqlite", federation, site)
         self._work = SiteWork(site, folder, self._store, self._journal)
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="site-work")
-        tasks = self._journal.tasks()
-        updates = {
-            device: update
-            for device, update in self._journal.updates().items()
-            if update.receipt is not None and (update.receipt.reason or update.blob.digest in self._store)
-        }
-        self.gateway = Gateway(
-            federation,
-            site,
-            before=self._journal.devices(),
-            tasks=tasks,
-            updates=updates,
-            pending=frozenset(updates),
-            held=self._store.digests(),
-        )
+        self.gateway = reopened(self._journal, self._store, federation, site)
         self._partial = self._store.parts()
         session = self._journal.next_session()
         self._above = LinkAbove(
             above, self.inbox, federation=federation, site=site, session=session, store=self._store
         )
         self._below = LinkBelow(below, self.inbox, federation=federation, store=self._store)
+        self._runner = CommandRunner(
+            self._above,
+            self._below,
+            self._store,
+            self._journal,
+            self._work,
+            self.inbox,
+            lambda: self.gateway,
+        )
         self._progress = Progress(site, self._above.traffic, show)
         self._fitted: int | None = None
         self._next_tick = 0.0
@@ -133,7 +106,7 @@ class SiteGateway:
         self._watchdog.stopping()
         self._above.link.close(with_will=True)
         self._below.link.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._runner.close()
         self._journal.close()
 
     def _turn(self) -> None:
@@ -258,72 +231,25 @@ class SiteGateway:
         before = self.gateway
         self.gateway, commands = machine.step(before, event, time.monotonic())
         for command in commands:
-            self._do(command)
+            self._runner.do(command)
 
-    def _do(self, command: Command) -> None:
-        match command:
-            case TellAbove(message, device):
-                self._note_presence(message, device)
-                self._above.tell(message, device)
-            case TellDevice(device, message):
-                self._below.tell(message, device, self.gateway.below(device))
-            case TellSite(site, message):
-                self._below.tell(message, "", site)
-            case AnnounceBelow(message):
-                self._below.announce(message)
-            case SendChunksAbove(ref, first, count, device):
-                self._above.send_chunks(ref, first, count, device)
-            case SendChunksBelow(device, ref, index):
-                self._below.send_chunk(ref, index, device, self.gateway.below(device))
-            case PassChunkOn(device, chunk):
-                self._above.pass_on(device, chunk)
-            case Write(WriteChunk(ref, index, data, crc)):
-                self._store.write_chunk(ref, index, data, crc)
-            case Note():
-                log.warning("%s", command.words)
-            case _:
-                self._do_slowly(command)
 
-    def _note_presence(self, message: object, device: str) -> None:
-        if isinstance(message, Birth):
-            self._journal.born(device, message.session)
-        elif isinstance(message, Death):
-            self._journal.died(device)
-
-    def _do_slowly(self, command: Command) -> None:
-        match command:
-            case VerifyBlob(ref):
-                self._begin(lambda: BlobVerified(ref.digest, self._store.verify(ref)))
-            case VerifyPart(site, ref):
-                self._begin(lambda: PartVerified(site, ref.digest, self._store.verify(ref)))
-            case RememberTask(device, task):
-                self._journal.given(device, task)
-            case ExamineUpdate():
-                self._begin(lambda: UpdateExamined(self._work.examine(command.update, command.task)))
-            case RecordRefused(update):
-                self._journal.examined(update)
-            case MakeSum():
-                one_of_round = self._task_of(command)
-                self._begin(lambda: self._work.add(command, one_of_round))
-            case Forget(run, oldest):
-                self._journal.forget(run, oldest)
-                self._begin(lambda: self._work.keep_only(self.gateway.in_use()))
-
-    def _task_of(self, command: MakeSum) -> Any:
-        """A task of the round that is added: all of them name the same channel map."""
-        tasks = (self.gateway.tasks.get(device) for device in command.request.members)
-        return next((task for task in tasks if task is not None), None)
-
-    def _begin(self, job: Callable[[], Event | None]) -> None:
-        self._pool.submit(job).add_done_callback(self._ended)
-
-    def _ended(self, future: "Future[Event | None]") -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
-        result = error if error is not None else future.result()
-        if result is not None:
-            self.inbox.put(result)
+def reopened(journal: GatewayJournal, store: BlobStore, federation: str, site: str) -> Gateway:
+    """The gateway as its journal and its disk have it; every receipt is sent again."""
+    updates = {
+        device: update
+        for device, update in journal.updates().items()
+        if update.receipt is not None and (update.receipt.reason or update.blob.digest in store)
+    }
+    return Gateway(
+        federation,
+        site,
+        before=journal.devices(),
+        tasks=journal.tasks(),
+        updates=updates,
+        pending=frozenset(updates),
+        held=store.digests(),
+    )
 
 
 def check_names(federation: str, site: str) -> None:

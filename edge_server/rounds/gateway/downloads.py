@@ -4,7 +4,7 @@ It is requested in the name of a device whose task names it, so that what is abo
 gateways. Devices' requests wait until the blob is complete and verified.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from edge_client.transport import chunk_transfer
@@ -21,6 +21,8 @@ from edge_server.rounds.gateway.state import Gateway, Step
 from schemas.messages import BlobRequest, Refusal, Task
 from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason
+
+Ask = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]
 
 
 def task_given(gateway: Gateway, device: str, task: Task, now: float, *, new: bool) -> Step:
@@ -132,7 +134,7 @@ def tick(gateway: Gateway, now: float) -> Step:
     return _each(gateway, chunk_transfer.tick, now) if gateway.linked else (gateway, [])
 
 
-def _each(gateway: Gateway, ask, now: float) -> Step:  # type: ignore[no-untyped-def]
+def _each(gateway: Gateway, ask: Ask, now: float) -> Step:
     commands: list[Command] = []
     fetches = dict(gateway.fetches)
     for digest in fetches:

@@ -1,0 +1,127 @@
+"""Carrying out what a gateway's machine decides: messages and chunks out, slow work in a thread."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.chunk_transfer import WriteChunk
+from edge_client.transport.link_events import Inbox
+from edge_server.coordinator.gateway.links import LinkAbove, LinkBelow
+from edge_server.coordinator.gateway.site_work import SiteWork
+from edge_server.rounds.events import Note
+from edge_server.rounds.gateway.events import (
+    AnnounceBelow,
+    BlobVerified,
+    Command,
+    Event,
+    ExamineUpdate,
+    Forget,
+    MakeSum,
+    PartVerified,
+    PassChunkOn,
+    RecordRefused,
+    RememberTask,
+    SendChunksAbove,
+    SendChunksBelow,
+    TellAbove,
+    TellDevice,
+    TellSite,
+    UpdateExamined,
+    VerifyBlob,
+    VerifyPart,
+    Write,
+)
+from edge_server.rounds.gateway.state import Gateway
+from edge_server.storage.gateway_journal import GatewayJournal
+from schemas.messages import Birth, Death, Task
+
+log = logging.getLogger(__name__)
+
+
+class CommandRunner:
+    """Carries out commands; `look` returns the gateway as it is. Results of slow work go into the inbox."""
+
+    def __init__(
+        self,
+        above: LinkAbove,
+        below: LinkBelow,
+        store: BlobStore,
+        journal: GatewayJournal,
+        work: SiteWork,
+        inbox: Inbox,
+        look: Callable[[], Gateway],
+    ) -> None:
+        self._above, self._below, self._store, self._journal = above, below, store, journal
+        self._work, self._inbox, self._look = work, inbox, look
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="site-work")
+
+    def close(self) -> None:
+        """Wait for the running job; waiting ones are repeated by the next process."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def do(self, command: Command) -> None:
+        """Carry out a command."""
+        match command:
+            case TellAbove(message, device):
+                self._note_presence(message, device)
+                self._above.tell(message, device)
+            case TellDevice(device, message):
+                self._below.tell(message, device, self._look().below(device))
+            case TellSite(site, message):
+                self._below.tell(message, "", site)
+            case AnnounceBelow(message):
+                self._below.announce(message)
+            case SendChunksAbove(ref, first, count, device):
+                self._above.send_chunks(ref, first, count, device)
+            case SendChunksBelow(device, ref, index):
+                self._below.send_chunk(ref, index, device, self._look().below(device))
+            case PassChunkOn(device, chunk):
+                self._above.pass_on(device, chunk)
+            case Write(WriteChunk(ref, index, data, crc)):
+                self._store.write_chunk(ref, index, data, crc)
+            case Note():
+                log.warning("%s", command.words)
+            case _:
+                self._do_slowly(command)
+
+    def _note_presence(self, message: object, device: str) -> None:
+        if isinstance(message, Birth):
+            self._journal.born(device, message.session)
+        elif isinstance(message, Death):
+            self._journal.died(device)
+
+    def _do_slowly(self, command: Command) -> None:
+        match command:
+            case VerifyBlob(ref):
+                self._begin(lambda: BlobVerified(ref.digest, self._store.verify(ref)))
+            case VerifyPart(site, ref):
+                self._begin(lambda: PartVerified(site, ref.digest, self._store.verify(ref)))
+            case RememberTask(device, task):
+                self._journal.given(device, task)
+            case ExamineUpdate():
+                self._begin(lambda: UpdateExamined(self._work.examine(command.update, command.task)))
+            case RecordRefused(update):
+                self._journal.examined(update)
+            case MakeSum():
+                one_of_round = self._task_of(command)
+                self._begin(lambda: self._work.add(command, one_of_round))
+            case Forget(run, oldest):
+                self._journal.forget(run, oldest)
+                self._begin(lambda: self._work.keep_only(self._look().in_use()))
+
+    def _task_of(self, command: MakeSum) -> Task | None:
+        """A task of the round that is added: all of them name the same channel map."""
+        tasks = (self._look().tasks.get(device) for device in command.request.members)
+        return next((task for task in tasks if task is not None), None)
+
+    def _begin(self, job: Callable[[], Event | None]) -> None:
+        self._pool.submit(job).add_done_callback(self._ended)
+
+    def _ended(self, future: "Future[Event | None]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        result = error if error is not None else future.result()
+        if result is not None:
+            self._inbox.put(result)
