@@ -35,12 +35,12 @@ BENCHMARKS: dict[str, str] = {
     "simulation-memory": "memory",
     "layout": "layout",
     "allocator": "allocator",
-    "sites": "sites",
     "gpu": "gpu",
     "pruned": "pruned",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 LONGER: dict[str, str] = {
+    "sites": "sites",
     "bytes-all": "bytes:every",
     "flower-exact": "flower.comparison:exact",
     "step-graphs-deep": "step_graphs:deep",
