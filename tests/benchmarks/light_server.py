@@ -32,6 +32,16 @@ from schemas.values import ModelSpec, Reason
 from tests.benchmarks.light_devices import FEDERATION
 
 
+class NoAggregators:
+    """No processes beside the server."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
 class LightCoordinator:
     """Gives every device the same blob, and accepts updates that match their digest."""
 
@@ -44,14 +54,19 @@ class LightCoordinator:
             durations=Durations(),
             classes=ClassList(),
             testing=SimpleNamespace(tested_on=""),
+            privacy=SimpleNamespace(on=False),
+            site_terms=None,
         )
         self.storage = SimpleNamespace(
             folder=SimpleNamespace(blobs=self.store.directory),
             store=self.store,
             object_store=object_store,
             events=EventRecorder(folder / "events.jsonl"),
+            journal=SimpleNamespace(ended=lambda outcome, detail: None),
             close=lambda: None,
         )
+        self.aggregators = NoAggregators()
+        self.sums, self.weigh = SimpleNamespace(check=None), None
         parameters = SimpleNamespace(parameters=len(model) // 4)
         self.model = SimpleNamespace(network=parameters, state=None, started_from=None)
         self.tiering = self.planner = self.checker = self.aggregator = self.exporter = self
