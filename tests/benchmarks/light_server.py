@@ -55,6 +55,7 @@ class LightCoordinator:
             classes=ClassList(),
             testing=SimpleNamespace(tested_on=""),
             privacy=SimpleNamespace(on=False),
+            strategy=SimpleNamespace(statistics=None),
             site_terms=None,
         )
         self.storage = SimpleNamespace(
