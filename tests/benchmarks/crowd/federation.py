@@ -19,7 +19,7 @@ from typing import Any
 
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.load import load_config
-from edge_server.coordinator import launch
+from edge_server.coordinator import launch, server
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.jobs import JobDone
 from edge_server.coordinator.round_record import RoundFigures
@@ -121,7 +121,8 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     url, out, *overrides = sys.argv[1:]
     config = load_config("heterofl", overrides)
-    launch.Server = ReportingServer  # type: ignore[misc]
+    # `launch` imports it when devices are being answered already.
+    server.Server = ReportingServer  # type: ignore[misc]
     with contextlib.suppress(Suspended):
         summary = launch.serve(config, parse_address(url), Counting(), out=Path(out))
         say(event="ended", outcome=summary.outcome, detail=summary.detail)
