@@ -21,7 +21,7 @@ from edge_server.transport.broker.launch import running_broker
 from tests.integration.test_sites import BROKER, NAMES, config, devices
 
 LIMIT_S = 900.0
-LIFE_S, PAUSE_S = (2.0, 9.0), (0.0, 2.0)
+LIFE_S, PAUSE_S = (0.5, 4.0), (0.0, 2.0)
 """Between two kills, and between a kill and the next start: seconds, at least and at most."""
 Processes = dict[str, subprocess.Popen[bytes]]
 

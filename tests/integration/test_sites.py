@@ -32,9 +32,10 @@ CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes
 
 
 def config(*sites: str, **overrides: Any) -> Config:
-    """Three devices, for whose return the server waits."""
+    """Three devices, for whose return the server waits in a round and before it."""
     settings = {
         "clients.num-clients": len(NAMES),
+        "clients.min-clients": len(NAMES),
         "federation.sites": json.dumps(sites),
         "deliver": "none",
         "rejoin-s": 80.0,
