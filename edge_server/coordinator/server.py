@@ -284,11 +284,13 @@ class Server:
 
     def _parts(self) -> ServerParts:
         """What serves the run besides this process."""
+        sites = self._driver.federation.sites
         return ServerParts(
             epoch=self._right.held_epoch,
             standby="" if self._shipper is None else self._shipper.standby,
             receivers=len(self._receivers.pids),
             aggregators=len(self._coordinator.aggregators),
+            gateways={name: sites.lost_since(name, 0.0) is None for name in sites.names},
         )
 
 

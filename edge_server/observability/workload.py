@@ -11,13 +11,15 @@ class ServerParts:
     """What serves a run besides the server's own process.
 
     `epoch` of the lease, None where no lease is held; `standby` is where the standby that is up to date
-    runs, empty without one; the numbers of running `receivers` and `aggregators`, which are processes.
+    runs, empty without one; the numbers of running `receivers` and `aggregators`, which are processes;
+    of each site, whether its gateway is connected.
     """
 
     epoch: int | None = None
     standby: str = ""
     receivers: int = 0
     aggregators: int = 0
+    gateways: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

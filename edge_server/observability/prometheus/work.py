@@ -52,6 +52,8 @@ def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
         ("receiver",): float(parts.receivers),
         ("aggregator",): float(parts.aggregators),
     }
+    gateways: Labelled = {(site,): float(there) for site, there in parts.gateways.items()}
+    yield from gauges("gateway_connected", "1 for a site whose gateway is connected.", ("site",), gateways)
     yield from gauges("processes", "Processes beside the server's own that run now.", ("kind",), processes)
 
 

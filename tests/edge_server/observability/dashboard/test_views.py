@@ -100,10 +100,16 @@ def test_a_live_run_is_read_from_the_snapshot(tmp_path):
 
 
 def test_what_serves_a_run_is_shown(tmp_path):
-    parts = ServerParts(epoch=2, standby="farm-2, process 7", aggregators=1)
+    parts = ServerParts(epoch=2, standby="farm-2, process 7", aggregators=1, gateways={"barn": True})
     served = replace(MOMENT, load=Workload(parts=parts))
     reported = run_value(read_facts(tmp_path), served, now=NOW, live=True)["parts"]
-    assert reported == {"epoch": 2, "standby": "farm-2, process 7", "receivers": 0, "aggregators": 1}
+    assert reported == {
+        "epoch": 2,
+        "standby": "farm-2, process 7",
+        "receivers": 0,
+        "aggregators": 1,
+        "gateways": {"barn": True},
+    }
 
 
 def test_the_deadline_of_a_simulation_is_left_out(tmp_path):

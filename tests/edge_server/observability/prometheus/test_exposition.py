@@ -100,11 +100,14 @@ def test_lease_standby_and_processes_are_exported(tmp_path: Path) -> None:
     assert not any(
         name in ("lease_epoch", "standby_ready", "processes") for name, _ in samples(busy(), tmp_path)
     )
-    parts = ServerParts(epoch=3, standby="farm-2, process 7", receivers=1, aggregators=2)
+    gateways = {"barn": True, "loft": False}
+    parts = ServerParts(epoch=3, standby="farm-2, process 7", receivers=1, aggregators=2, gateways=gateways)
     metrics = samples(replace(busy(), load=replace(busy().load, parts=parts)), tmp_path)
     assert (metrics["lease_epoch", ()], metrics["standby_ready", ()]) == (3, 1)
     kinds = {kind: metrics["processes", (("kind", kind),)] for kind in ("receiver", "aggregator")}
     assert kinds == {"receiver": 1, "aggregator": 2}
+    there = {site: metrics["gateway_connected", (("site", site),)] for site in gateways}
+    assert there == {"barn": 1, "loft": 0}
     without = samples(replace(busy(), load=replace(busy().load, parts=ServerParts())), tmp_path)
     assert ("lease_epoch", ()) not in without
     assert without["standby_ready", ()] == 0
