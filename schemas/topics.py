@@ -199,6 +199,11 @@ def site_filters(federation: str) -> tuple[str, ...]:
     return (f"{ROOT}/{federation}/sites/+/up/#",)
 
 
+def stray_gateway_filters(federation: str) -> tuple[str, ...]:
+    """Subscriptions of a server without sites: a gateway that connects all the same is refused."""
+    return (f"{ROOT}/{federation}/sites/+/up/birth",)
+
+
 def gateway_filters(federation: str, site: str) -> tuple[str, ...]:
     """Permanent subscriptions of a gateway to what is above it."""
     return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/sites/{site}/down/#")

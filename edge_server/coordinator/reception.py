@@ -17,7 +17,15 @@ from edge_server.transport.broker_connection import BrokerConnection
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
-from schemas.topics import Channel, DeviceTopic, StandbyTopic, parse_topic, server_filters, site_filters
+from schemas.topics import (
+    Channel,
+    DeviceTopic,
+    StandbyTopic,
+    parse_topic,
+    server_filters,
+    site_filters,
+    stray_gateway_filters,
+)
 from schemas.values import Reason
 
 NO_BLOB = "0" * 64
@@ -31,7 +39,7 @@ class Reception:
         settings = config.federation
         self._federation = settings.name
         filters = server_filters(settings.name, blobs=not settings.receivers)
-        filters += site_filters(settings.name) if settings.sites else ()
+        filters += (site_filters if settings.sites else stray_gateway_filters)(settings.name)
         self.standby_topic = str(StandbyTopic(settings.name, "report"))
         self.inbox: Inbox = queue.SimpleQueue()
         self.connection = BrokerConnection(

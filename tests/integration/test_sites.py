@@ -122,10 +122,11 @@ def test_a_gateway_that_is_killed_and_returns_changes_no_bit_of_the_model(
 
 
 @ONE_BROKER
+@pytest.mark.parametrize("sites", [("attic",), ()], ids=["another", "none"])
 def test_a_gateway_of_an_unknown_site_is_told_so_and_ends(
-    address: BrokerAddress, command: Command, tmp_path: Path
+    address: BrokerAddress, command: Command, tmp_path: Path, sites: tuple[str, ...]
 ) -> None:
-    run = Run(config("attic"), address, tmp_path / "run")
+    run = Run(config(*sites), address, tmp_path / "run")
     with running_broker("embedded", tmp_path / "barn-broker") as site:
         process = gateway(command, address, parse_address(site.url), tmp_path / "barn")
         said = read_until(process, "--site barn")

@@ -24,6 +24,7 @@ from schemas.topics import (
     rollout_filters,
     server_filters,
     site_filters,
+    stray_gateway_filters,
 )
 
 names = st.from_regex(NAME_PATTERN.replace("$", r"\Z"), fullmatch=True)
@@ -50,6 +51,8 @@ def test_a_site_and_its_devices_are_heard_above_and_told_below():
         assert [matches(filter_, down) for filter_ in site_filters("home")] == [False]
         assert [matches(filter_, down) for filter_ in gateway_filters("home", "barn")] == [False, True]
         assert not any(matches(filter_, down) for filter_ in gateway_filters("home", "bar"))
+        (births,) = stray_gateway_filters("home")
+        assert matches(births, str(SiteTopic("home", "barn", Channel.BIRTH, device))) == (not device)
 
 
 def test_what_a_gateway_does_not_pass_on_is_no_topic_of_a_site():
