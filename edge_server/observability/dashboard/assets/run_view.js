@@ -149,7 +149,7 @@ function describeParts(parts) {
   if (!parts) return "";
   return [parts.standby ? `standby on ${parts.standby}, up to date` : null,
     parts.epoch > 1 ? `epoch ${parts.epoch}` : null,
-    ...Object.entries(parts.gateways).map(([site, there]) => `site ${site}${there ? "" : ": gateway gone"}`),
+    ...Object.entries(parts.gateways).map(([site, there]) => `site ${site}${there ? "" : ": no gateway"}`),
     parts.receivers ? some(parts.receivers, "receiver") : null,
     parts.aggregators ? some(parts.aggregators, "aggregator") : null,
   ].filter(Boolean).join(" · ");
