@@ -27,11 +27,11 @@ from edge_server.strategy.aggregation.partial_sums import (
     FINE,
     WHOLE,
     PartialSum,
-    sum_updates,
+    sum_clients,
     without_arrays,
 )
-from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform, transform_updates
-from edge_server.strategy.aggregation.updates import SummedArrays, sources_of
+from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
+from edge_server.strategy.aggregation.updates import SummedArrays
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
@@ -149,13 +149,11 @@ def add(members: list[ToAdd], name: str) -> dict[str, Groups]:
         )
         for member in members
     ]
-    counts = {member.update.device: member.weight for member in members}
-    updates = transform_updates(_setup.transforms, sources, {}, _setup.channel_map, ordered=False)
+    weights = {member.update.device: member.weight for member in members}
     _setup.sums.mkdir(parents=True, exist_ok=True)
     stores = iter([FileArrays(_setup.sums, path) for path in _paths(_setup.sums, name).values()])
-    ordered = [counts[source.client] for source in sources_of(updates)]
-    sum_updates(updates, ordered, _setup.channel_map, keep=lambda: next(stores))
-    return {source.client: _rest(without_arrays(source).groups) for source in sources_of(updates)}
+    sum_clients(sources, weights, _setup.transforms, _setup.channel_map, keep=lambda: next(stores))
+    return {source.client: _rest(without_arrays(source).groups) for source in sources}
 
 
 def _rest(groups: Groups) -> Groups:

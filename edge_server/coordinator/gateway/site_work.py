@@ -20,9 +20,9 @@ from edge_server.coordinator.validation.update import (
 from edge_server.rounds.gateway.events import MakeSum, SumMade
 from edge_server.storage.gateway_journal import GatewayJournal
 from edge_server.strategy.aggregation.array_stores import FileArrays
-from edge_server.strategy.aggregation.partial_sums import PartialSum, add_sums, sum_updates
+from edge_server.strategy.aggregation.partial_sums import PartialSum, add_sums, sum_clients
 from edge_server.strategy.aggregation.sum_files import planes_of, write_sum
-from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform, transform_updates
+from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
@@ -125,9 +125,9 @@ class SiteWork:
             )
             for update in command.updates
         ]
-        updates = transform_updates(self._transforms, sources, {}, channel_map, ordered=False)
-        counts = [members[source.client].weight for source in updates.sources]
-        return [sum_updates(updates, counts, channel_map, keep=partial(FileArrays, self._folder))]
+        weights = {device: member.weight for device, member in members.items()}
+        keep = partial(FileArrays, self._folder)
+        return [sum_clients(sources, weights, self._transforms, channel_map, keep=keep)]
 
     def _parts(self, parts: Sequence[SiteSum], channel_map: ChannelMap) -> list[PartialSum]:
         return [

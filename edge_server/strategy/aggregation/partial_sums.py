@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edge_server.strategy.aggregation.accumulator import MOST_UPDATES, MOST_WEIGHT, ExactAccumulator
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
 from edge_server.strategy.aggregation.blocks import row_blocks
+from edge_server.strategy.aggregation.transforms import Transform, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, SummedArrays
 from schemas.errors import InvariantError, PeerError
 from schemas.submodel import ChannelMap
@@ -50,6 +51,20 @@ def sum_updates(
             stores[group].put(name, (WHOLE, shape), start, rows)
     members = {update.source.client: count for update, count in zip(updates, counts, strict=True)}
     return PartialSum(members, stores)
+
+
+def sum_clients(
+    sources: Sequence[ClientUpdate],
+    weights: Mapping[str, int],
+    transforms: Sequence[Transform],
+    channel_map: ChannelMap,
+    *,
+    keep: NewArrayStore,
+) -> PartialSum:
+    """Add clients' updates as they were sent, after transforms that look at one update alone."""
+    updates = transform_updates(transforms, sources, {}, channel_map, ordered=False)
+    counts = [weights[source.client] for source in updates.sources]
+    return sum_updates(updates, counts, channel_map, keep=keep)
 
 
 def add_sums(sums: Sequence[PartialSum], channel_map: ChannelMap) -> PartialSum:

@@ -19,9 +19,14 @@ from edge_server.strategy.aggregation.accumulator import (
 )
 from edge_server.strategy.aggregation.array_stores import MemoryArrays
 from edge_server.strategy.aggregation.means import exact_mean
-from edge_server.strategy.aggregation.partial_sums import add_sums, check_sum, sum_updates, without_arrays
-from edge_server.strategy.aggregation.transforms import transform_updates
-from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of, to_global
+from edge_server.strategy.aggregation.partial_sums import (
+    add_sums,
+    check_sum,
+    sum_clients,
+    sum_updates,
+    without_arrays,
+)
+from edge_server.strategy.aggregation.updates import GlobalUpdate, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.strategy import close, start, whole_weights
 from edge_server.strategy.summability import needs_each_update
@@ -169,9 +174,7 @@ def closed_in_parts(sent, spec, groups):
     assert weights is not None
     parts = []
     for group in groups:
-        chosen = transform_updates(strategy.transforms, group, {}, MAP, ordered=False)
-        counts = [weights[source.client] for source in sources_of(chosen)]
-        parts.append(sum_updates(chosen, counts, MAP, keep=MemoryArrays))
+        parts.append(sum_clients(group, weights, strategy.transforms, MAP, keep=MemoryArrays))
     apart = {source.client for group in groups for source in group}
     left = [without_arrays(s) if s.client in apart else s for s in sent]
     return close(strategy, state, left, MAP, parts=parts), close(strategy, state, sent, MAP)
