@@ -55,7 +55,13 @@ def assemble(
     resumable = resumable or config.federation.roll_back
     context, module = make_context(config, run, testing, resumable=resumable, durable=durable)
     archive_bytes = config.federation.replay_mb * 10**6 if durable else 0
-    storage = open_storage(folder, durable=durable, archive_bytes=archive_bytes, object_store=object_store)
+    storage = open_storage(
+        folder,
+        durable=durable,
+        archive_bytes=archive_bytes,
+        object_store=object_store,
+        hashes=not _aggregator_count(context),
+    )
     model = open_model(
         context, module, folder, signer, keep=storage.keep, resume=resume, first=first, secret=secret
     )
@@ -141,12 +147,9 @@ def _connect(
 
 
 def _aggregators(context: RunContext, storage: RunStorage) -> AggregatorPool:
-    """The aggregator processes of a server; a simulation has none."""
-    stated = context.config.federation.aggregators
-    count = usual_count() if stated is None else stated
-    folder = storage.folder
+    stated, folder = context.config.federation.aggregators, storage.folder
     return AggregatorPool(
-        count if context.durable else 0,
+        _aggregator_count(context),
         AggregatorSetup(
             context.config.federation.name,
             context.config.strategy,
@@ -157,3 +160,9 @@ def _aggregators(context: RunContext, storage: RunStorage) -> AggregatorPool:
         ),
         worth_bytes=WORTH_BYTES if stated is None else 0,
     )
+
+
+def _aggregator_count(context: RunContext) -> int:
+    """The most aggregator processes of a server; a simulation has none."""
+    stated = context.config.federation.aggregators
+    return (usual_count() if stated is None else stated) if context.durable else 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
+from edge_client.system.process_memory import lasting_objects
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.endings import Deposed, Suspended
@@ -144,7 +145,7 @@ def _serve_received(
         print_notices(coordinator.model.notices)
         server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered, lease, reception)
         warn_of_open_broker(address, config.federation.name, server.warn)
-        with stopped_by_signals(server.stop, server.suspend):
+        with stopped_by_signals(server.stop, server.suspend), lasting_objects():
             summary = server.run()
         from edge_server.observability.report.report import write_report
 

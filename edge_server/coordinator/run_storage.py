@@ -81,10 +81,18 @@ class RunStorage:
 
 
 def open_storage(
-    folder: RunFolder, *, durable: bool, archive_bytes: int, object_store: ObjectStore | None
+    folder: RunFolder,
+    *,
+    durable: bool,
+    archive_bytes: int,
+    object_store: ObjectStore | None,
+    hashes: bool = True,
 ) -> RunStorage:
-    """Open a run's files; `archive_bytes` is the budget of the update archive, 0 for none."""
-    store = BlobStore(folder.blobs, durable=durable, writes_over=durable)
+    """Open a run's files; `archive_bytes` is the budget of the update archive, 0 for none.
+
+    With `hashes` updates are hashed while they arrive; other processes that verify them need no hash.
+    """
+    store = BlobStore(folder.blobs, durable=durable, only_writes=not hashes, writes_over=durable)
     folder.write_over(store.spares)
     return RunStorage(
         folder,

@@ -3,7 +3,7 @@
 import itertools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from edge_server.coordinator.aggregators import worker
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 WORTH_BYTES = 8_000_000
 """Updates of this size together are worth starting processes, where the federation file states no number."""
+EXAMINED_AT_ONCE = 8
+"""Updates that a process examines before the server looks at what it has found."""
 TRIES = 4
 """Times that work is begun again after a process has died."""
 
@@ -62,12 +64,19 @@ class AggregatorPool:
             return False
         return bool(self._processes) or sum(asked.update.blob.size for asked in updates) >= self._worth_bytes
 
-    def examine(self, updates: Sequence[ToExamine]) -> list[Examination]:
-        """Verify, sync and examine updates, in their order; the groups of sound ones are on disk."""
-        shares = self._shares(updates)
-        answers = self._run([Call(worker.examine, (share,)) for share in shares])
-        found = [iter(examined) for examined in answers]
-        return [next(found[index % len(shares)]) for index in range(len(updates))]
+    def examine(self, updates: Sequence[ToExamine]) -> Iterator[Examination]:
+        """Verify, sync and examine updates, in their order; the groups of sound ones are on disk.
+
+        The processes go on with the next updates while the caller looks at what they have found.
+        """
+        at_once = self._count * EXAMINED_AT_ONCE
+        parts = [updates[first : first + at_once] for first in range(0, len(updates), at_once)]
+        calls = [[Call(worker.examine, (share,)) for share in self._shares(part)] for part in parts]
+        begun = self._begin(calls[0])
+        for now, following in zip(calls, [*calls[1:], []], strict=True):
+            found = self._finish(now, begun)
+            begun = self._begin(following)
+            yield from _in_turn(found)
 
     def add(self, members: Sequence[ToAdd]) -> Added:
         """Add all members, each process a share of them."""
@@ -93,11 +102,18 @@ class AggregatorPool:
 
     def _run(self, calls: Sequence[Call]) -> list[Any]:
         """The values of at most one call for each process; raises what the first of them raised."""
+        return self._finish(calls, self._begin(calls))
+
+    def _begin(self, calls: Sequence[Call]) -> list[int]:
+        """Hand each call to a process; returns the indices of the calls that were taken."""
+        return [index for index, call in enumerate(calls) if self._taken(index, call)]
+
+    def _finish(self, calls: Sequence[Call], begun: Sequence[int]) -> list[Any]:
+        """The values of calls, of which those of the indices `begun` are under way; raises as `_run`."""
         answers: dict[int, Answer] = {}
-        for _ in range(TRIES):
-            begun = [
-                index for index in range(len(calls)) if index not in answers and self._begin(index, calls)
-            ]
+        for again in range(TRIES):
+            if again:
+                begun = [i for i, call in enumerate(calls) if i not in answers and self._taken(i, call)]
             for index in begun:
                 try:
                     answers[index] = self._processes[index].receive()
@@ -110,12 +126,12 @@ class AggregatorPool:
             "use fewer with [federation] aggregators"
         )
 
-    def _begin(self, index: int, calls: Sequence[Call]) -> bool:
+    def _taken(self, index: int, call: Call) -> bool:
         """Hand a call to the process of this index, which is started if there is none; False if it died."""
         if index not in self._processes:
             self._processes[index] = AggregatorProcess(Call(worker.begin, (self._setup,)))
         try:
-            self._processes[index].send(calls[index])
+            self._processes[index].send(call)
         except ProcessDied:
             self._lost(index)
             return False
@@ -124,6 +140,12 @@ class AggregatorPool:
     def _lost(self, index: int) -> None:
         log.warning("aggregator process %d has died: another one does its work again", index)
         self._processes.pop(index).end()
+
+
+def _in_turn(shares: Sequence[Sequence[T]]) -> Iterator[T]:
+    """The items of shares in the order in which they were dealt out."""
+    for dealt in itertools.zip_longest(*shares, fillvalue=None):
+        yield from (item for item in dealt if item is not None)
 
 
 def _value(answer: Answer) -> Any:

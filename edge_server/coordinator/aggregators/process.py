@@ -4,6 +4,7 @@ Each process has a pipe of its own: a shared queue, as `ProcessPoolExecutor` has
 process that is killed, and the others then wait for ever.
 """
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -40,6 +41,7 @@ class AggregatorProcess:
         self._process.start()
         # The process has a copy: with this one open, its end would go unnoticed.
         theirs.close()
+        self._unread = 0
 
     @property
     def pid(self) -> int:
@@ -48,11 +50,14 @@ class AggregatorProcess:
         return self._process.pid
 
     def send(self, call: Call) -> None:
-        """Hand over a call; raises `ProcessDied`."""
+        """Hand over a call; raises `ProcessDied`. An answer that nobody has taken is dropped."""
+        while self._unread:
+            self.receive()
         try:
             self._connection.send(call)
         except OSError as error:
             raise ProcessDied from error
+        self._unread += 1
 
     def receive(self) -> "Answer":
         """Wait for the answer to a call; raises `ProcessDied`."""
@@ -60,6 +65,7 @@ class AggregatorProcess:
             answer: Answer = self._connection.recv()
         except (EOFError, OSError) as died:
             raise ProcessDied from died
+        self._unread -= 1
         return answer
 
     def end(self) -> None:
@@ -74,13 +80,14 @@ class AggregatorProcess:
 def serve(connection: Connection, begin: Call) -> None:
     """Answer calls until the pipe is closed."""
     begin.function(*begin.arguments)
-    while True:
-        try:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
             call: Call = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer = Answer(call.function(*call.arguments))
-        except Exception as error:
-            answer = Answer(error=error)
-        connection.send(answer)
+            connection.send(_answer(call))
+
+
+def _answer(call: Call) -> Answer:
+    try:
+        return Answer(call.function(*call.arguments))
+    except Exception as error:
+        return Answer(error=error)

@@ -4,6 +4,7 @@ Both are functions of files that the server has on disk. A process that dies tak
 one does the same again.
 """
 
+import gc
 import logging
 import signal
 from dataclasses import dataclass, replace
@@ -109,6 +110,7 @@ def begin(setup: AggregatorSetup) -> None:
     end_with_parent()
     begin_inherited_log(logging.WARNING, federation=setup.federation)
     _setup = setup
+    gc.freeze()
 
 
 def examine(updates: list[ToExamine]) -> list[Examination]:

@@ -86,15 +86,15 @@ class UpdateHistory:
         """Remember earlier verdicts from the journal, in order."""
         rows = list(rows)
         self._norms = self._norms.after((row.device, row.reason, row.norms) for row in rows)
-        self._replays = self._replays.after(
-            (row.device, row.digest, row.round) for row in rows if row.reason is None
-        )
+        for row in rows:
+            if row.reason is None:
+                self._replays.count(row.device, row.digest, row.round)
 
 
-MOST = 10_000
+MOST_DIGESTS = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class Replays:
     """The round in which each digest of a device first counted, for the newest `MOST_DIGESTS` of the run.
 
@@ -102,7 +102,7 @@ class Replays:
     are equal bytes of two devices, which may have the same few examples.
     """
 
-    rounds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    rounds: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def check(self, device: str, digest: str, round_number: int, *, moved: bool) -> None:
         """Raise `PeerError` for bytes of another round, unless the update is all zeros (not `moved`)."""
@@ -110,17 +110,8 @@ class Replays:
         if moved and first != round_number:
             raise PeerError(f"the bytes counted in round {first} already", reason=Reason.REPLAYED)
 
-    def counted(self, device: str, digest: str, round_number: int) -> "Replays":
-        """The replays with this update."""
-        rounds = {**self.rounds}
-        rounds.setdefault((device, digest), round_number)
-        if len(rounds) > MOST:
-            del rounds[next(iter(rounds))]
-        return Replays(rounds)
-
-    def after(self, rows: Iterable[tuple[str, str, int]]) -> "Replays":
-        """The replays with these accepted updates in order: device, digest, round."""
-        replays = self
-        for device, digest, number in rows:
-            replays = replays.counted(device, digest, number)
-        return replays
+    def count(self, device: str, digest: str, round_number: int) -> None:
+        """Remember an accepted update."""
+        self.rounds.setdefault((device, digest), round_number)
+        if len(self.rounds) > MOST_DIGESTS:
+            del self.rounds[next(iter(self.rounds))]

@@ -16,6 +16,8 @@ Whole numbers stay below 2^53 as long as a round has at most `MOST_UPDATES` upda
 `MOST_WEIGHT` together, and no change above 2^20 (the server refuses those above 10^6).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +33,17 @@ MOST_UPDATES, MOST_WEIGHT = 2**18, 2**28
 MOST_FINE = 2.0**12
 """Most that is added in fine units before it is carried over: below 2^53 of them, with room for rounding."""
 
+WHOLE_FROM = FINE * 2.0**23
+"""A float32 from here on is a multiple of `FINE`: it has 24 binary digits."""
+
 Floats = NDArray[np.float64]
+
+
+class Bounds(NamedTuple):
+    """What is known of numbers: none is beyond `largest`; `whole` ones are multiples of `FINE`."""
+
+    largest: float
+    whole: bool = False
 
 
 class RowAccumulator:
@@ -76,7 +88,7 @@ class RowAccumulator:
 
     def _add(self, values: AnyArray, scales: AnyArray | None, place: IndexSet, weight: float) -> None:
         values = values.reshape(place.sizes)
-        largest = self._bound(values, scales)
+        bounds = self._bounds(values, scales)
         if scales is not None:
             numbers = self._numbers[: values.size].reshape(values.shape)
             np.copyto(numbers, values)
@@ -86,14 +98,14 @@ class RowAccumulator:
         products = self._products[: values.size].reshape(values.shape)
         # Converted first: numpy multiplies mixed dtypes more slowly than it converts and multiplies.
         np.copyto(products, values)
-        self._add_products(products, weight, place, largest * weight)
+        self._add_products(products, weight, place, bounds)
 
-    def _bound(self, values: AnyArray, scales: AnyArray | None) -> float:
-        """A bound on the magnitudes, where one is needed."""
-        return 0.0
+    def _bounds(self, values: AnyArray, scales: AnyArray | None) -> Bounds:
+        """The bounds of the values, where they are needed."""
+        return Bounds(0.0)
 
-    def _add_products(self, values: Floats, weight: float, place: IndexSet, largest: float) -> None:
-        """Add values times the weight, none of them beyond `largest`; the values may be changed."""
+    def _add_products(self, values: Floats, weight: float, place: IndexSet, bounds: Bounds) -> None:
+        """Add values within these bounds times the weight; the values may be changed."""
         values *= weight
         total = self._sum[place.index]
         total += values
@@ -129,26 +141,30 @@ class ExactAccumulator(RowAccumulator):
         self._carry()
         return self.coarse, self.fine
 
-    def _bound(self, values: AnyArray, scales: AnyArray | None) -> float:
+    def _bounds(self, values: AnyArray, scales: AnyArray | None) -> Bounds:
         if scales is not None and values.dtype.kind == "i":
-            return float(np.abs(scales).max(initial=0)) * -float(np.iinfo(values.dtype).min)
+            steps = np.abs(scales)
+            largest = float(steps.max(initial=0)) * -float(np.iinfo(values.dtype).min)
+            # No code other than 0 makes a number below its step.
+            return Bounds(largest, whole=float(steps.min(initial=np.inf, where=steps > 0)) >= WHOLE_FROM)
         scale = 1.0 if scales is None else float(np.abs(scales).max(initial=0))
-        return scale * max(float(values.max()), -float(values.min()))
+        return Bounds(scale * max(float(values.max()), -float(values.min())))
 
-    def _add_products(self, values: Floats, weight: float, place: IndexSet, largest: float) -> None:
+    def _add_products(self, values: Floats, weight: float, place: IndexSet, bounds: Bounds) -> None:
         # In fine units, exactly: a float32 times a whole number times a power of two.
         values *= weight / FINE
-        fine = self.fine[place.index]
+        fine, largest = self.fine[place.index], bounds.largest * weight
         if largest > MOST_FINE:
             coarse = self.coarse[place.index]
-            whole = np.rint(values * (FINE / COARSE))
-            coarse += whole
-            values -= whole * (COARSE / FINE)
+            carried = np.rint(values * (FINE / COARSE))
+            coarse += carried
+            values -= carried * (COARSE / FINE)
             largest = COARSE
         if self._most + largest > MOST_FINE:
             self._carry()
         self._most += largest
-        np.rint(values, out=values)
+        if not bounds.whole:
+            np.rint(values, out=values)
         fine += values
 
     def _carry(self) -> None:

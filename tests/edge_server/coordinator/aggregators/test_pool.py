@@ -13,6 +13,7 @@ import pytest
 from edge_client.agent.task_runner import do_training
 from edge_server.coordinator.aggregators.pool import AggregatorPool, usual_count
 from edge_server.coordinator.aggregators.process import Call
+from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.records import RoundRecord
 from schemas.errors import EdgeError
@@ -102,6 +103,16 @@ def test_an_error_leaves_no_answer_behind(tmp_path: Path) -> None:
         pool = bench.coordinator.aggregators
         with pytest.raises(FileNotFoundError):
             pool._run([Call(os.stat, ("/no/such/file",)), Call(abs, (-1,))])
+        assert pool._run([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
+
+
+def test_examinations_that_nobody_reads_leave_no_answer_behind(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("edge_server.coordinator.aggregators.pool.EXAMINED_AT_ONCE", 1)
+    with run(tmp_path, "fedavg", processes=2) as bench:
+        checks = [ToExamine(command.update, task) for command, task in bench.sent_together(1).values()]
+        pool = bench.coordinator.aggregators
+        assert next(pool.examine(checks)).sizes
+        assert all(found.reason is None and found.sizes for found in pool.examine(checks))
         assert pool._run([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
 
 

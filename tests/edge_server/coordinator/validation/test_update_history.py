@@ -8,7 +8,7 @@ from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.validation.canary import Canary
-from edge_server.coordinator.validation.update_history import MOST, Replays, UpdateHistory
+from edge_server.coordinator.validation.update_history import MOST_DIGESTS, Replays, UpdateHistory
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate
@@ -19,35 +19,45 @@ from schemas.tensors.blobs import BlobRef
 from schemas.values import Reason, TrainingMetrics
 
 ONE, TWO = "1" * 64, "2" * 64
-KNOWN = Replays().counted("a", ONE, 1)
 
 
 # --- replays ---
+@pytest.fixture
+def known() -> Replays:
+    replays = Replays()
+    replays.count("a", ONE, 1)
+    return replays
+
+
 @pytest.mark.parametrize(
     ("device", "digest", "number", "moved"),
     [("a", TWO, 2, True), ("b", ONE, 2, True), ("a", ONE, 1, True), ("a", ONE, 2, False)],
     ids=["other bytes", "another device", "the same round planned again", "nothing moved"],
 )
-def test_honest_updates_are_not_replays(device, digest, number, moved):
-    KNOWN.check(device, digest, number, moved=moved)
+def test_honest_updates_are_not_replays(known, device, digest, number, moved):
+    known.check(device, digest, number, moved=moved)
 
 
 @pytest.mark.parametrize("number", [2, 99])
-def test_the_bytes_of_an_earlier_round_are_refused_in_any_later_one(number):
+def test_the_bytes_of_an_earlier_round_are_refused_in_any_later_one(known, number):
+    known.count("a", TWO, 2)
     with pytest.raises(PeerError, match="counted in round 1 already") as refused:
-        KNOWN.counted("a", TWO, 2).check("a", ONE, number, moved=True)
+        known.check("a", ONE, number, moved=True)
     assert refused.value.reason == Reason.REPLAYED
 
 
-def test_the_number_of_stored_digests_is_limited():
-    full = Replays({("a", str(number)): number for number in range(MOST)})
-    more = full.counted("a", ONE, 7)
-    assert len(more.rounds) == MOST
-    assert ("a", "0") not in more.rounds
+def test_the_first_round_of_a_digest_stays(known):
+    known.count("a", ONE, 3)
+    known.check("a", ONE, 1, moved=True)
 
 
-def test_restoring_rows_equals_counting_them_one_by_one():
-    assert Replays().after([("a", ONE, 1), ("a", ONE, 3)]) == KNOWN
+def test_the_oldest_digest_is_forgotten_when_there_are_too_many(known):
+    for number in range(MOST_DIGESTS - 1):
+        known.count("a", str(number), 2)
+    with pytest.raises(PeerError):
+        known.check("a", ONE, 7, moved=True)
+    known.count("a", TWO, 2)
+    known.check("a", ONE, 7, moved=True)
 
 
 # --- the canary ---

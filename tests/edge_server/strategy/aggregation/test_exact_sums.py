@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edge_client.pruning.index_sets import full_index_set
 from edge_server.strategy.aggregation.accumulator import (
     COARSE,
     FINE,
     MOST_UPDATES,
     MOST_WEIGHT,
+    WHOLE_FROM,
     ExactAccumulator,
     joined,
 )
@@ -249,3 +251,17 @@ def test_sums_that_are_none_are_refused(fine, words):
         groups["fine"] = fine if isinstance(fine, dict) else {**known, "out.bias": fine}
     with pytest.raises(PeerError, match=words):
         check_sum(groups, MAP)
+
+
+@pytest.mark.parametrize(
+    "step", [WHOLE_FROM, WHOLE_FROM * (1 + 2.0**-23), WHOLE_FROM * (1 - 2.0**-24), 3e-9, 0.7]
+)
+def test_codes_are_added_as_their_numbers_are(step):
+    codes = np.arange(-7, 8, dtype=np.int8).reshape(3, 5)
+    scales = np.array([step, 0, step * 1.37], np.float32)
+    coded, plain = (ExactAccumulator("w", 0, 3, (3, 5)) for _ in range(2))
+    place = full_index_set((3, 5))
+    coded._add(codes, scales, place, 599.0)
+    plain._add(codes.astype(np.float32) * scales[:, None], None, place, 599.0)
+    for found, expected in zip(coded.carried(), plain.carried(), strict=True):
+        np.testing.assert_array_equal(found, expected)
