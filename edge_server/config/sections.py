@@ -145,7 +145,7 @@ class ClientSettings(Settings):
     rejoin_s: float = Field(default=15.0, ge=0)
     """Seconds that a round waits for a device that lost its connection."""
     uploads_at_once: int = Field(default=32, ge=1)
-    """Uploads that run at the same time."""
+    """Uploads that run at the same time; four times as many whole updates may wait for their checks."""
     over_select: float = Field(default=1.0, ge=1)
     """Factor by which a round selects more devices than it needs."""
     buffer_size: int = Field(default=10, ge=1)

@@ -74,6 +74,8 @@ from edge_server.rounds.state import (
 
 UPLOADING_BYTES = 48 * 1024 * 1024
 """Bytes of uploads in flight, below the 64 MB that Mosquitto queues for one client as configured here."""
+CHECKS_PER_UPLOAD = 4
+"""Whole updates that may wait for their check, for each upload that may run."""
 
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
@@ -267,10 +269,12 @@ def _grant(federation: Federation, now: float) -> Step:
     """Let the next devices upload, except during a planning.
 
     At most `uploads_at_once`, and no more bytes than the broker queues for the server: it drops the rest.
+    Checks that wait, `CHECKS_PER_UPLOAD` for each, hold uploads up.
     """
     if federation.phase is Phase.PLANNING:
         return federation, []
-    free = federation.rules.uploads_at_once - federation.participants.count(SENDING)
+    at_once, count = federation.rules.uploads_at_once, federation.participants.count
+    free = min(at_once - count({Status.UPLOADING}), CHECKS_PER_UPLOAD * at_once - count(SENDING))
     if free <= 0:
         return federation, []
     if not federation.participants.count({Status.WAITING}):

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,8 +20,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 WORTH_BYTES = 8_000_000
 """Updates of this size together are worth starting processes, where the federation file states no number."""
-EXAMINED_AT_ONCE = 8
-"""Updates that a process examines before the server looks at what it has found."""
+EXAMINED_AT_ONCE, AHEAD = 8, 2
+"""Updates that a process examines at once, and how often it does so before the server must have looked at
+what it has found."""
 TRIES = 4
 """Times that work is begun again after a process has died."""
 
@@ -35,6 +37,13 @@ class Added(NamedTuple):
 
     sums: Sequence[PartialSum]
     groups: Mapping[str, Groups]
+
+
+class Taken(NamedTuple):
+    """A call that a process has taken: its number there."""
+
+    process: AggregatorProcess
+    number: int
 
 
 class AggregatorPool:
@@ -70,13 +79,15 @@ class AggregatorPool:
         The processes go on with the next updates while the caller looks at what they have found.
         """
         at_once = self._count * EXAMINED_AT_ONCE
-        parts = [updates[first : first + at_once] for first in range(0, len(updates), at_once)]
-        calls = [[Call(worker.examine, (share,)) for share in self._shares(part)] for part in parts]
-        begun = self._begin(calls[0])
-        for now, following in zip(calls, [*calls[1:], []], strict=True):
-            found = self._finish(now, begun)
-            begun = self._begin(following)
+        ahead: deque[tuple[Sequence[Call], Mapping[int, Taken]]] = deque()
+        for first in range(0, len(updates), at_once):
+            shares = self._shares(updates[first : first + at_once])
+            calls = [Call(worker.examine, (share,)) for share in shares]
+            found = self._finish(*ahead.popleft()) if len(ahead) == AHEAD else []
+            ahead.append((calls, self._begin(calls)))
             yield from _in_turn(found)
+        for begun in ahead:
+            yield from _in_turn(self._finish(*begun))
 
     def add(self, members: Sequence[ToAdd]) -> Added:
         """Add all members, each process a share of them."""
@@ -104,42 +115,45 @@ class AggregatorPool:
         """The values of at most one call for each process; raises what the first of them raised."""
         return self._finish(calls, self._begin(calls))
 
-    def _begin(self, calls: Sequence[Call]) -> list[int]:
-        """Hand each call to a process; returns the indices of the calls that were taken."""
-        return [index for index, call in enumerate(calls) if self._taken(index, call)]
+    def _begin(self, calls: Sequence[Call]) -> dict[int, Taken]:
+        """Hand each call to a process; returns those that were taken, by index."""
+        taken = {index: self._hand(index, call) for index, call in enumerate(calls)}
+        return {index: found for index, found in taken.items() if found is not None}
 
-    def _finish(self, calls: Sequence[Call], begun: Sequence[int]) -> list[Any]:
-        """The values of calls, of which those of the indices `begun` are under way; raises as `_run`."""
+    def _finish(self, calls: Sequence[Call], taken: Mapping[int, Taken]) -> list[Any]:
+        """The values of calls, some of which processes have taken; raises as `_run`."""
         answers: dict[int, Answer] = {}
-        for again in range(TRIES):
-            if again:
-                begun = [i for i, call in enumerate(calls) if i not in answers and self._taken(i, call)]
-            for index in begun:
+        for _ in range(TRIES):
+            for index, (process, number) in taken.items():
                 try:
-                    answers[index] = self._processes[index].receive()
+                    answers[index] = process.receive(number)
                 except ProcessDied:
-                    self._lost(index)
+                    self._lost(index, process)
             if len(answers) == len(calls):
                 return [_value(answers[index]) for index in range(len(calls))]
+            missing = {i: self._hand(i, call) for i, call in enumerate(calls) if i not in answers}
+            taken = {index: found for index, found in missing.items() if found is not None}
         raise EdgeError(
             f"aggregator processes have died {TRIES} times in a row: out of memory? "
             "use fewer with [federation] aggregators"
         )
 
-    def _taken(self, index: int, call: Call) -> bool:
-        """Hand a call to the process of this index, which is started if there is none; False if it died."""
+    def _hand(self, index: int, call: Call) -> Taken | None:
+        """Hand a call to the process of this index, which is started if there is none; None if it died."""
         if index not in self._processes:
             self._processes[index] = AggregatorProcess(Call(worker.begin, (self._setup,)))
+        process = self._processes[index]
         try:
-            self._processes[index].send(call)
+            return Taken(process, process.send(call))
         except ProcessDied:
-            self._lost(index)
-            return False
-        return True
+            self._lost(index, process)
+            return None
 
-    def _lost(self, index: int) -> None:
-        log.warning("aggregator process %d has died: another one does its work again", index)
-        self._processes.pop(index).end()
+    def _lost(self, index: int, process: AggregatorProcess) -> None:
+        """End a process that has died, unless another one has taken its place already."""
+        if self._processes.get(index) is process:
+            log.warning("aggregator process %d has died: another one does its work again", index)
+            self._processes.pop(index).end()
 
 
 def _in_turn(shares: Sequence[Sequence[T]]) -> Iterator[T]:

@@ -5,7 +5,10 @@ process that is killed, and the others then wait for ever.
 """
 
 import contextlib
+import itertools
 import multiprocessing
+import queue
+import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -41,7 +44,7 @@ class AggregatorProcess:
         self._process.start()
         # The process has a copy: with this one open, its end would go unnoticed.
         theirs.close()
-        self._unread = 0
+        self._numbers = itertools.count()
 
     @property
     def pid(self) -> int:
@@ -49,23 +52,23 @@ class AggregatorProcess:
         assert self._process.pid is not None
         return self._process.pid
 
-    def send(self, call: Call) -> None:
-        """Hand over a call; raises `ProcessDied`. An answer that nobody has taken is dropped."""
-        while self._unread:
-            self.receive()
+    def send(self, call: Call) -> int:
+        """Hand over a call, which waits for earlier ones; returns its number. Raises `ProcessDied`."""
+        number = next(self._numbers)
         try:
-            self._connection.send(call)
+            self._connection.send((number, call))
         except OSError as error:
             raise ProcessDied from error
-        self._unread += 1
+        return number
 
-    def receive(self) -> "Answer":
-        """Wait for the answer to a call; raises `ProcessDied`."""
+    def receive(self, number: int) -> Answer:
+        """Wait for the answer to a call; unread answers to earlier ones are dropped. Raises `ProcessDied`."""
+        answer, answered = Answer(), -1
         try:
-            answer: Answer = self._connection.recv()
+            while answered != number:
+                answered, answer = self._connection.recv()
         except (EOFError, OSError) as died:
             raise ProcessDied from died
-        self._unread -= 1
         return answer
 
     def end(self) -> None:
@@ -80,10 +83,20 @@ class AggregatorProcess:
 def serve(connection: Connection, begin: Call) -> None:
     """Answer calls until the pipe is closed."""
     begin.function(*begin.arguments)
+    calls: queue.SimpleQueue[tuple[int, Call] | None] = queue.SimpleQueue()
+    # Calls are read while one is at work: with both ends writing into a full pipe, both would wait for ever.
+    threading.Thread(target=_read, args=(connection, calls), name="calls", daemon=True).start()
+    with contextlib.suppress(OSError):
+        while (read := calls.get()) is not None:
+            number, call = read
+            connection.send((number, _answer(call)))
+
+
+def _read(connection: Connection, calls: "queue.SimpleQueue[tuple[int, Call] | None]") -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
-            call: Call = connection.recv()
-            connection.send(_answer(call))
+            calls.put(connection.recv())
+    calls.put(None)
 
 
 def _answer(call: Call) -> Answer:

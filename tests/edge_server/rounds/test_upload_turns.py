@@ -1,32 +1,36 @@
 """Which devices may upload when not all may upload at once."""
 
+import string
+
 from edge_client.transport.chunk_transfer import PATIENCE_S
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
+from edge_server.rounds.machine import CHECKS_PER_UPLOAD
 from edge_server.rounds.participant import Status
-from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import Run, chunks, request, training, update
 from tests.edge_server.rounds.test_fleet import birth, death
+
+
+def sent(run: Run, device: str) -> list:
+    """The device sends all chunks; returns the commands of the last."""
+    return [run.tell(event) for event in chunks(device)][-1]
 
 
 def test_no_more_uploads_than_allowed_at_once():
     run = training("a", "b", "c", uploads_at_once=2)
     assert [run.hear(update(device)) for device in "abc"] == [[request("a")], [request("b")], []]
     assert run.status("c") is Status.WAITING
-    for event in chunks("a"):
-        run.tell(event)
-    # An update that is being checked still counts as an upload.
-    assert run.status("c") is Status.WAITING
-    assert request("c") in run.tell(UpdateChecked("a", update("a").blob.digest))
+    assert request("c") in sent(run, "a")
 
 
-def test_the_place_of_a_refused_upload_goes_to_the_next_device():
-    run = training("a", "b", uploads_at_once=1)
-    run.hear(update("a"))
-    run.hear(update("b"))
-    for event in chunks("a"):
-        run.tell(event)
-    commands = run.tell(UpdateChecked("a", update("a").blob.digest, Reason.NOT_FINITE))
-    assert request("b") in commands
+def test_updates_that_wait_for_their_checks_hold_uploads_up():
+    names = string.ascii_lowercase[: CHECKS_PER_UPLOAD + 1]
+    run = training(*names, uploads_at_once=1)
+    for name in names:
+        run.hear(update(name))
+    for name in names[:-1]:
+        sent(run, name)
+    assert run.status(names[-1]) is Status.WAITING
+    assert request(names[-1]) in run.tell(UpdateChecked(names[0], update(names[0]).blob.digest))
 
 
 def quiet(run: Run, seconds: float) -> list:
@@ -48,10 +52,8 @@ def test_a_silent_device_loses_its_place_and_its_chunks_are_kept():
     assert before == [request("a", first=1, count=2)] * 4
     assert request("b") in run.wait(1)
     assert (run.status("a"), run.status("b")) == (Status.WAITING, Status.UPLOADING)
-    for event in chunks("b"):
-        run.tell(event)
     # On its next turn, only the missing chunks are requested.
-    assert request("a", first=1, count=2) in run.tell(UpdateChecked("b", update("b").blob.digest))
+    assert request("a", first=1, count=2) in sent(run, "b")
     for event in chunks("a")[1:]:
         commands = run.tell(event)
     assert CheckUpdate("a", update("a")) in commands
@@ -62,11 +64,8 @@ def test_a_device_that_fell_silent_comes_after_the_others():
     for device in "abc":
         run.hear(update(device))
     assert request("b") in quiet(run, SILENT_S)
-    for event in chunks("b"):
-        run.tell(event)
-    commands = run.tell(UpdateChecked("b", update("b").blob.digest))
-    assert request("c") in commands
-    assert [run.status(device) for device in "abc"] == [Status.WAITING, Status.COUNTED, Status.UPLOADING]
+    assert request("c") in sent(run, "b")
+    assert [run.status(device) for device in "abc"] == [Status.WAITING, Status.CHECKING, Status.UPLOADING]
 
 
 def test_a_silent_device_is_asked_again_if_no_other_device_waits():
@@ -100,9 +99,7 @@ def test_a_device_that_fell_silent_and_returns_is_asked_on_its_next_turn():
     quiet(run, SILENT_S)
     assert run.status("a") is Status.WAITING
     assert request("a", first=1, count=2) not in run.hear(birth("a", session=2))
-    for event in chunks("b"):
-        run.tell(event)
-    assert request("a", first=1, count=2) in run.tell(UpdateChecked("b", update("b").blob.digest))
+    assert request("a", first=1, count=2) in sent(run, "b")
 
 
 def test_the_place_of_a_lost_device_goes_to_the_next_device():

@@ -116,6 +116,20 @@ def test_examinations_that_nobody_reads_leave_no_answer_behind(tmp_path: Path, m
         assert pool._run([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
 
 
+def test_processes_killed_while_they_work_ahead_lose_nothing(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("edge_server.coordinator.aggregators.pool.EXAMINED_AT_ONCE", 1)
+    with run(tmp_path, "fedavg", processes=2) as bench:
+        checks = [ToExamine(command.update, task) for command, task in bench.sent_together(1).values()]
+        pool = bench.coordinator.aggregators
+        found = []
+        for examined in pool.examine(checks):
+            found.append(examined)
+            if len(found) == 1:
+                _kill(pool)
+        assert len(found) == len(checks)
+        assert all(examined.reason is None and examined.sizes for examined in found)
+
+
 def test_processes_that_always_die_are_reported(tmp_path: Path) -> None:
     with (
         run(tmp_path, "fedavg", processes=1) as bench,
