@@ -45,13 +45,13 @@ def pack_codes(codes: AnyArray, levels: int) -> AnyArray:
 
 
 def unpack_codes(held: AnyArray, levels: int, width: int) -> AnyArray:
-    """Unpack bytes [R, B] into int8 codes [R, `width`]."""
-    base = BYTE.type(2 * levels + 1)
+    """Unpack bytes [R, B] of at most `largest_byte` into int8 codes [R, `width`]."""
+    base, size = BYTE.type(2 * levels + 1), held.shape[1]
     codes = np.empty((len(held), width), np.int8)
     for part in reversed(range(per_byte(levels))):
-        rest = held // base
-        digits = held - rest * base
-        into = codes[:, part * held.shape[1] : (part + 1) * held.shape[1]].view(BYTE)
+        rest = held // base if part else None
+        digits = held if rest is None else held - rest * base
+        into = codes[:, part * size : (part + 1) * size].view(BYTE)
         np.subtract(digits[:, : into.shape[1]], BYTE.type(levels), out=into)
-        held = rest
+        held = held if rest is None else rest
     return codes

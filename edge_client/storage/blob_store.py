@@ -155,10 +155,12 @@ class BlobStore:
             sync(self._directory)
 
     def _put_if_sound(self, ref: BlobRef) -> None:
-        if self._part_is_sound(ref):
-            if self._durable:
-                sync(self._part(ref))
-            self._part(ref).replace(self.path(ref.digest))
+        # Two devices may have sent the same bytes, and another process may just have kept them.
+        with contextlib.suppress(FileNotFoundError):
+            if self._part_is_sound(ref):
+                if self._durable:
+                    sync(self._part(ref))
+                self._part(ref).replace(self.path(ref.digest))
 
     def read_frame(self, ref: BlobRef, index: int) -> bytes:
         """Read chunk `index` of a blob as a frame; `OSError` if the blob is missing."""

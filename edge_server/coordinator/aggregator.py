@@ -7,8 +7,8 @@ from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
+from edge_server.coordinator.aggregators.early_sums import ToAdd
 from edge_server.coordinator.aggregators.pool import AggregatorPool
-from edge_server.coordinator.aggregators.worker import ToAdd
 from edge_server.coordinator.global_model import diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation

@@ -28,7 +28,7 @@ from schemas.tensors.blobs import BlobRef
 
 COLLECTORS = 4
 """Updates that are fetched from the object store at once."""
-CHECKS_AT_ONCE = 64
+CHECKS_AT_ONCE = 128
 """Most updates that are checked together, so that all of them wait for the disk once."""
 
 

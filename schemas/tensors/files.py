@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 
 from schemas.errors import InvariantError, PeerError
 from schemas.tensors.arrays import AnyArray, Kind, KnownArrays, blocks, kind_of, rows_of
@@ -47,7 +47,7 @@ class TensorFile(KnownArrays):
         self._path, self._data = path, data
         with _as_peer_errors(path.name):
             header, size = _read_header(path) if data is None else _header_of(data)
-            _check(path, header, size)
+            _check(path, header, size, data)
             kinds, self._offsets = _parse(header)
         super().__init__(kinds)
 
@@ -96,15 +96,18 @@ def _length(data: bytes | memoryview) -> int:
     return int(_LENGTH.unpack(data)[0])
 
 
-def _check(path: Path, header: bytes, size: int) -> None:
+def _check(path: Path, header: bytes, size: int, data: memoryview | None) -> None:
     """Check that offsets have no holes or overlaps and that sizes fit the types and the file.
 
     The result depends on header and file size only, so equal headers are checked once.
     """
     if (header, size) in _known_valid:
         return
-    with safe_open(path, framework="numpy"):
-        pass
+    if data is None:
+        with safe_open(path, framework="numpy"):
+            pass
+    else:
+        deserialize(bytes(data))  # type: ignore[no-untyped-call]
     if len(header) <= MAX_SHARED_HEADER_BYTES:
         if len(_known_valid) >= MAX_KNOWN_VALID:
             _known_valid.clear()

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from edge_server.coordinator.aggregators import worker
+from edge_server.coordinator.aggregators.early_sums import ToAdd
 from edge_server.coordinator.aggregators.process import AggregatorProcess, Answer, Call, ProcessDied
-from edge_server.coordinator.aggregators.worker import AggregatorSetup, ToAdd, ToExamine
+from edge_server.coordinator.aggregators.worker import AggregatorSetup, ToExamine
 from edge_server.coordinator.validation.update import Examination
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from schemas.errors import EdgeError
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 WORTH_BYTES = 8_000_000
 """Updates of this size together are worth starting processes, where the federation file states no number."""
-EXAMINED_AT_ONCE, AHEAD = 8, 2
+EXAMINED_AT_ONCE, AHEAD = 32, 2
 """Updates that a process examines at once, and how often it does so before the server must have looked at
 what it has found."""
 TRIES = 4
@@ -56,6 +57,7 @@ class AggregatorPool:
         self._count, self._setup, self._worth_bytes = count, setup, worth_bytes
         self._processes: dict[int, AggregatorProcess] = {}
         self._names = itertools.count()
+        self._examined: dict[str, int] = {}
         setup.remove_sums()
 
     def __len__(self) -> int:
@@ -83,6 +85,9 @@ class AggregatorPool:
         for first in range(0, len(updates), at_once):
             shares = self._shares(updates[first : first + at_once])
             calls = [Call(worker.examine, (share,)) for share in shares]
+            self._examined |= {
+                asked.update.device: index for index, share in enumerate(shares) for asked in share
+            }
             found = self._finish(*ahead.popleft()) if len(ahead) == AHEAD else []
             ahead.append((calls, self._begin(calls)))
             yield from _in_turn(found)
@@ -90,9 +95,9 @@ class AggregatorPool:
             yield from _in_turn(self._finish(*begun))
 
     def add(self, members: Sequence[ToAdd]) -> Added:
-        """Add all members, each process a share of them."""
+        """Add all members: each process those that it has examined, and a share of the others."""
         self._setup.remove_sums()
-        named = {str(next(self._names)): share for share in self._shares(members)}
+        named = {str(next(self._names)): share for share in self._shares_to_add(members)}
         groups = self._run([Call(worker.add, (share, name)) for name, share in named.items()])
         weights = [{member.update.device: member.weight for member in share} for share in named.values()]
         return Added(
@@ -110,6 +115,15 @@ class AggregatorPool:
     def _shares(self, work: Sequence[T]) -> list[list[T]]:
         """The work in as many lists as there are processes, dealt out one by one."""
         return [list(work[first :: self._count]) for first in range(min(self._count, len(work)))]
+
+    def _shares_to_add(self, members: Sequence[ToAdd]) -> list[list[ToAdd]]:
+        examined, self._examined = self._examined, {}
+        others = itertools.cycle(range(min(self._count, len(members))))
+        shares: list[list[ToAdd]] = [[] for _ in range(self._count)]
+        for member in members:
+            index = examined.get(member.update.device)
+            shares[next(others) if index is None else index].append(member)
+        return shares[: 1 + max(index for index, share in enumerate(shares) if share)]
 
     def _run(self, calls: Sequence[Call]) -> list[Any]:
         """The values of at most one call for each process; raises what the first of them raised."""

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.setup import begin_inherited_log
+from edge_server.coordinator.aggregators.early_sums import EarlySums, ToAdd, rest_of, source_of
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
-    client_update,
     examine_update,
 )
 from edge_server.coordinator.worker_processes import end_with_parent
@@ -29,10 +29,8 @@ from edge_server.strategy.aggregation.partial_sums import (
     WHOLE,
     PartialSum,
     sum_clients,
-    without_arrays,
 )
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
-from edge_server.strategy.aggregation.updates import SummedArrays
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
@@ -43,18 +41,14 @@ from schemas.tensors.blobs import Groups
 
 
 class ToExamine(NamedTuple):
-    """An update, all chunks of which are on disk, and its task."""
+    """An update, all chunks of which are on disk, its task, and the weight that it will likely have.
+
+    With a weight the update may be added before the round is closed.
+    """
 
     update: Update
     task: TrainTask
-
-
-class ToAdd(NamedTuple):
-    """An accepted update, its whole weight, and the aggregations since the model that it trained."""
-
-    update: Update
-    weight: int
-    staleness: int
+    weight: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +76,11 @@ class AggregatorSetup:
     def store(self) -> BlobStore:
         """The server's blobs, of which this process verifies some."""
         return BlobStore(self.blobs, only_writes=True)
+
+    @cached_property
+    def early_sums(self) -> EarlySums:
+        """What this process has added of a round that is not closed."""
+        return EarlySums(self.transforms, self.channel_map, self.blobs, self.unpacked)
 
     @cached_property
     def cache(self) -> UnpackedCache:
@@ -114,55 +113,49 @@ def begin(setup: AggregatorSetup) -> None:
 
 
 def examine(updates: list[ToExamine]) -> list[Examination]:
-    """Verify, sync and examine updates, in their order.
+    """Verify, sync and examine updates, in their order; add those sound ones that have a weight.
 
-    The groups of a sound update are left decompressed on disk, and not returned.
+    The groups of a sound update are left decompressed on disk unless it was added, and not returned.
     """
     _setup.store.keep_sound(asked.update.blob for asked in updates)
-    return [_examine(*asked) for asked in updates]
+    early = _setup.early_sums
+    found = [_examine(asked, _setup.cache if asked.weight is None else early.unpacked) for asked in updates]
+    early.add(
+        ToAdd(asked.update, asked.weight)
+        for asked, examined in zip(updates, found, strict=True)
+        if asked.weight is not None and examined.reason is None
+    )
+    return found
 
 
-def _examine(update: Update, task: TrainTask) -> Examination:
+def _examine(asked: ToExamine, unpacked: UnpackedCache) -> Examination:
+    update = asked.update
     if update.blob.digest not in _setup.store:
         return NOT_ITS_BYTES
     found = examine_update(
         update,
         _setup.blobs / update.blob.digest,
-        task,
+        asked.task,
         _setup.channel_map,
         _setup.rules,
-        unpacked=_setup.cache,
+        unpacked=unpacked,
     )
     return replace(found, groups={})
 
 
 def add(members: list[ToAdd], name: str) -> dict[str, Groups]:
-    """Add these updates, and write their sum under this name.
+    """Add these updates, and write their sum under this name; those added early are not read again.
 
     Returns what remains of each update, by client: its other groups, and the kinds of its parameters.
     """
-    sources = [
-        client_update(
-            member.update,
-            _setup.blobs / member.update.blob.digest,
-            unpacked=_setup.cache,
-            staleness=member.staleness,
-            ratio=None,
-        )
-        for member in members
-    ]
-    weights = {member.update.device: member.weight for member in members}
     _setup.sums.mkdir(parents=True, exist_ok=True)
     stores = iter([FileArrays(_setup.sums, path) for path in _paths(_setup.sums, name).values()])
+    if _setup.early_sums.complete(members):
+        return _setup.early_sums.take(lambda: next(stores))
+    sources = [source_of(member, _setup.blobs, _setup.cache) for member in members]
+    weights = {member.update.device: member.weight for member in members}
     sum_clients(sources, weights, _setup.transforms, _setup.channel_map, keep=lambda: next(stores))
-    return {source.client: _rest(without_arrays(source).groups) for source in sources}
-
-
-def _rest(groups: Groups) -> Groups:
-    return {
-        group: arrays if isinstance(arrays, SummedArrays) else {name: arrays[name] for name in arrays}
-        for group, arrays in groups.items()
-    }
+    return {source.client: rest_of(source) for source in sources}
 
 
 def _paths(folder: Path, name: str) -> dict[str, Path]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.aggregators.early_weights import EarlyWeights
 from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.coordinator.model_state import ModelState
@@ -51,10 +52,12 @@ class UpdateChecker:
         history: UpdateHistory,
         ratios: Mapping[tuple[str, int], float],
         aggregators: AggregatorPool,
+        weights: EarlyWeights,
     ) -> None:
         self._store, self._unpacked, self._journal = store, unpacked, journal
         self._channel_map, self._rules = channel_map, rules
         self.history, self._ratios, self._aggregators = history, dict(ratios), aggregators
+        self._weights = weights
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="checking")
 
     def check(self, command: CheckUpdate, task: TrainTask, state: State) -> UpdateChecked:
@@ -70,12 +73,17 @@ class UpdateChecker:
         with self._journal.together():
             return [
                 self._judge(command, task, examination, state)
-                for (command, task), examination in zip(checks, self._examine_all(checks), strict=True)
+                for (command, task), examination in zip(checks, self._examine_all(checks, state), strict=True)
             ]
 
-    def _examine_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]]) -> Iterable[Examination]:
+    def _examine_all(
+        self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: State
+    ) -> Iterable[Examination]:
         """Verify and examine them: by processes if they are many, else by threads."""
-        asked = [ToExamine(command.update, task) for command, task in checks]
+        asked = [
+            ToExamine(command.update, task, self._weights.weight(command.update, state))
+            for command, task in checks
+        ]
         here = all(command.update.receipt is None for command, _ in checks)
         plain = here and all(task.masking is None and task.statistics is None for _, task in checks)
         if plain and self._aggregators.takes(asked):
@@ -164,4 +172,6 @@ def make_checker(
     history = UpdateHistory(firewall, context.channel_map, context.testing.canary(model.network), rules)
     history.restore(resume.examined)
     files = (storage.store, storage.unpacked, storage.journal)
-    return UpdateChecker(*files, context.channel_map, rules, history, resume.ratios, aggregators)
+    return UpdateChecker(
+        *files, context.channel_map, rules, history, resume.ratios, aggregators, EarlyWeights(context)
+    )

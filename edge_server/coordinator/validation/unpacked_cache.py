@@ -1,5 +1,6 @@
 """A cache of decompressed updates, which may be deleted at any time."""
 
+import io
 import os
 import shutil
 import threading
@@ -72,3 +73,35 @@ class UnpackedCache:
             temporary.unlink(missing_ok=True)
             raise
         return found
+
+
+HELD_BYTES = 32 * 1024 * 1024
+
+
+class UnpackedInMemory(UnpackedCache):
+    """As its base, but small updates are kept in memory, `HELD_BYTES` of them, and no file is written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._held: dict[str, FileGroups] = {}
+        self._bytes, self._buffer = 0, bytearray(IN_MEMORY_BYTES // 4)
+
+    def groups(self, path: Path, *, limit: int | None = None) -> Groups:
+        """The encoded groups of an update; raises as its base."""
+        return self._held.get(path.name) or super().groups(path, limit=limit)
+
+    def transient_groups(self, path: Path, *, limit: int | None = None) -> Groups:
+        """The same; valid until `forget`."""
+        fits = limit is not None and limit <= min(IN_MEMORY_BYTES, HELD_BYTES - self._bytes)
+        if not fits or not is_compressed(path):
+            return self.groups(path, limit=limit)
+        content = io.BytesIO()
+        unpack(path, content, limit=limit, through=self._buffer)
+        self._bytes += content.tell()
+        self._held[path.name] = found = FileGroups(path, content.getbuffer().toreadonly())
+        return found
+
+    def forget(self) -> None:
+        """Free the memory."""
+        self._held.clear()
+        self._bytes = 0

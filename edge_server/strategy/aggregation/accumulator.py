@@ -46,14 +46,23 @@ class Bounds(NamedTuple):
     whole: bool = False
 
 
+class Scratch:
+    """Memory for one update's rows of a block, which accumulators of one thread may share."""
+
+    def __init__(self, size: int) -> None:
+        self.numbers, self.products = np.empty(size, np.float32), np.empty(size)
+
+
 class RowAccumulator:
     """Rows `start` to `stop - 1` of a parameter of this shape: their weighted `total`, in doubles."""
 
-    def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, start: int, stop: int, shape: tuple[int, ...], scratch: Scratch | None = None
+    ) -> None:
         self._name, self._start, self._stop = name, start, stop
         self._sum = np.zeros((stop - start, *shape[1:]))
         self._cuts: dict[int, tuple[IndexSet, AxisIndex, IndexSet]] = {}
-        self._numbers, self._products = np.empty(self._sum.size, np.float32), np.empty(self._sum.size)
+        self._scratch = scratch or Scratch(self._sum.size)
 
     @property
     def total(self) -> Floats:
@@ -79,6 +88,10 @@ class RowAccumulator:
             self._add(values, None, place, weight)
         return counts
 
+    def forget_index_sets(self) -> None:
+        """Forget the index sets of the updates added so far: those of later ones are others."""
+        self._cuts.clear()
+
     def _cut(self, reach: IndexSet) -> tuple[AxisIndex, IndexSet]:
         """The part of an index set within these rows, cached because many updates share one."""
         if id(reach) not in self._cuts:
@@ -90,12 +103,12 @@ class RowAccumulator:
         values = values.reshape(place.sizes)
         bounds = self._bounds(values, scales)
         if scales is not None:
-            numbers = self._numbers[: values.size].reshape(values.shape)
+            numbers = self._scratch.numbers[: values.size].reshape(values.shape)
             np.copyto(numbers, values)
             with np.errstate(over="ignore", invalid="ignore"):
                 numbers *= scales.reshape(-1, *[1] * (values.ndim - 1))
             values = numbers
-        products = self._products[: values.size].reshape(values.shape)
+        products = self._scratch.products[: values.size].reshape(values.shape)
         # Converted first: numpy multiplies mixed dtypes more slowly than it converts and multiplies.
         np.copyto(products, values)
         self._add_products(products, weight, place, bounds)
@@ -118,8 +131,10 @@ class ExactAccumulator(RowAccumulator):
     `coarse` only when it must be.
     """
 
-    def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
-        super().__init__(name, start, stop, shape)
+    def __init__(
+        self, name: str, start: int, stop: int, shape: tuple[int, ...], scratch: Scratch | None = None
+    ) -> None:
+        super().__init__(name, start, stop, shape, scratch)
         self.coarse, self.fine = np.zeros_like(self._sum), self._sum
         self._most = 0.0
 

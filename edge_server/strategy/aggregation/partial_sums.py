@@ -4,6 +4,7 @@ A sum is two groups of whole numbers in doubles, of the full shapes P: multiples
 `accumulator`. What updates cover is no part of it: that follows from their sub-models.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.accumulator import MOST_UPDATES, MOST_WEIGHT, ExactAccumulator
+from edge_server.strategy.aggregation.accumulator import (
+    MOST_UPDATES,
+    MOST_WEIGHT,
+    ExactAccumulator,
+    Scratch,
+)
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
 from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.aggregation.transforms import Transform, transform_updates
@@ -65,6 +71,48 @@ def sum_clients(
     updates = transform_updates(transforms, sources, {}, channel_map, ordered=False)
     counts = [weights[source.client] for source in updates.sources]
     return sum_updates(updates, counts, channel_map, keep=keep)
+
+
+class RunningSum:
+    """The sum of clients' updates that come one after the other; 16 bytes of memory for each number of P.
+
+    `transforms` look at one update alone.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], channel_map: ChannelMap) -> None:
+        self._transforms, self._channel_map = transforms, channel_map
+        self.members: dict[str, int] = {}
+        sizes = [
+            math.prod((stop - start, *self._shape(name)[1:])) for name, start, stop in _places(channel_map)
+        ]
+        scratch = Scratch(max(sizes, default=0))
+        self._rows = {
+            place: ExactAccumulator(*place, self._shape(place[0]) or (1,), scratch)
+            for place in _places(channel_map)
+        }
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._channel_map.parameters[name].shape
+
+    def add(self, sources: Sequence[ClientUpdate], weights: Mapping[str, int]) -> None:
+        """Add updates with their whole weights; raises `InvariantError` for too many, or for one twice."""
+        updates = transform_updates(self._transforms, sources, {}, self._channel_map, ordered=False)
+        counts = {source.client: weights[source.client] for source in updates.sources}
+        members = merged_members([PartialSum(self.members, {}), PartialSum(counts, {})])
+        check_size([*members.values()])
+        for adding in self._rows.values():
+            for update in updates:
+                adding.add(update, np.float64(counts[update.source.client]))
+            adding.forget_index_sets()
+        self.members = members
+
+    def written(self, keep: NewArrayStore) -> PartialSum:
+        """The sum so far, in stores that `keep` makes."""
+        stores = {COARSE: keep(), FINE: keep()}
+        for (name, start, _), adding in self._rows.items():
+            for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
+                stores[group].put(name, (WHOLE, self._shape(name)), start, rows)
+        return PartialSum(self.members, stores)
 
 
 def add_sums(sums: Sequence[PartialSum], channel_map: ChannelMap) -> PartialSum:
