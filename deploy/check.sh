@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every installed linter over deploy/: make check-deploy. Missing linters are listed with their source and are
 # not a failure; a finding of a linter is one.
-# shellcheck disable=SC2317  # functions are called by `check`
+# shellcheck disable=SC2317,SC2329  # functions are called by `check`
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 failed=0
@@ -58,8 +58,12 @@ fi
 
 if have kubectl; then
     rendered=$(mktemp)
-    trap 'rm -f "$rendered"' EXIT
+    trap 'rm -rf "$rendered" "$rendered.d"' EXIT
     check "kubectl kustomize" bash -c "kubectl kustomize kubernetes >'$rendered'"
+    check "kubectl kustomize, a gateway" bash -c "(echo --- && kubectl kustomize kubernetes/gateway) >>'$rendered'"
+    check "kubectl kustomize, with a standby" bash -c "cp -r kubernetes '$rendered.d' \
+        && sed -i 's/^# components:/components:/' '$rendered.d/kustomization.yaml' \
+        && (echo --- && kubectl kustomize '$rendered.d') >>'$rendered'"
     if have kubeconform; then
         check kubeconform kubeconform -strict -summary "$rendered"
     else

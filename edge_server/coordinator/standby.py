@@ -1,10 +1,12 @@
 """Following a federation's server until this one takes over."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
@@ -43,6 +45,7 @@ def follow(
             check=lambda run: check_copy(run, federation),
             goes_on=is_pass,
             say=say,
+            alive=watchdog_of(os.environ).alive,
         )
         with stopped_by_signals(standby.stop):
             end = standby.run()

@@ -34,7 +34,7 @@ def epochs(folder: Path) -> tuple[int, ...]:
 
 @ONE_BROKER
 def test_a_run_moves_from_a_stopped_server_to_its_standby_and_on_by_handover(
-    broker, address, command: Command, tmp_path: Path
+    broker, address, command: Command, tmp_path: Path, monkeypatch
 ) -> None:
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     active = command(
@@ -42,7 +42,9 @@ def test_a_run_moves_from_a_stopped_server_to_its_standby_and_on_by_handover(
         *("--broker", broker.url, "--out", str(first), "--format", "json", "--log-level", "info"),
     )
     read_until(active, "connected to mqtt")
+    monkeypatch.setenv("EDGE_HEARTBEAT", str(tmp_path / "alive"))
     standby = standby_of(first, second, command, broker.url)
+    assert (tmp_path / "alive").exists()
     with devices(demo_config(**{"num-clients": 2}), address, tmp_path / "devices"):
         read_until(active, '"round":1')
         active.send_signal(signal.SIGSTOP)

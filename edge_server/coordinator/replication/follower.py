@@ -44,7 +44,8 @@ class Standby:
     """Follows the holder of a lease.
 
     `check` looks at the copied folder once it is whole, and may refuse it; `goes_on` says whether another run
-    follows the one in the folder; `say` gets a sentence whenever something changes for the user.
+    follows the one in the folder; `say` gets a sentence whenever something changes for the user, `alive` the
+    time in seconds several times a second.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Standby:
         check: Callable[[Path], None],
         goes_on: Callable[[Path], bool],
         say: Callable[[str], None],
+        alive: Callable[[float], None] = lambda now: None,
     ) -> None:
+        self._alive = alive
         self._federation, self._lease, self._check, self._say = federation, lease, check, say
         self._copy, self._run, self._goes_on = RunCopy(run), run, goes_on
         me = lease.state.me
@@ -76,6 +79,7 @@ class Standby:
         self._lease.talk(frozenset(map(str, topics)), self._inbox)
         try:
             while True:
+                self._alive(time.monotonic())
                 end = self._turn()
                 if end is not None:
                     return end
