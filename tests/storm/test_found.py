@@ -89,3 +89,14 @@ def test_seed_156() -> None:
     ]
     scenario = Scenario(seed=156, broadcast=True, deliver=True, standby=True)
     assert play(scenario, faults).violation is None
+
+
+def test_seed_100136() -> None:
+    # stuck: a standby that was paused claimed with an old beat, which the restarted server had reached again
+    faults = [
+        Fault(kind="pause", at=2.2, target="standby", lasts=10.7),
+        Fault(kind="power-cut", at=9.3, target="server", lasts=0.2),
+        Fault(kind="failed-task", at=39.8, target="d1"),
+    ]
+    scenario = Scenario(seed=100136, small_chunks=False, deliver=True, changes=True, standby=True)
+    assert play(scenario, faults).violation is None

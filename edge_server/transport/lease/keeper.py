@@ -6,6 +6,7 @@ thread and by the clock: of a process that was stopped and goes on, that is the 
 
 import logging
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ TICK_S = 0.1
 LONGEST_DELAY_S = 1.0
 UNREACHABLE_S = 3.0
 """For so long a start waits for a broker before it goes on without knowing who holds the lease."""
+WILL_BYTES = 6
 DECIDED = frozenset({LeasePhase.HELD, LeasePhase.TAKEN, LeasePhase.LOST, LeasePhase.MUTE})
 
 
@@ -78,9 +80,11 @@ class LeaseKeeper:
     def will(self, session: int) -> tuple[str, bytes]:
         """The last will of the server's own connection: topic and payload.
 
-        Not of this one: a server that only looks must not speak for the holder.
+        Not of this one: a server that only looks must not speak for the holder. Beats go on from the will's,
+        which is like no other: a late message that follows an earlier beat must not count.
         """
-        return self._topic, encode_message(self._state.message("lost", 0))
+        beat = int(secrets.token_hex(WILL_BYTES), 16)
+        return self._topic, encode_message(self._state.message("lost", beat))
 
     def open(self) -> "LeaseKeeper":
         """Begin to look for the lease."""

@@ -3,7 +3,7 @@
 A broker passes the messages of one topic to all subscribers in one order. A message counts if its beat is
 that of the last one that counts plus one. Of two servers that act on the same state, therefore only the one
 whose message the broker takes first succeeds, and both see it. A last will counts for its own holder, with
-beat 0.
+a beat of its own, from which the next ones go on.
 """
 
 from dataclasses import dataclass, replace

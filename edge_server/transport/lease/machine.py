@@ -4,9 +4,11 @@
        |                            ^
        +-> taken                    +-- another server has a newer epoch
 
-A holder renews every `RENEW_S`. Each renewal that it hears back gives it `HOLD_S` from the moment at which it
-was sent; without one it must neither write nor send (`holds`). Others wait for `SILENCE_S`, which is longer,
-from the moment at which they heard the last one. No clocks are compared, and clocks need only run alike.
+A claim that counts is followed by renewals every `RENEW_S`; with the first one that it hears back a server
+holds the lease, so everyone else knows that it may have served. Each renewal that it hears back gives it
+`HOLD_S` from the moment at which it was sent; without one it must neither write nor send (`holds`). Others
+wait for `SILENCE_S`, which is longer, from the moment at which they heard the last one. No clocks are
+compared, and clocks need only run alike.
 """
 
 from dataclasses import replace
@@ -57,8 +59,7 @@ def step(state: LeaseState, event: Event, now: float) -> Step:
             begun = replace(state, connected=True, log=state.log.connected(), since=now)
             return replace(begun, next_at=now + LOOK_S), []
         case Disconnected():
-            phase = LeasePhase.LOOKING if state.phase is LeasePhase.CLAIMING else state.phase
-            return replace(state, connected=False, phase=phase, sent={}), []
+            return _disconnected(replace(state, connected=False, sent={}), now), []
         case Heard(lease, retained):
             return _heard(state, lease, now, retained=retained)
         case Tick(alive):
@@ -75,10 +76,23 @@ def give_up(state: LeaseState, *, over: bool) -> Lease:
     return state.message("over" if over else "free", state.log.beat + 1)
 
 
+def _disconnected(state: LeaseState, now: float) -> LeaseState:
+    """A claim that the broker may have taken stands if it is the last message after the next connection."""
+    if state.phase is not LeasePhase.CLAIMING:
+        return state
+    log = LeaseLog() if _is_own(state, state.log.last) else state.log
+    return replace(state, phase=LeasePhase.LOOKING, log=log, cut_off=True)
+
+
+def _is_own(state: LeaseState, lease: Lease | None) -> bool:
+    return lease is not None and lease.holder.instance == state.me.instance
+
+
 def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> Step:
-    own = lease.holder.instance == state.me.instance
+    own = _is_own(state, lease)
     counts = state.log.counts(lease, retained=retained)
     heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if counts else state
+    heard = replace(heard, cut_off=heard.cut_off and own)
     match state.phase:
         case LeasePhase.HELD:
             return _heard_holding(heard, lease, now, own=own, counts=counts and not retained)
@@ -111,8 +125,11 @@ def _heard_claiming(state: LeaseState, lease: Lease, now: float, *, own: bool, c
         if not counts:
             return replace(state, phase=LeasePhase.LOOKING, since=now), []
         return replace(state, settled_at=now + state.settle_s), []
+    if own and lease.state == "held":
+        confirmed, _ = _heard_holding(state, lease, now, own=True, counts=counts)
+        return replace(confirmed, phase=LeasePhase.HELD if confirmed is not state else state.phase), []
     # A claim that follows a retained message yields to any holder that lives.
-    alive = state.settle_s > 0 and lease.state == "held"
+    alive = state.settle_s > 0 and lease.state == "held" and not state.sent
     if not own and (alive or _goes_before(state, lease, counts=counts)):
         return replace(state, phase=LeasePhase.LOOKING, log=_based_on(state.log, lease, now), since=now), []
     return state, []
@@ -151,10 +168,10 @@ def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:
     match state.phase:
         case LeasePhase.LOOKING:
             return _look(state, now, alive)
-        case LeasePhase.CLAIMING if now >= state.settled_at:
-            return _renew(replace(state, phase=LeasePhase.HELD, held_until=state.since + HOLD_S), now)
-        case LeasePhase.CLAIMING if now >= state.since + MUTE_S:
-            return replace(state, phase=LeasePhase.MUTE), []
+        case LeasePhase.CLAIMING if state.settled_at == NOT_YET:
+            return (replace(state, phase=LeasePhase.MUTE) if now >= state.since + MUTE_S else state), []
+        case LeasePhase.CLAIMING if now >= max(state.settled_at, state.next_at):
+            return _renew(state, now)
         case LeasePhase.HELD if now >= state.next_at:
             return _renew(state, now)
         case _:
@@ -167,6 +184,8 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
         return state, []
     if last is None:
         return (state, []) if state.follows else _claim(state, now)
+    if state.cut_off and _is_own(state, last):
+        return _claim(state, now)
     if state.follows:
         due = last.state != "over" and state.may_follow and _vacant(state, last, now, alive, grace_s=GRACE_S)
         return _claim(state, now) if due else (state, [])
@@ -181,9 +200,14 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
 
 
 def _is_behind(state: LeaseState, last: Lease) -> bool:
-    """Whether another folder has a later state of the run."""
+    """Whether another folder has a later state of the run; whoever has only claimed has never served."""
     same_run = state.run is not None and state.run == last.run
-    return same_run and last.epoch > state.first_epoch and not last.holder.is_of(state.me)
+    return (
+        same_run
+        and last.state != "claimed"
+        and last.epoch > state.first_epoch
+        and not last.holder.is_of(state.me)
+    )
 
 
 def _vacant(state: LeaseState, last: Lease, now: float, alive: bool | None, *, grace_s: float) -> bool:
@@ -207,6 +231,7 @@ def _claim(state: LeaseState, now: float) -> Step:
         since=now,
         settle_s=0.0 if state.log.live or last is None else SETTLE_S,
         settled_at=NOT_YET,
+        next_at=now,
         sent={},
     )
     return claiming, [claiming.message("claimed", state.log.beat + 1)]

@@ -66,7 +66,8 @@ class LeaseState:
     A server that `follows` claims only where the last message names it as the standby. `synced` is the
     standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
     of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in
-    seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent.
+    seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent;
+    `cut_off`: its connection has ended after a claim, and nobody else was heard since.
     It is `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
     """
 
@@ -89,6 +90,7 @@ class LeaseState:
     next_at: float = NEVER
     by: Lease | None = None
     behind: bool = False
+    cut_off: bool = False
 
     def holds(self, now: float) -> bool:
         """Whether this server may write and send."""

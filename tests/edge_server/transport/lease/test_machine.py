@@ -1,5 +1,6 @@
 """Servers and a broker in memory: one holder at a time, whoever stops, is cut off or comes back."""
 
+import itertools
 import random
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +41,7 @@ class Broker:
         self.now, self.delay = 0.0, delay
         self.retained: Lease | None = None
         self.servers: dict[str, Server] = {}
+        self._wills = itertools.count(1_000, 1_000)
 
     def add(self, name: str, *, follows: bool = False, host: str = "") -> Server:
         me = holder(name, host=host, since=self.now)
@@ -58,7 +60,7 @@ class Broker:
         server = self.servers[name]
         server.inbox.clear()
         if will and server.state.phase is LeasePhase.HELD:
-            self.publish(replace(server.state, synced="").message("lost", 0))
+            self.publish(replace(server.state, synced="").message("lost", next(self._wills)))
         if not server.dead:
             self.do(name, Disconnected())
 
@@ -331,3 +333,50 @@ def test_nobody_follows_in_a_run_that_is_over(broker: Broker) -> None:
     broker.servers["a"].dead = True
     broker.run(20)
     assert broker.holders() == []
+
+
+def claims(broker: Broker, name: str):
+    return lambda: broker.servers[name].state.phase is LeasePhase.CLAIMING
+
+
+def test_a_claim_that_was_cut_off_stands_if_nothing_has_followed_it(broker: Broker) -> None:
+    synced(broker)
+    broker.kill("a")
+    broker.run(20, claims(broker, "b"))
+    broker.cut("b", will=False)
+    broker.run(60)
+    broker.connect("b")
+    assert broker.run(20, held(broker, "b")) < 1.5
+    assert broker.servers["b"].state.epoch == 2
+
+
+def test_a_server_that_is_cut_off_as_it_claims_is_not_refused_for_itself(broker: Broker) -> None:
+    alone = broker.add("a")
+    broker.run(5, claims(broker, "a"))
+    broker.cut("a", will=False)
+    broker.run(5)
+    broker.connect("a")
+    broker.run(5)
+    assert alone.state.phase is LeasePhase.HELD
+
+
+def test_a_claim_of_a_standby_that_has_died_does_not_make_a_folder_old(broker: Broker) -> None:
+    synced(broker)
+    for server in broker.servers.values():
+        server.state = replace(server.state, run="run-1")
+    broker.run(2)
+    broker.kill("a")
+    broker.run(20, claims(broker, "b"))
+    broker.kill("b")
+    again = broker.add("again")
+    again.state = replace(again.state, me=holder("again", host="a"), run="run-1")
+    assert broker.run(20, held(broker, "again")) < SILENCE_S + 1.5
+    assert again.state.epoch == 3
+
+
+def test_whoever_holds_knows_that_others_know(broker: Broker) -> None:
+    synced(broker)
+    broker.kill("a")
+    broker.run(20, held(broker, "b"))
+    assert broker.retained is not None
+    assert (broker.retained.state, broker.retained.holder.instance) == ("held", "b")
