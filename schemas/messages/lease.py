@@ -36,8 +36,8 @@ class Lease(Message):
 
     `beat` is that of the message before it plus one: of two messages that follow the same one, only the
     first that the broker passes on counts. `lost` is the last will of the holder's connection and has a beat
-    drawn at random; `free` and `over` end a lease, the latter with its run. `standby` is the instance that may
-    follow: it has everything that the holder has.
+    drawn at random. `free` and `over` end a lease, the latter with its run. `standby` is the instance that
+    may follow: it has everything that the holder has.
     """
 
     kind: Literal["lease"] = "lease"

@@ -90,7 +90,9 @@ def _is_own(state: LeaseState, lease: Lease | None) -> bool:
 
 def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> Step:
     own = _is_own(state, lease)
-    counts = state.log.counts(lease, retained=retained)
+    # Devices obey the newest epoch: its holder does not yield to an older one.
+    older = state.phase is LeasePhase.HELD and lease.epoch < state.epoch
+    counts = state.log.counts(lease, retained=retained) and not older
     heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if counts else state
     heard = replace(heard, cut_off=heard.cut_off and own)
     match state.phase:

@@ -380,3 +380,15 @@ def test_whoever_holds_knows_that_others_know(broker: Broker) -> None:
     broker.run(20, held(broker, "b"))
     assert broker.retained is not None
     assert (broker.retained.state, broker.retained.holder.instance) == ("held", "b")
+
+
+def test_an_older_epoch_does_not_end_a_newer_one(broker: Broker) -> None:
+    synced(broker)
+    before = broker.servers["a"].state
+    broker.kill("a")
+    broker.run(20, held(broker, "b"))
+    assert broker.retained is not None
+    late = replace(before, me=holder("again", host="a"))
+    broker.publish(late.message("held", broker.retained.beat + 1))
+    broker.run(10)
+    assert broker.holders() == ["b"]
