@@ -44,6 +44,7 @@ from edge_server.rounds.events import (
     WriteUpdateChunk,
 )
 from edge_server.rounds.newcomers import Newcomers
+from edge_server.rounds.participant import Status
 from edge_server.rounds.sites.presence import Sites
 from edge_server.rounds.state import Federation, Phase, is_over
 from edge_server.storage.recovery import Recovered
@@ -236,9 +237,11 @@ class RoundDriver:
             self._jobs.export_tiers()
 
     def _check(self, command: CheckUpdate) -> None:
-        """Begin the check of an update, if its device still takes part in the round."""
+        """Begin the check of an update, if the round still waits for it."""
         participant = self.federation.participants.get(command.device)
-        task = participant.assignment.task if participant is not None else None
+        if participant is None or participant.status is not Status.CHECKING:
+            return
+        task = participant.assignment.task
         if isinstance(task, TrainTask):
             self._jobs.check(command, task)
 

@@ -37,8 +37,10 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
         },
         staleness={name: federation.round - update.round for name, update in updates.items()},
     )
+    missed = (part for part in participants.values() if part.status is Status.MISSED)
+    late = {part.device: part.update for part in missed if part.update is not None}
     fleet = federation.fleet.trained(updates)
-    return replace(federation, phase=Phase.CLOSING, fleet=fleet), [command]
+    return replace(federation, phase=Phase.CLOSING, fleet=fleet, late=late), [command]
 
 
 def report_findings(federation: Federation, event: RoundClosed) -> Step:

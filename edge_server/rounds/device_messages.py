@@ -185,6 +185,8 @@ def _claimed(federation: Federation, update: Update, now: float, have: int) -> S
         if last.blob.digest == update.blob.digest:
             return federation, [_acknowledge(update)]
         return federation, _turned_away(update, Reason.ALREADY_COUNTED, "another update counts in this round")
+    if _may_be_accepted(federation, update):
+        return federation, []
     participant = _participant(federation, update)
     if participant is None:
         return federation, _turn_away(federation, update)
@@ -195,6 +197,12 @@ def _claimed(federation: Federation, update: Update, now: float, have: int) -> S
         struck, more = strike(federation, update.device, claimed.reason)
         return with_participant(struck, (claimed, [*commands, _refusal(update, claimed.reason, ""), *more]))
     return with_participant(federation, (claimed, commands))
+
+
+def _may_be_accepted(federation: Federation, update: Update) -> bool:
+    """Whether the journal may have the update as accepted until the round, which did not wait, is closed."""
+    late = federation.late.get(update.device) if federation.phase is Phase.CLOSING else None
+    return late is not None and (late.attempt, late.blob) == (update.attempt, update.blob)
 
 
 def _turn_away(federation: Federation, update: Update) -> list[Command]:

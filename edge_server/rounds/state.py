@@ -97,16 +97,16 @@ class Undone:
 class Federation:
     """The whole state of a run.
 
-    `attempt` numbers the plannings of the run, `plannings` counts those of this round. `needed` updates
-    close a synchronous round (None: all); devices in `replaced` have had a replacement requested. `counted`
-    is each device's last counted update. `gather_until`: a restarted server plans nothing before its known
-    devices are back, or this time. `ended` says why the run ends early. `masking` is the agreement of a
-    masked round, `broadcast` what is published for several devices at once. `untrained` counts this round's
-    abandoned attempts in which training itself failed. `diverged`: the model of the last closed round yields
-    no finite numbers. `undone` are the rounds that were undone, in order. `classes` are named before anything
-    is trained. `sightings` are the processes that used a device's name. `told` is the end that an earlier
-    process of the server has told the devices. `sites` are the gateways that were heard; a round that waits
-    for their sums is `summing`.
+    `attempt` numbers the plannings of the run, `plannings` counts those of this round. `needed` updates close
+    a synchronous round (None: all); devices in `replaced` have had a replacement requested. `counted` is each
+    device's last counted update; those in `late` were claimed when the last round closed without them.
+    `gather_until`: a restarted server plans nothing before its known devices are back, or this time. `ended`
+    says why the run ends early. `masking` is the agreement of a masked round, `broadcast` what is published
+    for several devices at once. `untrained` counts this round's abandoned attempts in which training itself
+    failed. `diverged`: the model of the last closed round yields no finite numbers. `undone` are the rounds
+    that were undone, in order. `classes` are named before anything is trained. `sightings` are the processes
+    that used a device's name. `told` is the end that an earlier process of the server has told the devices.
+    `sites` are the gateways that were heard; a round that waits for their sums is `summing`.
     """
 
     name: str
@@ -124,6 +124,7 @@ class Federation:
     abandoned: int = 0
     gather_until: float = 0.0
     counted: Mapping[str, Update] = field(default_factory=dict)
+    late: Mapping[str, Update] = field(default_factory=dict)
     ended: str = ""
     reputations: Reputations = field(default_factory=dict)
     masking: MaskAgreement | None = None

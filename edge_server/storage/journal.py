@@ -258,10 +258,13 @@ class Journal:
     ) -> None:
         """Write that a round was aggregated into the model of that digest, and delete the tasks of `over`.
 
-        `refused` are accepted updates that the comparison with all others refused. `record` is the line of
-        history, without the figures of a test unless `tested`; `traffic` are the counts of the run so far.
+        `refused` are accepted updates that the comparison with all others refused; those of other devices in
+        `over` came too late. `record` is the line of history, without the figures of a test unless `tested`;
+        `traffic` are the counts of the run so far.
         """
-        made_of = json.dumps([[u.device, u.attempt, u.digest, u.staleness] for u in updates])
+        counted, over = list(updates), list(over)
+        made_of = json.dumps([[u.device, u.attempt, u.digest, u.staleness] for u in counted])
+        late = sorted(set(over) - {update.device for update in counted})
         with self._written() as written:
             written.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",
@@ -273,6 +276,11 @@ class Journal:
                 else "INSERT OR REPLACE INTO untested VALUES (?)"
             )
             written.execute(mark, (round_number,))
+            written.executemany(
+                "UPDATE updates SET reason = ? WHERE reason IS NULL AND device = ?"
+                " AND attempt = (SELECT attempt FROM tasks WHERE device = ?)",
+                [(Reason.STALE_ROUND, device, device) for device in late],
+            )
             written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
             written.executemany(
                 "UPDATE updates SET reason = ? WHERE attempt = ? AND device = ? AND digest = ?",

@@ -439,7 +439,9 @@ def _update(
 
 
 def _examined(number: int, device: str, digest: str, reason: str | None, norms: str) -> ExaminedUpdate:
-    return ExaminedUpdate(int(number), device, digest, reason, dict(json.loads(norms)))
+    # Nothing was found in an update that only came too late for its round.
+    found = None if reason == Reason.STALE_ROUND else reason
+    return ExaminedUpdate(int(number), device, digest, found, dict(json.loads(norms)))
 
 
 def _given_up(number: int, attempt: int, sha256: str, out: str, why: str) -> UndoneRound:

@@ -228,7 +228,8 @@ def config_of(scenario: Scenario) -> Config:
     needed = scenario.devices - scenario.spare
     size = scenario.size
     buffered = ["mode=buffered", f"buffer-size={size}", "max-staleness=2"] if size else []
-    over = [f"over-select={scenario.devices / needed}"] if scenario.spare else []
+    share = needed / scenario.devices
+    over = [f"fraction={share}", f"over-select={1 / share}"] if scenario.spare else []
     return load_config(
         "fedavg",
         [

@@ -112,3 +112,13 @@ def test_seed_100127() -> None:
     ]
     scenario = Scenario(seed=100127, small_chunks=False, changes=True, standby=True)
     assert play(scenario, faults).violation is None
+
+
+def test_seed_60031() -> None:
+    # a device was refused an update that the journal had as accepted: it was checked as its round closed
+    faults = [
+        Fault(kind="full-disk", at=1.7, target="server", lasts=8.7),
+        Fault(kind="repeats", at=5.6, lasts=7.1, size=0.36),
+    ]
+    scenario = Scenario(seed=60031, rounds=1, size=1, small_chunks=False, deliver=True, changes=True)
+    assert play(scenario, faults).violation is None

@@ -44,6 +44,17 @@ def test_an_update_that_is_being_checked_when_the_round_closes_does_not_count():
     assert run.federation.counted.keys() == {"a"}
 
 
+def test_a_device_whose_update_was_being_checked_hears_that_it_is_late_when_the_journal_has_it():
+    run = asking("a", "b", needed=1)
+    run.hear(update("b"))
+    for event in chunks("b"):
+        run.tell(event)
+    run.upload("a")
+    assert run.hear(update("b")) == []
+    run.tell(RoundClosed(1))
+    assert refusals(run.hear(update("b"))) == [("b", Reason.STALE_ROUND)]
+
+
 def test_the_next_round_may_need_another_number_of_updates():
     run = asking("a", "b", needed=1)
     run.upload("a")

@@ -129,6 +129,17 @@ def test_accepted_and_refused_updates_are_distinguished(journal, reader):
     assert reader.updates() == [(update(), None, 0.5), (update("b", TWO), "not-finite", None)]
 
 
+def test_an_accepted_update_that_a_closed_round_did_not_wait_for_is_late(journal, reader):
+    journal.planned(1, 1, assignments("a", "b"))
+    for device, digest in (("a", ONE), ("b", TWO)):
+        journal.examined(update(device, digest, attempt=1), reason=None, norms={"model": 0.25})
+    close(journal, over=("a", "b"))
+    assert [reason for _, reason, _ in reader.updates()] == [None, "stale-round"]
+    assert reader.last_accepted().keys() == {"a"}
+    # The firewall has found nothing in either of them.
+    assert [seen.reason for seen in reader.examined()] == [None, None]
+
+
 def test_norms_and_strikes_are_read_as_they_were_written(journal, reader):
     journal.examined(update(), reason=None, norms={"model": 0.25})
     journal.struck("b", 3, "not-finite")
