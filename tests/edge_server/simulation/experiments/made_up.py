@@ -11,10 +11,17 @@ from pathlib import Path
 from edge_server.config.config import Config
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments.cells import CellRun
-from edge_server.simulation.simulator import simulate
+from edge_server.simulation.experiments.cells import CellRun, Plan, RunSelection
+from edge_server.simulation.experiments.compare import checked_plan, named_experiment
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
+
+
+def plan(*overrides: str, seeds: tuple[int, ...] = (1, 2)) -> Plan:
+    """Two recipes with each seed, two rounds on digits."""
+    words = ("data.source=digits", "model.name=mlp", "num-clients=2", "rounds=2", *overrides)
+    experiment = named_experiment(["fedavg", "fedprox"])
+    return checked_plan(experiment, RunSelection(seeds=seeds, overrides=words))
 
 
 def record(number: int, accuracy: float | None, *, selected: int = 2, uplink: int = 800) -> RoundRecord:
@@ -126,6 +133,9 @@ class StopsTheParent:
         self._sent = sent
 
     def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        # The processes of made-up runs start without torch, which takes a second.
+        from edge_server.simulation.simulator import simulate
+
         return simulate(
             config, out=out, watcher=_AfterRoundOne(watcher, self._sent), resume=resume, export=False
         )

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.simulation.experiments.cells import Plan, RunSelection
-from edge_server.simulation.experiments.compare import checked_plan, named_experiment
 from edge_server.simulation.experiments.parallel import DIED
 from edge_server.simulation.experiments.progress import Lines
 from edge_server.simulation.experiments.runner import EndedRuns, run_all
@@ -27,15 +25,10 @@ from tests.edge_server.simulation.experiments.made_up import (
     StopsTheParent,
     Stuck,
     Waits,
+    plan,
 )
 
 DEADLINE_S = 120
-
-
-def plan(*overrides: str, seeds: tuple[int, ...] = (1, 2)) -> Plan:
-    words = ("data.source=digits", "model.name=mlp", "num-clients=2", "rounds=2", *overrides)
-    experiment = named_experiment(["fedavg", "fedprox"])
-    return checked_plan(experiment, RunSelection(seeds=seeds, overrides=words))
 
 
 def folders(ended: EndedRuns) -> list[str]:
@@ -159,8 +152,7 @@ def test_a_second_ctrl_c_ends_processes_that_do_not_stop(tmp_path: Path) -> None
 GROUP = """
 import os, pathlib, signal, sys
 from edge_server.simulation.experiments.parallel import run_in_processes
-from tests.edge_server.simulation.experiments.made_up import Waits
-from tests.edge_server.simulation.experiments.test_parallel import plan
+from tests.edge_server.simulation.experiments.made_up import Waits, plan
 
 # Needed if the tests run in the background of a shell, which ignores SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
