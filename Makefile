@@ -76,6 +76,8 @@ demo: $(USABLE)
 	$(BIN)/edge-server demo
 
 test: $(INSTALLED)
+	@# Compiled once, instead of by each worker at the same time.
+	$(BIN)/python -m compileall -q schemas edge_client edge_server deploy tests
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 # Flower wants other releases of what we pin: it lies over .venv in a folder of its own.

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.exporter import look_up_operators_once
+
 # Must be set before torch is imported. With networks this small a second thread costs more than it saves,
 # ten times as much on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An exported graph is computed once for all test processes, because an export takes many seconds.
 os.environ.setdefault("EDGE_GRAPHS", str(Path(__file__).parents[1] / ".pytest_cache" / "graphs"))
+# Hundreds of processes that tests start would each compile the packages again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 LONG = (
     "tests/chaos/test_chaos",
@@ -68,6 +73,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
+        look_up_operators_once()
         _exclude_from_collection()
         gc.enable()
 
