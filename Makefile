@@ -90,7 +90,7 @@ test-flower: $(INSTALLED)
 
 test-graphs: $(INSTALLED)
 	EVERY_NETWORK=1 $(BIN)/python -m pytest tests/edge_client/models/graphs/test_filling.py \
-		tests/edge_server/coordinator/test_early_graphs.py
+		tests/edge_server/coordinator/test_early_graphs.py tests/integration/test_every_model.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.step_graphs
 
 test-memory: $(INSTALLED)

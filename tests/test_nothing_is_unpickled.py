@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ KNOWN = {
 """Every place that the threat model must list; each entry corresponds to a line of code."""
 
 
+@cache
 def found_in_packages() -> set[tuple[str, str]]:
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     assert len(paths) > 200

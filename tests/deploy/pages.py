@@ -69,6 +69,8 @@ def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
             "PATH": "/usr/bin:/bin",
             "HOME": str(folder),
             "COLUMNS": "200",
+            "OMP_NUM_THREADS": "1",
+            "EDGE_GRAPHS": os.environ["EDGE_GRAPHS"],
         },
         start_new_session=True,
     )

@@ -1,5 +1,6 @@
 """The scripts of `make arm64` that write a round of training, and train it, work on this machine too."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 def script(name: str, *words: str) -> None:
     command = [sys.executable, str(REPOSITORY / "deploy" / "arm64" / name), *words]
-    subprocess.run(command, check=True, cwd=REPOSITORY, env={"PYTHONPATH": str(REPOSITORY)}, timeout=300)
+    kept = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "EDGE_GRAPHS")}
+    variables = {"PYTHONPATH": str(REPOSITORY), **kept}
+    subprocess.run(command, check=True, cwd=REPOSITORY, env=variables, timeout=300)
 
 
 def test_a_written_round_is_trained_without_torch(tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.storage.private_state import PrivateState
 from edge_client.transport.broker_address import BrokerAddress
-from edge_server.cli.demo import device_name, devices
+from edge_server.cli.demo import device_name
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.storage.records import RoundRecord
 from schemas.messages import Task, Update
 from schemas.values import CapabilityProfile
+from tests.integration import device_threads
 from tests.integration.conftest import Run
 
 Serve = Callable[[Config], Run]
@@ -196,10 +197,10 @@ def test_scaffold_sends_control_variates_and_each_device_keeps_its_own(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
     settings = config("scaffold", fraction=1.0, deliver="false")
-    with devices(settings, address, tmp_path / "devices") as processes:
+    with device_threads.devices(settings, address, tmp_path / "devices") as ends:
         run = serve(settings)
         summary = run.finished()
-        assert [process.wait(timeout=30) for process in processes] == [0] * 3
+        assert [end.result(timeout=30) for end in ends] == ["finished"] * 3
     assert summary.outcome == "finished"
     for record in run.server._reporter.counters.history:
         assert len(record.completed) == 3

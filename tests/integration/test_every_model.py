@@ -1,5 +1,6 @@
 """Every shipped network is trained in rounds and delivered, without a broker."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.integration.bench import NAMES, Bench
 DELIVERED = ("two-nn", "mlp", "cnn-1d", "tcn", "autoencoder", "cnn-batch", "cnn-group")
 """The others take longest to export."""
 
-
+LARGER = () if os.environ.get("EVERY_NETWORK") == "1" else ("mobilenet-v2", "resnet56", "resnet20-group")
+"""Networks that only `make test-graphs` trains: a smaller one has the same builder and layers."""
 WITHOUT_PICTURES = {"speech-cnn"}
 """Networks that no reading of an image fits: `tests/edge_client/models/test_speech_cnn.py` has their run."""
 SETTINGS = {
@@ -25,7 +27,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("recipe", ["attending", "fedavg"])
-@pytest.mark.parametrize("model", sorted(set(MODELS) - WITHOUT_PICTURES))
+@pytest.mark.parametrize("model", sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER}))
 def test_a_network_is_trained_pruned_aggregated_and_delivered(
     tmp_path: Path, model: str, recipe: str
 ) -> None:

@@ -41,15 +41,15 @@ def small_config(**overrides: Any) -> Config:
 def test_devices_of_different_tiers_train_together_and_end_with_their_own_models(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    config = demo_config(**{"deliver-every": 1})
+    config = demo_config(**{"deliver-every": 1, "num-clients": 3, "tiers.ratios": "[0.7, 0.5, 0.0]"})
     with devices(config, address, tmp_path / "devices") as processes:
         run = serve(config)
         summary = run.finished()
-        assert [process.wait(timeout=30) for process in processes] == [0] * 5
+        assert [process.wait(timeout=30) for process in processes] == [0] * 3
     check_deliveries(run.folder.journal, tmp_path / "devices")
     assert summary.outcome == "finished"
     assert summary.rounds == 2
-    assert [device.tier for device in sorted(summary.devices, key=lambda d: d.tier)] == [1, 2, 3, 4, 5]
+    assert [device.tier for device in sorted(summary.devices, key=lambda d: d.tier)] == [1, 2, 3]
     parameters = [device.parameters or 0 for device in sorted(summary.devices, key=lambda d: d.tier)]
     assert parameters == sorted(set(parameters))
     for device in summary.devices:
@@ -65,7 +65,7 @@ def check_deliveries(journal: Path, state: Path) -> None:
     """Check that every device exported the models of both rounds from the server's graph."""
     with closing(JournalReader(journal)) as reader:
         deliveries, tasks = reader.deliveries(), reader.tasks()
-    names = [device_name(index) for index in range(5)]
+    names = [device_name(index) for index in range(3)]
     assert sorted((delivery.device, delivery.round) for delivery in deliveries) == sorted(
         product(names, (1, 2))
     )
@@ -80,7 +80,7 @@ def check_deliveries(journal: Path, state: Path) -> None:
 def check_history(folder: Path, all_models: int) -> None:
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2]
-    assert all(len(line["completed"]) == 5 for line in lines)
+    assert all(len(line["completed"]) == 3 for line in lines)
     # Shared blocks are sent once, so the total is less than the sum of the models.
     assert all(line["downlink_bytes"] < 0.75 * all_models for line in lines)
     for line in lines:
@@ -97,7 +97,7 @@ def check_history(folder: Path, all_models: int) -> None:
 
 
 def check_onnx(folder: Path, state: Path, run: str) -> None:
-    for tier in range(1, 6):
+    for tier in range(1, 4):
         of_server = load_model(folder / "onnx" / f"tier-{tier}.onnx")
         of_device = load_model(state / device_name(tier - 1) / "models" / "model.onnx")
         # The device chooses the fastest variant of its model, so it may differ.

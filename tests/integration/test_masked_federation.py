@@ -1,16 +1,15 @@
 """Secure aggregation over real sockets with a device that is killed after the key agreement."""
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from edge_client.transport.broker_address import parse_address
-from edge_server.cli.demo import device_name, devices
+from edge_server.cli.demo import device_name, start_device
 from edge_server.security.secure_aggregation.protocol import Stage
 from edge_server.transport.broker.launch import running_broker
-from tests.integration.conftest import Run, demo_config
+from tests.integration import device_threads
+from tests.integration.conftest import DEADLINE_S, Run, demo_config
 
 WORDS = {
     "clients.num-clients": 4,
@@ -34,13 +33,16 @@ def test_a_device_that_is_killed_after_the_key_agreement_is_unmasked(
     lost = device_name(0)
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)
-        scope = devices(config, address, tmp_path / "devices")
-        processes = scope.__enter__()
+        process = start_device(config, address, tmp_path / "devices", 0)
+        request.addfinalizer(lambda: process.wait(DEADLINE_S))
+        request.addfinalizer(process.kill)
+        scope = device_threads.devices(config, address, tmp_path / "devices", first=1)
+        scope.__enter__()
         request.addfinalizer(lambda: scope.__exit__(None, None, None))
         run = Run(config, address, tmp_path / "run")
         request.addfinalizer(run.stop)
         run.watched.until(lambda _: _stage(run) is Stage.MASKING)
-        os.kill(processes[0].pid, signal.SIGKILL)
+        process.kill()
         summary = run.finished()
     (record,) = run.server._reporter.counters.history
     assert summary.outcome == "finished"
