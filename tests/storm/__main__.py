@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from tests.storm.campaign import hunt_all, shrunk_test, storm, table
-from tests.storm.faults import faults_of, scenario_of
 from tests.storm.mutants import MUTANTS
+from tests.storm.seeds import faults_of, scenario_of
 from tests.storm.world import play
 
 

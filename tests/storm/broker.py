@@ -20,6 +20,7 @@ from tests.storm.timeline import Timeline
 LATENCY_S = (0.002, 0.05)
 KEEPALIVE_S = 12.0
 """Seconds of silence after which broker and client give a connection up; scaled down, as all times here."""
+WITH_WILL = 0x04
 ECHO = "/echo"
 """Topics on which nothing is lost: a lost echo means, by design, a broker that drops large packets."""
 
@@ -199,10 +200,14 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 class Client:
-    """Stands in for `paho.mqtt.client.Client`; `owner` is the process that made it."""
+    """Stands in for `paho.mqtt.client.Client`; `owner` is whom faults of its connection name.
+
+    `route` chooses broker and owner by the host to which it connects.
+    """
 
     broker: Broker
     owner: str
+    route: Callable[[str], None]
     is_paused: Callable[[], bool]
     is_dead: Callable[[], bool]
 
@@ -228,7 +233,7 @@ class Client:
 
     # --- connecting ---
     def connect_async(self, host: str, port: int, keepalive: int, properties: Any) -> None:
-        pass
+        self.route(host)
 
     def loop_start(self) -> None:
         self._running = True
@@ -284,12 +289,13 @@ class Client:
             self._try_later()
 
     def disconnect(self, reason: Any = None) -> None:
-        """End the connection after what was published before."""
+        """End the connection after what was published before; the reason may ask for the last will."""
         self._running = False
         connection, self._connection = self._connection, None
+        with_will = reason is not None and reason.value == WITH_WILL
         if connection is not None:
             connection.open_at_client = False
-            connection.carry("up", lambda: self.broker.ended(connection, with_will=False), again=False)
+            connection.carry("up", lambda: self.broker.ended(connection, with_will=with_will), again=False)
 
     def die(self) -> None:
         """The process is killed: its socket closes."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.storm.faults import faults_of, scenario_of
 from tests.storm.mutants import MUTANTS, Mutant
+from tests.storm.seeds import faults_of, scenario_of
 from tests.storm.shrink import as_test, shrink
 from tests.storm.world import Outcome, play
 

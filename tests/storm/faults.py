@@ -19,6 +19,7 @@ Kind = Literal[
     "failed-sync",
     "failed-task",
     "suspend",
+    "aggregator-death",
 ]
 SERVER, STANDBY, BROKER = "server", "standby", "broker"
 RUN, NEXT_RUN = "run-1", "run-2"
@@ -30,10 +31,11 @@ WORST_S = 40.0
 class Fault:
     """A fault that begins `at` virtual seconds.
 
-    `target` is `server`, a device, or empty for all connections. `lasts` is in seconds: how long a condition
-    holds, or how long a process or the broker stays down. `size` depends on the kind: a probability per
-    message (loss, repeats), seconds (reordering, clock-jump), the number of further disk operations before a
-    crash, or 1 for a broker that forgets its retained messages.
+    `target` is `server`, a device, a site for its gateway (`seeds` names its link and its broker), or empty
+    for all connections. `lasts` is in seconds: how long a condition holds, or how long a process or the
+    broker stays down. `size` depends on the kind: a probability per message (loss, repeats), seconds
+    (reordering, clock-jump), the number of further disk operations before a crash, or before an aggregator
+    dies in its next call, or 1 for a broker that forgets its retained messages.
     """
 
     kind: Kind
@@ -57,7 +59,9 @@ class Scenario:
     published once for all devices; `deliver`: models are delivered after the last round; `impatient`: a
     round's deadline is near, so that devices miss it; otherwise nothing may depend on it. With `momentum` the
     server's optimizer has a state of its own; with `changes` devices are sent what has changed in the model;
-    `masked` updates are summed by secure aggregation. With a `standby` the server holds a lease.
+    `masked` updates are summed by secure aggregation. With a `standby` the server holds a lease. `sites` are
+    those of the devices, in order, empty for a device at the server's broker. The server has so many
+    `aggregators`.
     """
 
     seed: int
@@ -73,10 +77,25 @@ class Scenario:
     changes: bool = False
     masked: bool = False
     standby: bool = False
+    sites: tuple[str, ...] = ()
+    aggregators: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The devices' names, which begin with those of their sites."""
+        sites = (*self.sites, *[""] * self.devices)[: self.devices]
+        return [f"{site}.d{number}".lstrip(".") for number, site in enumerate(sites)]
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """The sites, also those around others, in which no device is."""
+        parts = [site.split(".") for site in self.sites if site]
+        around = {".".join(names[:depth]) for names in parts for depth in range(1, len(names) + 1)}
+        return tuple(sorted(around))
 
 
 def scenario_of(seed: int) -> Scenario:
-    """The scenario that a seed stands for."""
+    """The scenario that a seed stands for, without sites and aggregators (`seeds` adds them)."""
     draw = random.Random(f"scenario {seed}")
     devices = draw.choice((1, 2, 2, 3, 3))
     buffered = devices > 1 and draw.random() < 0.25
@@ -100,15 +119,16 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def faults_of(scenario: Scenario) -> tuple[Fault, ...]:
-    """The faults that a scenario's seed stands for, in the order of time."""
+    """The faults that a scenario's seed stands for, in the order of time, but for those of sites."""
     draw = random.Random(f"faults {scenario.seed}")
-    devices = [f"d{number}" for number in range(scenario.devices)]
+    devices = scenario.names
     servers = (SERVER, SERVER, STANDBY) if scenario.standby else (SERVER,)
-    faults = [_fault(draw, draw.choice(servers), devices) for _ in range(draw.randint(1, 8))]
+    faults = [a_fault(draw, draw.choice(servers), devices) for _ in range(draw.randint(1, 8))]
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
-def _fault(draw: random.Random, server: str, devices: list[str]) -> Fault:
+def a_fault(draw: random.Random, server: str, devices: list[str]) -> Fault:
+    """A fault of the server, of one of the devices, or of the network."""
     kind: Kind = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     # Most of a run without faults happens in its first seconds.
     at = round(draw.choice((draw.uniform(0, 8), draw.uniform(0, WORST_S))), 3)

@@ -139,6 +139,7 @@ class Watch:
             raise Violation(f"round {closed.round} was closed after {len(self.closed)} rounds")
         self.closed.append(closed)
         self._check_updates(closed)
+        self._world.site_watch.check_counted(closed.round, closed.updates)
         self._check_model(closed)
 
     def _check_updates(self, closed: Closed) -> None:
@@ -269,7 +270,19 @@ class Watch:
             if attempt in attempts and counted.get((device, attempt), digest) != digest:
                 raise Violation(f"another update of {device} counts than the confirmed one")
             if not self._world.scenario.size and attempt in attempts and (device, attempt) not in counted:
+                if device in self._dropped(attempt):
+                    self._world.site_watch.check_dropped(device)
+                    continue
                 raise Violation(f"{device}'s confirmed update of attempt {attempt} does not count")
+
+    def _dropped(self, attempt: int) -> list[str]:
+        """The devices without which the round of this attempt was closed."""
+        of_attempt = (
+            "SELECT record FROM rounds WHERE round IN (SELECT round FROM plannings WHERE attempt = ?)"
+        )
+        return [
+            name for (record,) in self._ask(of_attempt, attempt) for name in json.loads(record)["dropped"]
+        ]
 
     # --- the end ---
     def ended(self, outcome: str, detail: str) -> None:
@@ -319,6 +332,10 @@ class Watch:
                 words.append(f"{name} in round {federation.round}, {federation.phase}, {parts}")
             elif getattr(process, "keeper", None) is not None:
                 words.append(f"{name} is {process.keeper.state.phase}")
+            elif hasattr(process, "gateway"):
+                gateway = process.gateway.gateway
+                there = "" if gateway.linked else ", not connected"
+                words.append(f"{name} has {sorted(gateway.births)} and {sorted(gateway.updates)}{there}")
             elif hasattr(process, "agent"):
                 session = process.runner.session
                 there = "" if session.connected else ", not connected"

@@ -29,6 +29,7 @@ from edge_server.config.load import load_config
 from schemas.values import CapabilityProfile, Preprocessing
 from tests.storm.faults import Scenario
 from tests.storm.seams import InstantQueue
+from tests.storm.seeds import broker_of
 from tests.storm.training import BETA, EXAMPLES, do_task
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ MOMENTUM = f'strategy.server-optimizer={{ name = "momentum", beta = {BETA} }}'
 MASKS = ("privacy.secure-aggregation=true", "privacy.min-holders=3", "privacy.masking-step-s=15")
 NETWORK = "tests.storm.network:tiny"
 ADDRESS = BrokerAddress("broker.invalid", 1883)
+
+
+def address_of(site: str) -> BrokerAddress:
+    """The broker of a site; that of the server without one."""
+    return BrokerAddress(broker_of(site), 1883) if site else ADDRESS
 
 
 class Process:
@@ -129,7 +135,7 @@ class DeviceProcess(Process):
         settings = AgentSettings(
             FEDERATION,
             self.name,
-            ADDRESS,
+            address_of(self.name.rpartition(".")[0]),
             Path(self.machine.root),
             source="storm",
             profile=CapabilityProfile(tier=1),
@@ -242,6 +248,10 @@ def config_of(scenario: Scenario) -> Config:
             *(f"deliver={'force' if scenario.deliver else 'none'}", f"model.name={NETWORK}"),
             *(f"model.input-shape={list(SHAPE)}", "model.num-classes=2"),
             *("strategy.uplink=[]", f"strategy.downlink={['delta'] if scenario.changes else []}"),
+            *(
+                f"federation.sites={list(scenario.gateways)}",
+                f"federation.aggregators={scenario.aggregators}",
+            ),
             *((MOMENTUM,) if scenario.momentum else ()),
             *(MASKS if scenario.masked else ()),
             *("firewall.quarantine-after=0",),

@@ -9,6 +9,7 @@ import os
 import queue
 import random
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -26,6 +27,11 @@ import edge_client.storage.blob_store
 import edge_client.transport.echo_test
 import edge_client.transport.mqtt_client
 import edge_client.transport.packet_size
+import edge_server.coordinator.aggregators.pool
+import edge_server.coordinator.aggregators.worker
+import edge_server.coordinator.gateway.command_runner
+import edge_server.coordinator.gateway.gateway
+import edge_server.coordinator.gateway.links
 import edge_server.coordinator.jobs
 import edge_server.coordinator.launch
 import edge_server.coordinator.reception
@@ -193,6 +199,9 @@ class Around(Protocol):
     def make_executor(self, *args: Any, **more: Any) -> LaterExecutor:
         """Instead of a pool of threads for jobs."""
 
+    def make_aggregator(self, begin: Any) -> Any:
+        """Instead of an aggregator process."""
+
     def runs_here(self, holder: Any) -> bool | None:
         """Instead of a look at the processes of this machine."""
 
@@ -235,14 +244,17 @@ def _threads(around: Around) -> list[tuple[Any, str, Any]]:
     return [
         (edge_server.coordinator.reception, "queue", queues),
         (edge_client.agent.agent, "queue", queues),
+        (edge_server.coordinator.gateway.gateway, "queue", queues),
         (edge_server.transport.lease.keeper, "queue", queues),
         (edge_server.transport.lease.keeper, "threading", over(threading, Thread=NoThread)),
         (edge_server.transport.lease.keeper, "runs_here", around.runs_here),
         (edge_server.coordinator.replication.follower, "queue", queues),
         (edge_server.coordinator.jobs, "ThreadPoolExecutor", around.make_executor),
+        (edge_server.coordinator.gateway.command_runner, "ThreadPoolExecutor", around.make_executor),
         *((module, "ThreadPoolExecutor", InlineExecutor) for module in inline),
         (edge_server.coordinator.run_storage, "EventRecorder", NoEvents),
         (edge_server.coordinator.server, "TICK_S", TICK_S),
+        (edge_server.coordinator.gateway.gateway, "TICK_S", TICK_S),
         (edge_client.agent.agent, "TICK_S", TICK_S),
     ]
 
@@ -260,6 +272,8 @@ def _network(around: Around) -> list[tuple[Any, str, Any]]:
         changed += [
             (edge_client.transport.packet_size, "CHUNK_SIZES", CHUNK_SIZES),
             (edge_server.coordinator.round_driver, "CHUNK_SIZES", CHUNK_SIZES),
+            (edge_server.coordinator.gateway.gateway, "CHUNK_SIZES", CHUNK_SIZES),
+            (edge_server.coordinator.gateway.links, "CHUNK_SIZES", CHUNK_SIZES),
         ]
     return changed
 
@@ -273,4 +287,15 @@ def _work(around: Around) -> list[tuple[Any, str, Any]]:
         (DeviceGraphs, "delivered", lambda self, *args, **more: {}),
         (RunReporter, "show_if_due", lambda self: None),
         (RunReporter, "show", lambda self, summary=None: None),
+        *_aggregators(around),
+    ]
+
+
+def _aggregators(around: Around) -> list[tuple[Any, str, Any]]:
+    worker = edge_server.coordinator.aggregators.worker
+    return [
+        (edge_server.coordinator.aggregators.pool, "AggregatorProcess", around.make_aggregator),
+        (worker, "signal", over(signal, signal=lambda *args: None)),
+        (worker, "end_with_parent", lambda: None),
+        (worker, "begin_inherited_log", lambda *args, **more: None),
     ]

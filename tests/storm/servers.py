@@ -33,6 +33,7 @@ class ServerProcess(Process):
         super().__init__(world, name)
         self.run = run
         self.keeper: LeaseKeeper | None = None
+        self.deadly: int | None = None
         self._began, self._lease_at = world.timeline.now, 0.0
 
     @property

@@ -25,10 +25,13 @@ def _smaller(scenario: Scenario, faults: tuple[Fault, ...]) -> list[Case]:
     fewer = [faults[:half], faults[half:]] if half else []
     fewer += [faults[:number] + faults[number + 1 :] for number in range(len(faults))]
     cases: list[Case] = [(scenario, kept) for kept in fewer]
-    plainer = ({"deliver": False}, {"broadcast": False}, {"small_chunks": False}, {"spare": 0}, {"size": 0})
+    plainer = (
+        *({"deliver": False}, {"broadcast": False}, {"small_chunks": False}, {"spare": 0}, {"size": 0}),
+        *({"momentum": False}, {"changes": False}, {"standby": False}, {"aggregators": 0}),
+    )
     if scenario.rounds > 1:
         cases.append((replace(scenario, rounds=scenario.rounds - 1), faults))
-    last = f"d{scenario.devices - 1}"
+    last = scenario.names[-1]
     if scenario.devices > max(1, scenario.size) and not any(fault.target == last for fault in faults):
         cases.append((replace(scenario, devices=scenario.devices - 1, spare=0), faults))
     for change in plainer:

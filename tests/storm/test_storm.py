@@ -4,8 +4,9 @@ import pytest
 
 from tests.storm.campaign import play_seed
 from tests.storm.disk import Killed, Machine
-from tests.storm.faults import Fault, Scenario, faults_of, scenario_of
+from tests.storm.faults import SERVER, Fault, Scenario
 from tests.storm.mutants import MUTANTS
+from tests.storm.seeds import faults_of, scenario_of
 from tests.storm.shrink import as_test, shrink
 from tests.storm.world import play
 
@@ -26,6 +27,18 @@ def test_a_run_without_faults_takes_no_longer_than_its_work() -> None:
     outcome = play(Scenario(1, devices=3, rounds=2), [])
     assert (outcome.violation, outcome.outcome) == (None, "finished")
     assert outcome.seconds < 30
+
+
+@pytest.mark.parametrize("sites", [("s0", "s0", ""), ("s0", "s1", "s1"), ("s0", "s0.in")])
+def test_sites_without_faults_end_in_time(sites: tuple[str, ...]) -> None:
+    outcome = play(Scenario(1, devices=len(sites), sites=sites), [])
+    assert (outcome.violation, outcome.outcome, outcome.seconds < 60) == (None, "finished", True)
+
+
+def test_aggregators_that_die_in_their_calls_change_nothing() -> None:
+    deaths = [Fault("aggregator-death", 0.5 + second, SERVER, size=second) for second in range(12)]
+    scenario = Scenario(1, devices=3, aggregators=2)
+    assert play(scenario, deaths).violation is None
 
 
 def test_a_mutant_is_found_and_its_seed_shrinks() -> None:

@@ -15,12 +15,16 @@ from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.storage.disk import disk_has_failed
 from schemas.errors import ConfigError, EdgeError
 from tests.storm import seams
+from tests.storm.aggregators import InlineAggregator
 from tests.storm.broker import Broker, Client, Weather
 from tests.storm.disk import Disks, Killed
-from tests.storm.faults import NEXT_RUN, SERVER, STANDBY, Fault, Scenario
+from tests.storm.faults import BROKER, NEXT_RUN, SERVER, STANDBY, Fault, Scenario
 from tests.storm.invariants import Violation, Watch
 from tests.storm.processes import DeviceProcess, Process, assemble_agent
+from tests.storm.seeds import broker_of, far_link
 from tests.storm.servers import ServerProcess, StandbyProcess
+from tests.storm.site_invariants import SiteWatch
+from tests.storm.sites import GatewayProcess
 from tests.storm.timeline import SimulatedTime, Timeline
 
 IN_MEMORY = Path("/dev/shm")
@@ -62,13 +66,16 @@ class World:
         self.draw = random.Random(f"world {scenario.seed}")
         self.small_chunks = scenario.small_chunks
         self.disks = Disks(root)
-        self.devices = [f"d{number}" for number in range(scenario.devices)]
+        self.devices = scenario.names
         weather = Weather(self.timeline, random.Random(f"weather {scenario.seed}"))
         weather.faults = [fault for fault in faults if fault.kind in WINDOWS]
         self.broker = Broker(self.timeline, weather)
+        self.brokers = {broker_of(site): Broker(self.timeline, weather) for site in scenario.gateways}
+        self.brokers[BROKER] = self.broker
         self.make: dict[str, Callable[[], Process]] = {SERVER: partial(ServerProcess, self, SERVER)}
         if scenario.standby:
             self.make[STANDBY] = partial(StandbyProcess, self, STANDBY)
+        self.make |= {site: partial(GatewayProcess, self, site) for site in scenario.gateways}
         self.make |= {name: partial(DeviceProcess, self, name) for name in self.devices}
         self.processes: dict[str, Process] = {}
         self.running: Process | None = None
@@ -78,7 +85,7 @@ class World:
         self.ended_at = 0.0
         self._next_run = self._next_run_over = False
         self.quiet_at = max((fault.over for fault in faults), default=0.0)
-        self.watch = Watch(self)
+        self.watch, self.site_watch = Watch(self), SiteWatch(self)
         cuts = {fault.target for fault in faults if fault.kind == "power-cut"}
         for name in self.make:
             self.disks.add(name, loses_power=name in cuts)
@@ -191,7 +198,7 @@ class World:
             return True
         reason = error.__cause__ if isinstance(error, EdgeError) and error.__cause__ else error
         from_disk = disk_has_failed(reason) or "(storm)" in str(error)
-        return from_disk and (process.name in (SERVER, STANDBY) or not process.booted)
+        return from_disk and (not isinstance(process, DeviceProcess) or not process.booted)
 
     def _end(self, process: Process, error: Exception) -> None:
         """A process ends by itself; its supervisor starts it again."""
@@ -229,10 +236,10 @@ class World:
 
     # --- faults ---
     def _befall(self, fault: Fault) -> None:
-        process = self.processes.get(fault.target)
+        process = self._struck(fault)
         match fault.kind:
             case "broker-restart":
-                self._restart_broker(fault)
+                self._restart_broker(self.brokers[fault.target], fault)
             case "clock-jump":
                 self.time.jumps[fault.target] = self.time.jumps.get(fault.target, 0.0) + fault.size
             case "full-disk":
@@ -245,6 +252,10 @@ class World:
                 self._cut_off(fault)
             case _ if process is not None:
                 self._strike(process, fault)
+
+    def _struck(self, fault: Fault) -> Process | None:
+        """The process that a fault befalls, or whose link."""
+        return self.processes.get(fault.target.partition("/")[0])
 
     def _strike(self, process: Process, fault: Fault) -> None:
         """A fault of a process that runs."""
@@ -261,12 +272,14 @@ class World:
                 self.timeline.post(fault.lasts, partial(self._go_on, process))
             case "cut":
                 for client in process.clients:
-                    if client.connection is not None:
+                    if client.connection is not None and fault.target in (process.name, client.owner):
                         client.connection.reset()
             case "failed-task" if isinstance(process, DeviceProcess):
                 process.fails += 1
-            case "suspend" if isinstance(process, ServerProcess):
+            case "suspend" if isinstance(process, ServerProcess) and process.booted:
                 process.server.suspend()
+            case "aggregator-death" if isinstance(process, ServerProcess):
+                process.deadly = int(fault.size)
 
     def _crash_at_last(self, process: Process, fault: Fault) -> None:
         if process.alive and self._fates.get(process.name) is fault:
@@ -281,11 +294,11 @@ class World:
 
     def _cut_off(self, fault: Fault) -> None:
         def heal() -> None:
-            process = self.processes.get(fault.target)
+            process = self._struck(fault)
             if process is not None:
                 self._each_connection(process, "heal")
 
-        process = self.processes.get(fault.target)
+        process = self._struck(fault)
         if process is not None:
             self._each_connection(process, "watch")
         self.timeline.post(fault.lasts + 0.001, heal)
@@ -295,10 +308,10 @@ class World:
             if client.connection is not None:
                 getattr(client.connection, what)()
 
-    def _restart_broker(self, fault: Fault) -> None:
-        if self.broker.up:
-            self.broker.stop(forgets=fault.size > 0)
-            self.timeline.post(fault.lasts, self.broker.start)
+    def _restart_broker(self, broker: Broker, fault: Fault) -> None:
+        if broker.up:
+            broker.stop(forgets=fault.size > 0)
+            self.timeline.post(fault.lasts, broker.start)
 
     # --- what the stand-ins need ---
     def make_client(self, *args: Any, **more: Any) -> Client:
@@ -306,9 +319,22 @@ class World:
         process = self._process()
         client = Client(*args, **more)
         client.broker, client.owner = self.broker, process.name
+        client.route = partial(self._route, client, process)
         client.is_paused, client.is_dead = lambda: process.paused, lambda: not process.alive
         process.clients.append(client)
         return client
+
+    def _route(self, client: Client, process: Process, host: str) -> None:
+        """Connect a client to the broker of this host; a gateway's far link has faults of its own."""
+        client.broker = self.brokers.get(host, self.broker)
+        if isinstance(process, GatewayProcess) and host == process.upstream.host:
+            client.owner = far_link(process.name)
+
+    def make_aggregator(self, begin: Any) -> InlineAggregator:
+        """An aggregator process of the running server."""
+        process = self._process()
+        assert isinstance(process, ServerProcess)
+        return InlineAggregator(begin, parent=process)
 
     def make_queue(self) -> seams.InstantQueue:
         """An inbox of the running process."""
@@ -352,6 +378,7 @@ def play(scenario: Scenario, faults: Sequence[Fault], *, logs: bool = False) -> 
             world = World(scenario, faults, root)
             stack.enter_context(seams.in_place(world))
             stack.enter_context(world.watch.in_place())
+            stack.enter_context(world.site_watch.in_place())
             stack.enter_context(world.disks.in_place())
             return world.run()
     finally:
