@@ -77,6 +77,16 @@ def test_devices_hear_of_the_end_though_a_standby_follows() -> None:
     assert (outcome.violation, outcome.seconds < 25) == (None, True)
 
 
+def test_seed_68() -> None:
+    # stuck: a receipt got lost, and its device, which had trained again, did not make the gateway repeat it
+    faults = [
+        Fault(kind="broker-restart", at=2.4, target="broker", lasts=7.4, size=1.0),
+        Fault(kind="power-cut", at=4.6, target="s0.d0", lasts=0.2),
+    ]
+    scenario = Scenario(seed=68, rounds=1, small_chunks=False, sites=("s0", "s0"))
+    assert play(scenario, faults).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [

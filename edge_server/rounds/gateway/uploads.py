@@ -39,7 +39,8 @@ def claimed(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) ->
         return replace(gateway, pending=pending), _receipt(known)
     if known is not None and (known.run, known.attempt) == (update.run, update.attempt):
         # Another update of the same task: what is above may count the first, and judges that first.
-        return gateway, [] if update.device in gateway.pending else [TellAbove(update, update.device)]
+        waits = update.device in gateway.pending
+        return gateway, _receipt(known) if waits else [TellAbove(update, update.device)]
     task = gateway.tasks.get(update.device)
     if gateway.below(update.device) or not _examines(gateway, task, update):
         return gateway, [TellAbove(update, update.device)]

@@ -269,7 +269,7 @@ def test_another_update_of_the_same_task_does_not_replace_one_that_may_count():
     site = Driven(A)
     site.give(A)
     judged, other = site.upload(A), update(A, version=1)
-    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == []
+    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [TellAbove(judged, A)]
     answer = {"federation": NAME, "device": A, "run": RUN, "attempt": 1, "digest": judged.blob.digest}
     site.tell(DeviceTold(A, Acknowledgement(**answer)))
     assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [TellAbove(other, A)]
