@@ -13,6 +13,7 @@ from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.gateway.command_runner import CommandRunner
+from edge_server.coordinator.gateway.early_births import EarlyBirths
 from edge_server.coordinator.gateway.intake import read_above, read_below
 from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.progress import Progress
@@ -32,6 +33,7 @@ from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import FederationEnd, Refusal, SiteTerms, Update
 from schemas.tensors.chunks import CHUNK_SIZES
+from schemas.topics import DeviceTopic, SiteTopic
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class SiteGateway:
             lambda: self.gateway,
         )
         self._progress = Progress(site, self._above.traffic, show)
+        self._early = EarlyBirths()
         self._fitted: int | None = None
         self._next_tick = 0.0
         self._watchdog = watchdog_of(os.environ)
@@ -169,6 +172,9 @@ class SiteGateway:
             case SiteTold(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
                 raise GatewayStopped(f"--site {self._site}: {detail}")
         self._step(event)
+        if isinstance(event, SiteTold) and isinstance(event.message, SiteTerms):
+            for topic, payload in self._early.take(self.gateway):
+                self._take_below(topic, payload)
         if isinstance(event, Announced):
             self._progress.announced(event.message, self.gateway)
             if isinstance(event.message, FederationEnd) and self._once and not event.message.goes_on:
@@ -183,12 +189,14 @@ class SiteGateway:
             self._below.announce_again()
         elif isinstance(event, LinkDown):
             self._progress.say(self._below.connection.trouble)
-        if received is None or not received[1]:
-            return
+        if received is not None and received[1] and not self._early.keep(*received, self.gateway):
+            self._take_below(*received)
+
+    def _take_below(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         try:
-            found = read_below(*received, self.gateway)
+            found = read_below(topic, payload, self.gateway)
         except PeerError as error:
-            self._refuse(received[0].device, error, now)
+            self._refuse(topic.device, error, time.monotonic())
             return
         if found is not None:
             self._step(self._with_bytes(found))
