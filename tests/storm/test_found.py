@@ -87,6 +87,26 @@ def test_seed_68() -> None:
     assert play(scenario, faults).violation is None
 
 
+def test_seed_319() -> None:
+    # stuck: the birth of a gateway that was gone for a moment got lost, and with it its devices
+    faults = [
+        Fault(kind="cut", at=0.3, target="s0/far"),
+        Fault(kind="loss", at=0.6, lasts=8.5, size=0.9),
+    ]
+    scenario = Scenario(seed=319, devices=1, rounds=1, small_chunks=False, impatient=True, sites=("s0", "s0"))
+    assert play(scenario, faults).violation is None
+
+
+def test_seed_144() -> None:
+    # given up: the terms that a restarted gateway needs to examine updates got lost
+    faults = [
+        Fault(kind="loss", at=3.9, lasts=9.6, size=0.8),
+        Fault(kind="power-cut", at=6.3, target="s0", lasts=0.2),
+    ]
+    scenario = Scenario(seed=144, devices=1, small_chunks=False, impatient=True, sites=("s0", "s0"))
+    assert play(scenario, faults).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [

@@ -67,6 +67,8 @@ from schemas.values import Reason
 
 MISSED_S = 20.0
 """Seconds after its start in which a gateway waits for the devices that were there before."""
+BORN_AGAIN_S = 20.0
+"""Seconds before a gateway repeats a birth that was not answered by terms."""
 
 
 def step(gateway: Gateway, event: Event, now: float) -> Step:
@@ -111,13 +113,23 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
 
 def _linked(gateway: Gateway, session: int, now: float) -> Step:
     """Tell what is above that the gateway is there, who is here, and what was not answered."""
-    linked = replace(gateway, linked=True)
-    born = SiteBirth(federation=gateway.federation, site=gateway.site, session=session)
+    linked = replace(gateway, linked=True, session=session, told=False, born_at=now + BORN_AGAIN_S)
     births = [TellAbove(birth, device) for device, birth in gateway.births.items()]
     if gateway.missed_at is None:
         linked = replace(linked, missed_at=now + MISSED_S)
     resumed, asks = downloads.resume(linked, now)
-    return resumed, [TellAbove(born), *births, *uploads.repeat_receipts(linked), *asks]
+    return resumed, [_birth(resumed), *births, *uploads.repeat_receipts(linked), *asks]
+
+
+def _birth(gateway: Gateway) -> Command:
+    return TellAbove(SiteBirth(federation=gateway.federation, site=gateway.site, session=gateway.session))
+
+
+def _born_again(gateway: Gateway, now: float) -> Step:
+    """Repeat a birth that was not answered: it may be lost, or the terms that answer it."""
+    if gateway.told or not gateway.linked or now < gateway.born_at:
+        return gateway, []
+    return replace(gateway, born_at=now + BORN_AGAIN_S), [_birth(gateway)]
 
 
 # --- from above ---
@@ -166,7 +178,7 @@ def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
 def _site_told(gateway: Gateway, event: SiteTold, now: float) -> Step:
     match event.message:
         case SiteTerms() as terms:
-            below = replace(gateway, terms=terms)
+            below = replace(gateway, terms=terms, told=True)
             return below, [_terms_for(below, site) for site in below.sites]
         case SumRequest() as request:
             return sums.requested(gateway, request, now)
@@ -192,6 +204,8 @@ def _announced(gateway: Gateway, event: Announced) -> Step:
     }
     tasks = {} if isinstance(message, FederationEnd) else _open_tasks(gateway, message)
     kept = replace(gateway, updates=updates, tasks=tasks, pending=gateway.pending & updates.keys())
+    if gateway.terms is not None and gateway.terms.run != message.run:
+        kept = replace(kept, told=False)
     if len(updates) < len(gateway.updates):
         kept = replace(kept, sums={})
     kept = replace(kept, held=kept.held & kept.in_use())
@@ -313,4 +327,5 @@ def _tick(gateway: Gateway, now: float) -> Step:
     gateway, second = uploads.tick(gateway, now)
     gateway, third = sums.tick(gateway, now)
     gateway, fourth = _report_missed(gateway, now)
-    return gateway, [*first, *second, *third, *fourth]
+    gateway, fifth = _born_again(gateway, now)
+    return gateway, [*first, *second, *third, *fourth, *fifth]

@@ -79,8 +79,9 @@ class Driven:
 
     def __init__(self, *devices: str, **more) -> None:
         terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"))
-        self.gateway, self.now = Gateway(NAME, SITE, terms=terms, **more), 0.0
+        self.gateway, self.now = Gateway(NAME, SITE, **more), 0.0
         self.tell(LinkedAbove(1))
+        self.tell(SiteTold(terms))
         for device in devices:
             self.tell(DeviceSpoke(birth(device)))
 
@@ -152,6 +153,22 @@ def test_a_connection_above_begins_with_who_is_here():
     assert site.tell(DeviceSpoke(birth(B))) == []
     told = [command.message for command in of(TellAbove, site.tell(LinkedAbove(2)))]
     assert told == [SiteBirth(federation=NAME, site=SITE, session=2), birth(A), birth(B)]
+
+
+def test_a_birth_that_terms_do_not_answer_is_repeated():
+    site = Driven(A)
+    born = TellAbove(SiteBirth(federation=NAME, site=SITE, session=1))
+    assert born not in site.wait(100)
+    announced = RoundAnnouncement(
+        federation=NAME, run="run-2", round=1, rounds=2, phase="training", selected=1
+    )
+    site.tell(Announced(announced))
+    assert born in site.wait(1)
+    assert born not in site.wait(1)
+    site.tell(LinkedAbove(2))
+    again = replace(born, message=born.message.model_copy(update={"session": 2}))
+    assert again not in site.wait(machine.BORN_AGAIN_S - 1)
+    assert again in site.wait(1)
 
 
 def test_devices_that_are_not_back_after_a_restart_are_reported_as_lost():
