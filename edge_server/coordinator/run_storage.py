@@ -97,7 +97,7 @@ def open_storage(
     return RunStorage(
         folder,
         store,
-        UnpackedCache(folder.unpacked),
+        UnpackedCache(folder.unpacked, anew=True),
         BackgroundDelete(folder.disposal),
         Journal(folder.journal, durable=durable),
         EventRecorder(folder.events),

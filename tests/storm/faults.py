@@ -61,7 +61,7 @@ class Scenario:
     server's optimizer has a state of its own; with `changes` devices are sent what has changed in the model;
     `masked` updates are summed by secure aggregation. With a `standby` the server holds a lease. `sites` are
     those of the devices, in order, empty for a device at the server's broker. The server has so many
-    `aggregators`.
+    `aggregators`; `packed` updates are compressed.
     """
 
     seed: int
@@ -79,6 +79,7 @@ class Scenario:
     standby: bool = False
     sites: tuple[str, ...] = ()
     aggregators: int = 0
+    packed: bool = False
 
     @property
     def names(self) -> list[str]:

@@ -41,6 +41,7 @@ DEADLINE_S, SOON_S, REJOIN_S = 3600, 30, 6
 TURN_S = 0.0005
 WORK_S = (0.3, 4.0)
 MOMENTUM = f'strategy.server-optimizer={{ name = "momentum", beta = {BETA} }}'
+PACKED = ["zstd"]
 MASKS = ("privacy.secure-aggregation=true", "privacy.min-holders=3", "privacy.masking-step-s=15")
 NETWORK = "tests.storm.network:tiny"
 ADDRESS = BrokerAddress("broker.invalid", 1883)
@@ -247,7 +248,10 @@ def config_of(scenario: Scenario) -> Config:
             ),
             *(f"deliver={'force' if scenario.deliver else 'none'}", f"model.name={NETWORK}"),
             *(f"model.input-shape={list(SHAPE)}", "model.num-classes=2"),
-            *("strategy.uplink=[]", f"strategy.downlink={['delta'] if scenario.changes else []}"),
+            *(
+                f"strategy.uplink={PACKED if scenario.packed else []}",
+                f"strategy.downlink={['delta'] if scenario.changes else []}",
+            ),
             *(
                 f"federation.sites={list(scenario.gateways)}",
                 f"federation.aggregators={scenario.aggregators}",

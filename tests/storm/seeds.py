@@ -32,7 +32,8 @@ def scenario_of(seed: int) -> Scenario:
     summed = not scenario.size and not scenario.masked
     sites = _placed(draw, scenario.devices) if summed and draw.random() < 1 / 3 else ()
     aggregators = draw.randint(1, 2) if not scenario.masked and draw.random() < 0.25 else 0
-    return replace(scenario, sites=sites, aggregators=aggregators)
+    packed = not scenario.masked and draw.random() < 0.25
+    return replace(scenario, sites=sites, aggregators=aggregators, packed=packed)
 
 
 def _placed(draw: random.Random, devices: int) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def _smaller(scenario: Scenario, faults: tuple[Fault, ...]) -> list[Case]:
     cases: list[Case] = [(scenario, kept) for kept in fewer]
     plainer = (
         *({"deliver": False}, {"broadcast": False}, {"small_chunks": False}, {"spare": 0}, {"size": 0}),
-        *({"momentum": False}, {"changes": False}, {"standby": False}, {"aggregators": 0}),
+        *({"momentum": False}, {"changes": False}, {"standby": False}, {"aggregators": 0}, {"packed": False}),
     )
     if scenario.rounds > 1:
         cases.append((replace(scenario, rounds=scenario.rounds - 1), faults))

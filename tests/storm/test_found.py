@@ -107,6 +107,20 @@ def test_seed_144() -> None:
     assert play(scenario, faults).violation is None
 
 
+def test_a_power_cut_tears_decompressed_updates_of_the_server() -> None:
+    # the run had failed: PeerError: ... is not a safetensors blob
+    cut = Fault(kind="power-cut", at=3.44, target="server", lasts=0.5)
+    scenario = Scenario(seed=11, devices=3, small_chunks=False, packed=True)
+    assert play(scenario, [cut]).violation is None
+
+
+def test_a_power_cut_tears_decompressed_updates_of_a_gateway() -> None:
+    # the gateway called an update lost that it had accepted
+    cut = Fault(kind="power-cut", at=3.0, target="s0.in", lasts=0.5)
+    scenario = Scenario(seed=0, devices=3, small_chunks=False, packed=True, sites=("s0", "s0.in"))
+    assert play(scenario, [cut]).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [

@@ -39,7 +39,7 @@ class SiteWork:
 
     def __init__(self, site: str, folder: Path, store: BlobStore, journal: GatewayJournal) -> None:
         self._site, self._folder, self._store, self._journal = site, folder, store, journal
-        self._unpacked = UnpackedCache(folder / "unpacked")
+        self._unpacked = UnpackedCache(folder / "unpacked", anew=True)
         self._maps: dict[str, ChannelMap] = {}
         self._rules: tuple[GroupRule, ...] = ()
         self._transforms: tuple[Transform, ...] = ()

@@ -15,10 +15,15 @@ IN_MEMORY_BYTES = 4 * 1024 * 1024
 
 
 class UnpackedCache:
-    """A folder of decompressed files, named by the digest of the compressed one."""
+    """A folder of decompressed files, named by the digest of the compressed one.
 
-    def __init__(self, folder: Path) -> None:
+    `anew` deletes those of an earlier process: they were not synced, so a power cut may have torn them.
+    """
+
+    def __init__(self, folder: Path, *, anew: bool = False) -> None:
         self._folder, self._own = folder, threading.local()
+        if anew:
+            self.remove()
         self._spares = Spares(folder)
 
     def groups(self, path: Path, *, limit: int | None = None) -> Groups:
