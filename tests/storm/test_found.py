@@ -121,6 +121,13 @@ def test_a_power_cut_tears_decompressed_updates_of_a_gateway() -> None:
     assert play(scenario, [cut]).violation is None
 
 
+def test_a_gateway_within_a_site_forgets_the_sum_that_it_has_made() -> None:
+    # stuck: the gateway around it went on asking for the chunks of a sum that was gone
+    cut = Fault(kind="power-cut", at=4.16, target="s0.in", lasts=0.5)
+    scenario = Scenario(seed=29, devices=3, small_chunks=False, packed=True, sites=("s0", "s0.in"))
+    assert play(scenario, [cut]).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [

@@ -290,11 +290,15 @@ def _site_below_spoke(gateway: Gateway, site: str, message: FromSite, now: float
     match message:
         case SiteBirth(session=session):
             heard = replace(gateway, sessions={**gateway.sessions, site: session})
-            return heard, [_terms_for(gateway, site)] if gateway.terms is not None else []
+            terms = [_terms_for(gateway, site)] if gateway.terms is not None else []
+            back, asks = sums.site_back(heard, site, now)
+            return back, [*terms, *asks]
         case SiteDeath(session=session) if session >= gateway.sessions.get(site, 0):
             return _site_died(gateway, site)
         case SiteSum():
             return sums.take_part(gateway, site, message, now)
+        case Refusal():
+            return sums.part_lost(gateway, site, message)
         case _:
             return gateway, []
 

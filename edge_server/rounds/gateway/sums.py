@@ -3,7 +3,9 @@
 Sums are exact, so it does not matter who adds which part. A repeated request gets the same answer.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from edge_client.transport import chunk_transfer
 from edge_server.rounds.gateway.events import (
@@ -22,6 +24,7 @@ from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumReques
 from schemas.tensors.chunks import Chunk, digest_of, encode_json
 from schemas.values import Reason
 
+Value = TypeVar("Value")
 MOST_SUMS = 4
 """Sums that are kept for repeated requests."""
 ASK_AGAIN_S = 10.0
@@ -170,14 +173,45 @@ def part_verified(gateway: Gateway, event: PartVerified) -> Step:
         offer = work.offers.get(event.site)
         if offer is None or offer.blob is None or offer.blob.digest != event.digest:
             continue
-        receiving = {site: transfer for site, transfer in work.receiving.items() if site != event.site}
+        receiving = _without(work.receiving, event.site)
         if not event.sound:
-            offers = {site: other for site, other in work.offers.items() if site != event.site}
+            offers = _without(work.offers, event.site)
             return _with(gateway, replace(work, offers=offers, receiving=receiving, ask_at=0.0)), []
         complete = replace(work, receiving=receiving, parts={**work.parts, event.site: offer})
         after = _with(gateway, complete)
         return after, _make(after, complete)
     return gateway, []
+
+
+def part_lost(gateway: Gateway, site: str, refusal: Refusal) -> Step:
+    """A site within this one no longer has the sum that it made: it is asked for it again."""
+    for work in gateway.sums.values():
+        offer = work.offers.get(site)
+        if offer is None or offer.blob is None or offer.blob.digest != refusal.digest or site in work.parts:
+            continue
+        again = replace(work, offers=_without(work.offers, site), receiving=_without(work.receiving, site))
+        return _with(gateway, again), [TellSite(site, work.asked[site])]
+    return gateway, []
+
+
+def site_back(gateway: Gateway, site: str, now: float) -> Step:
+    """Ask a site whose gateway has connected again for the sums that are still missing."""
+    commands: list[Command] = []
+    for work in gateway.sums.values():
+        if work.answer is not None or site not in work.asked or site in work.parts:
+            continue
+        transfer = work.receiving.get(site)
+        if transfer is None:
+            commands.append(TellSite(site, work.asked[site]))
+            continue
+        resumed, asks = chunk_transfer.resume(transfer, now)
+        gateway = _with(gateway, replace(work, receiving={**work.receiving, site: resumed}))
+        commands += _commands(gateway, site, asks)
+    return gateway, commands
+
+
+def _without(values: Mapping[str, Value], site: str) -> dict[str, Value]:
+    return {name: value for name, value in values.items() if name != site}
 
 
 def tick(gateway: Gateway, now: float) -> Step:

@@ -377,6 +377,10 @@ def test_sites_within_add_their_own_part_first():
     assert (ask.site, ask.message.digest) == ("b.n", part.blob.digest)
     wrong = part.model_copy(update={"members": {DEEP: 4}})
     assert site.tell(SiteBelowSpoke("b.n", wrong)) == []
+    assert ask in site.tell(SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=2)))
+    gone = Refusal(federation=NAME, device="b.n", reason=Reason.UNKNOWN_BLOB, digest=part.blob.digest)
+    assert [told.site for told in site.tell(SiteBelowSpoke("b.n", gone))] == ["b.n"]
+    assert site.tell(SiteBelowSpoke("b.n", part)) == [ask]
 
 
 def test_a_late_death_of_a_site_within_takes_nobody_away():
