@@ -13,7 +13,7 @@ from schemas.base import Frozen
 from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.strategy import Component
-from schemas.tensors.chunks import BlobRef
+from schemas.tensors.chunks import BlobRef, digest_of, encode_json
 from schemas.values import MAX_SITES, Attempt, Count, RoundNumber
 
 
@@ -69,17 +69,25 @@ class SumRequest(ServedMessage):
     members: Annotated[Mapping[Name, SumMember], Field(min_length=1)]
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
+    @property
+    def digest(self) -> str:
+        """The sha256 of what is requested, hex, whichever server asks."""
+        return digest_of(encode_json(self.model_copy(update={"epoch": None})))
+
 
 class SiteSum(Message):
-    """From a gateway: the sum that was requested, as a blob, and the whole weights of its members.
+    """From a gateway: the requested sum, as a blob, and the whole weights of its members.
 
-    Without a blob there is no such sum: the gateway does not have the updates of the devices in `lost`.
+    `request` is the digest of the request: a round that is begun again has other updates of the same members,
+    whose sum is another one. Without a blob there is no such sum: the gateway does not have the updates of
+    the devices in `lost`.
     """
 
     kind: Literal["site-sum"] = "site-sum"
     site: Name
     run: Name
     round: RoundNumber
+    request: Digest
     members: Mapping[Name, Count] = {}
     blob: BlobRef | None = None
     lost: tuple[Name, ...] = ()

@@ -79,7 +79,7 @@ class SiteBench(Bench):
         self.to_server(made.ref.digest)
         members = {name: member.weight for name, member in request.members.items()}
         about = {"federation": "federation", "site": "barn", "run": "run-1", "round": request.round}
-        return SiteSum(**about, members=members, blob=made.ref)
+        return SiteSum(**about, request=request.digest, members=members, blob=made.ref)
 
     def checked(self, found: SiteSum, updates: Mapping[str, Update]) -> SumChecked:
         assert found.blob is not None

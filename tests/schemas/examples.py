@@ -228,6 +228,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         site=SITE,
         run=RUN,
         round=4,
+        request=DIGEST,
         members={"barn.pi-3": 600},
         blob=BlobRef(digest=DIGEST, size=13_000_000),
     ),

@@ -5,7 +5,7 @@ Sums are exact, so it does not matter who adds which part. A repeated request ge
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from edge_client.transport import chunk_transfer
 from edge_server.rounds.gateway.events import (
@@ -21,7 +21,7 @@ from edge_server.rounds.gateway.events import (
 )
 from edge_server.rounds.gateway.state import Gateway, Step, SumWork
 from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest, Update
-from schemas.tensors.chunks import Chunk, digest_of, encode_json
+from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
 Value = TypeVar("Value")
@@ -32,21 +32,16 @@ ASK_AGAIN_S = 10.0
 
 def requested(gateway: Gateway, request: SumRequest, now: float) -> Step:
     """Begin to make a sum, or repeat the answer to the same request."""
-    key = _key(request)
+    key = request.digest
     known = gateway.sums.get(key)
     if known is not None:
         return gateway, [TellAbove(known.answer)] if known.answer is not None else []
     own, asked = _divided(gateway, request)
-    lost = tuple(device for device, member in own.items() if not _lies_here(gateway, device, member))
-    if lost:
+    if lost := _lost(gateway, own):
         return gateway, [TellAbove(_without_sum(request, lost))]
     work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
     begun = replace(gateway, sums=_newest({**gateway.sums, key: work}))
     return begun, [*(TellSite(site, part) for site, part in asked.items()), *_make(begun, work)]
-
-
-def _key(request: SumRequest) -> str:
-    return digest_of(encode_json(request))
 
 
 def _newest(sums: dict[str, SumWork]) -> dict[str, SumWork]:
@@ -66,6 +61,10 @@ def _divided(gateway: Gateway, request: SumRequest) -> tuple[dict[str, SumMember
     return own, parts
 
 
+def _lost(gateway: Gateway, own: Mapping[str, SumMember]) -> tuple[str, ...]:
+    return tuple(device for device, member in own.items() if not _lies_here(gateway, device, member))
+
+
 def _lies_here(gateway: Gateway, device: str, member: SumMember) -> bool:
     update = gateway.updates.get(device)
     if update is None or update.receipt is None or update.receipt.reason is not None:
@@ -74,9 +73,7 @@ def _lies_here(gateway: Gateway, device: str, member: SumMember) -> bool:
 
 
 def _without_sum(request: SumRequest, lost: tuple[str, ...]) -> SiteSum:
-    return SiteSum(
-        federation=request.federation, site=request.site, run=request.run, round=request.round, lost=lost
-    )
+    return _answer(request, lost=lost)
 
 
 def _make(gateway: Gateway, work: SumWork) -> list[Command]:
@@ -91,7 +88,7 @@ def _make(gateway: Gateway, work: SumWork) -> list[Command]:
 
 def made(gateway: Gateway, event: SumMade) -> Step:
     """A sum is a blob, or cannot be made: answer the request."""
-    key = _key(event.request)
+    key = event.request.digest
     work = gateway.sums.get(key)
     if work is None:
         return gateway, []
@@ -99,19 +96,23 @@ def made(gateway: Gateway, event: SumMade) -> Step:
         left = {name: other for name, other in gateway.sums.items() if name != key}
         return replace(gateway, sums=left), [TellAbove(_without_sum(event.request, event.lost))]
     weights = {device: member.weight for device, member in event.request.members.items()}
-    answer = SiteSum(
-        federation=event.request.federation,
-        site=event.request.site,
-        run=event.request.run,
-        round=event.request.round,
-        members=weights,
-        blob=event.ref,
-    )
+    answer = _answer(event.request, members=weights, blob=event.ref)
     return _with(gateway, replace(work, answer=answer)), [TellAbove(answer)]
 
 
 def _with(gateway: Gateway, work: SumWork) -> Gateway:
-    return replace(gateway, sums={**gateway.sums, _key(work.request): work})
+    return replace(gateway, sums={**gateway.sums, work.request.digest: work})
+
+
+def _answer(request: SumRequest, **more: Any) -> SiteSum:
+    return SiteSum(
+        federation=request.federation,
+        site=request.site,
+        run=request.run,
+        round=request.round,
+        request=request.digest,
+        **more,
+    )
 
 
 def give(gateway: Gateway, request: BlobRequest) -> Command:
@@ -135,7 +136,7 @@ def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
     """A site within this one has made its sum, or has lost updates."""
     for work in gateway.sums.values():
         asked = work.asked.get(site)
-        if asked is None or work.answer is not None or site in work.parts:
+        if asked is None or work.answer is not None or site in work.parts or answer.request != asked.digest:
             continue
         if answer.blob is None and set(answer.lost) & asked.members.keys():
             return made(gateway, SumMade(work.request, lost=answer.lost))
@@ -177,6 +178,10 @@ def part_verified(gateway: Gateway, event: PartVerified) -> Step:
         if not event.sound:
             offers = _without(work.offers, event.site)
             return _with(gateway, replace(work, offers=offers, receiving=receiving, ask_at=0.0)), []
+        own, _ = _divided(gateway, work.request)
+        if lost := _lost(gateway, own):
+            # Devices have begun another task since the sum was requested.
+            return made(gateway, SumMade(work.request, lost=lost))
         complete = replace(work, receiving=receiving, parts={**work.parts, event.site: offer})
         after = _with(gateway, complete)
         return after, _make(after, complete)

@@ -124,7 +124,7 @@ def take(summing: Summing, answer: SiteSum, now: float) -> Step:
     request = summing.requests.get(answer.site)
     if request is None or answer.site in summing.sums or summing.weighing:
         return summing, []
-    if (answer.run, answer.round) != (request.run, request.round):
+    if answer.request != request.digest:
         return summing, []
     if answer.blob is None:
         return drop(summing, [device for device in answer.lost if device in request.members], "lost there")

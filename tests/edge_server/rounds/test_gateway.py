@@ -18,6 +18,7 @@ from edge_server.rounds.gateway.events import (
     Forget,
     LinkedAbove,
     MakeSum,
+    PartVerified,
     PassChunkOn,
     RememberTask,
     SendChunksAbove,
@@ -372,7 +373,9 @@ def test_sites_within_add_their_own_part_first():
     request = sum_request(own, deep)
     below = sum_request(deep, site="b.n")
     assert site.tell(SiteTold(request)) == [TellSite("b.n", below)]
-    part = SiteSum(federation=NAME, site="b.n", run=RUN, round=1, members={DEEP: 3}, blob=ref_of(b"p" * 2000))
+    about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
+    part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 2000))
+    assert site.tell(SiteBelowSpoke("b.n", part.model_copy(update={"request": request.digest}))) == []
     (ask,) = site.tell(SiteBelowSpoke("b.n", part))
     assert (ask.site, ask.message.digest) == ("b.n", part.blob.digest)
     wrong = part.model_copy(update={"members": {DEEP: 4}})
@@ -389,3 +392,18 @@ def test_a_late_death_of_a_site_within_takes_nobody_away():
     assert site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
     (told,) = site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
     assert told == TellAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
+
+
+def test_a_member_that_has_begun_another_task_is_lost_to_the_sum_of_its_last_one():
+    site = Driven(A, DEEP)
+    site.give(A)
+    own, deep = site.upload(A), update(DEEP)
+    request, below = sum_request(own, deep), sum_request(deep, site="b.n")
+    site.tell(SiteTold(request))
+    about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
+    part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 20))
+    site.tell(SiteBelowSpoke("b.n", part))
+    site.give(A, number=2)
+    site.upload(A, number=2)
+    (told,) = site.tell(PartVerified("b.n", part.blob.digest, True))
+    assert (told.message.lost, told.message.request) == ((A,), request.digest)

@@ -84,15 +84,16 @@ def requests(commands: list) -> dict[str, SumRequest]:
     return {command.site: command.message for command in sent}
 
 
-def offer(site: str, **more) -> SiteSpoke:
+def offer(run: Run, site: str, **more) -> SiteSpoke:
     members = {device: weight for device, weight in WEIGHTS.items() if device.startswith(f"{site}.")}
     about = {"federation": NAME, "site": site, "run": RUN, "round": 1}
+    about["request"] = run.federation.summing.requests[site].digest
     return SiteSpoke(site, SiteSum(**{**about, "members": members, "blob": ref_of(SUM), **more}))
 
 
 def deliver_sum(run: Run, site: str) -> list:
     """The site sends its sum, which is checked."""
-    run.tell(offer(site))
+    run.tell(offer(run, site))
     commands = []
     for index, at in enumerate(range(0, len(SUM), CHUNK)):
         commands += run.tell(
@@ -206,15 +207,24 @@ def test_updates_that_do_not_fit_the_others_are_not_part_of_a_sum():
 def test_a_sum_of_other_members_or_weights_is_refused_counted_and_named(wrong):
     run, _ = gathered()
     run.tell(UpdatesWeighed(1, WEIGHTS, 10**6 if "members" in wrong else 1999))
-    (note,) = of(Note, run.tell(offer("b", **wrong)))
+    (note,) = of(Note, run.tell(offer(run, "b", **wrong)))
     assert (note.device, note.reason) == ("b", Reason.WRONG_SUM)
     assert not of(CloseRound, run.wait(1))
+
+
+def test_an_answer_to_an_earlier_request_of_the_round_is_none_to_this_one():
+    run, _ = gathered()
+    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    earlier = run.federation.summing.requests["b"].model_copy(update={"round": 2}).digest
+    assert run.tell(offer(run, "b", request=earlier)) == []
+    assert run.tell(offer(run, "b", request=earlier, members={}, blob=None, lost=("b.1",))) == []
+    assert run.tell(offer(run, "b"))
 
 
 def test_a_sum_that_fails_its_check_is_requested_again():
     run, _ = gathered()
     run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
-    run.tell(offer("b"))
+    run.tell(offer(run, "b"))
     (note,) = of(Note, run.tell(SumChecked("b", ref_of(SUM).digest, "too large")))
     assert (note.device, note.reason, note.detail) == ("b", Reason.WRONG_SUM, "too large")
     assert "b" in requests(run.wait(11))
@@ -273,7 +283,7 @@ def test_too_few_updates_without_a_lost_site_abandon_the_round():
 def test_updates_that_a_site_has_lost_are_dropped_alone():
     run, _ = gathered()
     run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
-    (weighing,) = of(WeighUpdates, run.tell(offer("b", members={}, blob=None, lost=("b.1",))))
+    (weighing,) = of(WeighUpdates, run.tell(offer(run, "b", members={}, blob=None, lost=("b.1",))))
     assert weighing.close.updates.keys() == {"b.2", "c.1", "z"}
 
 
