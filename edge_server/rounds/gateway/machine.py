@@ -166,6 +166,8 @@ def _device_told(gateway: Gateway, event: DeviceTold, now: float) -> Step:
 
 def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
     known = gateway.tasks.get(device)
+    if known is not None and known.run == task.run and task.attempt < known.attempt:
+        return gateway, [TellDevice(device, task)]  # overtaken by a newer one
     new = known is None or (known.run, known.attempt) != (task.run, task.attempt)
     gateway = replace(gateway, tasks={**gateway.tasks, device: task})
     if new:

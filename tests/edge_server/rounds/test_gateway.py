@@ -394,6 +394,14 @@ def test_a_late_death_of_a_site_within_takes_nobody_away():
     assert told == TellAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
 
 
+def test_a_task_that_was_overtaken_is_passed_on_and_not_remembered():
+    site = Driven(A)
+    site.give(A, number=2)
+    late = assignment(1, 1).task
+    assert site.give(A, number=1) == [TellDevice(A, late)]
+    assert site.gateway.tasks[A].attempt == 2
+
+
 def test_a_member_that_has_begun_another_task_is_lost_to_the_sum_of_its_last_one():
     site = Driven(A, DEEP)
     site.give(A)
