@@ -91,7 +91,8 @@ class ServerProcess(Process):
         if self.booted:
             self._serve_on()
         elif self.keeper is not None and self._lease_is_decided(self.keeper):
-            self.keeper.await_start()
+            # What is left to do when the wait for the start is over, which would be one in real time.
+            self.keeper.check()
             self.serve()
 
     def keep_lease(self) -> None:
