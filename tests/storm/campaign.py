@@ -127,6 +127,8 @@ def hunt(name: str, most: int) -> Hunted:
     """Look for the first seed that finds a mutant, and nothing without it."""
     mutant: Mutant = MUTANTS[name]
     for seed in range(most):
+        if mutant.sites and not scenario_of(seed).gateways:
+            continue
         with mutant.in_place():
             _, _, outcome = play_seed(seed)
         if outcome.violation is not None and play_seed(seed)[2].violation is None:

@@ -17,13 +17,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug: `broken` says what it is; in `function` of `module`, `old` becomes `new`."""
+    """A bug: `broken` says what it is; in `function` of `module`, `old` becomes `new`.
+
+    Only seeds with `sites` can find one of a gateway.
+    """
 
     broken: str
     module: str
     function: str
     old: str
     new: str
+    sites: bool = False
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -259,5 +263,61 @@ MUTANTS = {
         "open_run",
         "folder.rewrite_history(recovered.history)",
         "pass",
+    ),
+    # --- sites and aggregators ---
+    "gateway-forgets-updates": Mutant(
+        "a restarted gateway forgets which updates it has accepted",
+        "edge_server.coordinator.gateway.gateway",
+        "reopened",
+        "if update.receipt is not None and (",
+        "if False and (",
+        sites=True,
+    ),
+    "gateway-receipt-once": Mutant(
+        "a gateway does not repeat a receipt for a device that repeats its claim",
+        "edge_server.rounds.gateway.uploads",
+        "claimed",
+        "return replace(gateway, pending=pending), _receipt(known)",
+        "return replace(gateway, pending=pending), []",
+        sites=True,
+    ),
+    "gateway-unrecorded": Mutant(
+        "a receipt is sent before the update is in the gateway's journal",
+        "edge_server.coordinator.gateway.site_work",
+        "SiteWork.record",
+        "self._journal.examined(judged)",
+        "pass",
+        sites=True,
+    ),
+    "gateway-born-once": Mutant(
+        "a gateway's birth is not repeated",
+        "edge_server.rounds.gateway.machine",
+        "_born_again",
+        "if gateway.told or",
+        "if True or",
+        sites=True,
+    ),
+    "sites-late-death": Mutant(
+        "the last will of a gateway's earlier connection takes its site away",
+        "edge_server.rounds.sites.presence",
+        "site_died",
+        "(death.session < known.session or known.lost_at is not None)",
+        "known.lost_at is not None",
+        sites=True,
+    ),
+    "sums-any-request": Mutant(
+        "a sum of the round's earlier updates counts as one of its later ones",
+        "edge_server.rounds.sites.sums",
+        "take",
+        "if answer.request != request.digest:",
+        "if (answer.run, answer.round) != (request.run, request.round):",
+        sites=True,
+    ),
+    "aggregators-once": Mutant(
+        "the work of an aggregator that has died is not done again",
+        "edge_server.coordinator.aggregators.pool",
+        "AggregatorPool._run",
+        "for _ in range(TRIES):",
+        "for _ in range(1):",
     ),
 }
