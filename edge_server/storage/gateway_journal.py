@@ -5,6 +5,7 @@ A gateway that was killed goes on with it: it knows which updates lie on its dis
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from schemas.errors import ConfigError
 from schemas.messages import Task, Update, decode_task
 
 FORMAT = 1
+RESERVED = 1_000_000
+"""Attempts to connect, each of which takes a number, before the next number is written."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS site (federation TEXT NOT NULL, site TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS devices (device TEXT PRIMARY KEY, session INTEGER NOT NULL);
@@ -58,15 +61,17 @@ class GatewayJournal:
 
     # --- sessions ---
     def next_session(self) -> int:
-        """The number of the gateway's first session after its last one."""
+        """A number above those of all earlier sessions, also of another folder; it is reserved on disk."""
         ((last,),) = self._read("SELECT COALESCE(MAX(number), 0) FROM sessions")
-        return int(last) + 1
+        session = max(int(last) + 1, int(time.time() * 1000))
+        self.connected(session)
+        return session
 
     def connected(self, session: int) -> None:
-        """Write the number of the current session."""
+        """Reserve the numbers of the sessions that follow this one: a last will has them first."""
         with self._written() as written:
             written.execute("DELETE FROM sessions")
-            written.execute("INSERT INTO sessions VALUES (?)", (session,))
+            written.execute("INSERT INTO sessions VALUES (?)", (session + RESERVED,))
 
     # --- devices ---
     def born(self, device: str, session: int) -> None:

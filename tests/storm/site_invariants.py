@@ -71,7 +71,9 @@ class SiteWatch:
             raise Violation("a gateway that is gone writes its journal")
 
     def _check_lost(self, answer: SiteSum) -> None:
-        """No gateway says of an update that it has accepted that it is lost."""
+        """No gateway says of an update that it has accepted that it is lost, while the round is open."""
+        if answer.round <= len(self._world.watch.closed):
+            return
         for device in answer.lost:
             member = None if self._request is None else self._request.members.get(device)
             update = self._accepted(device)

@@ -128,6 +128,17 @@ def test_a_gateway_within_a_site_forgets_the_sum_that_it_has_made() -> None:
     assert play(scenario, [cut]).violation is None
 
 
+def test_seed_1673() -> None:
+    # stuck: on a full disk a gateway noted no session, and its next birth was older than its last will
+    faults = [
+        Fault(kind="crash", at=2.2, target="server", lasts=0.2, size=17.0),
+        Fault(kind="broker-restart", at=4.5, target="broker", lasts=4.5),
+        Fault(kind="full-disk", at=7.4, target="s1", lasts=10.0),
+    ]
+    scenario = Scenario(1673, devices=1, rounds=1, small_chunks=False, impatient=True, sites=("s1",))
+    assert play(scenario, faults).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [
