@@ -22,24 +22,34 @@ class InlineAggregator:
 
     def __init__(self, begin: Call, *, parent: Parent) -> None:
         self._parent = parent
-        self._call: Call | None = None
+        self._calls: list[Call] = []
+        self._done, self._died = 0, False
         begin = _copy(begin)
         begin.function(*begin.arguments)
         self._setup = worker._setup
 
-    def send(self, call: Call) -> None:
-        """Take a call."""
-        self._call = _copy(call)
+    def send(self, call: Call) -> int:
+        """Take a call, which waits for earlier ones; returns its number."""
+        self._calls.append(_copy(call))
+        return len(self._calls) - 1
 
-    def receive(self) -> Answer:
-        """Do what was asked; raises `ProcessDied` if this is the call to die of."""
-        assert self._call is not None
+    def receive(self, number: int) -> Answer:
+        """Do what was asked up to this call; raises `ProcessDied` if it is to die of one of them."""
+        answer = Answer()
+        while self._done <= number:
+            answer = self._do(self._calls[self._done])
+            self._done += 1
+        return answer
+
+    def _do(self, call: Call) -> Answer:
+        if self._died:
+            raise ProcessDied
         worker._setup = self._setup
-        call, machine, deadly = self._call, self._parent.machine, self._parent.deadly
+        machine, deadly = self._parent.machine, self._parent.deadly
         if deadly is None or machine.crash_after is not None:
             answer: Answer = _copy(_answer(call))
             return answer
-        self._parent.deadly = None
+        self._parent.deadly, self._died = None, True
         machine.crash_after = deadly
         try:
             _answer(call)

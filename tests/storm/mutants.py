@@ -316,7 +316,7 @@ MUTANTS = {
     "aggregators-once": Mutant(
         "the work of an aggregator that has died is not done again",
         "edge_server.coordinator.aggregators.pool",
-        "AggregatorPool._run",
+        "AggregatorPool._finish",
         "for _ in range(TRIES):",
         "for _ in range(1):",
     ),
