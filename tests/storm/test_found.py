@@ -184,3 +184,14 @@ def test_seed_60031() -> None:
     ]
     scenario = Scenario(seed=60031, rounds=1, size=1, small_chunks=False, deliver=True, changes=True)
     assert play(scenario, faults).violation is None
+
+
+def test_a_server_that_waits_for_its_lease_is_simulated_too() -> None:
+    # the simulation waited in earnest for a broker that was gone; a server that only waits cannot be suspended
+    faults = [
+        Fault(kind="suspend", at=0.3, target="server", lasts=1.0),
+        Fault(kind="loss", at=0.354, target="server", lasts=11.1, size=0.57),
+        Fault(kind="broker-restart", at=2.7, target="broker", lasts=7.9, size=1.0),
+    ]
+    scenario = Scenario(seed=200039, devices=3, rounds=1, standby=True)
+    assert play(scenario, faults).violation is None
