@@ -37,7 +37,8 @@ class Lease(Message):
     `beat` is that of the message before it plus one: of two messages that follow the same one, only the
     first that the broker passes on counts. `lost` is the last will of the holder's connection and has a beat
     drawn at random. `free` and `over` end a lease, the latter with its run. `standby` is the instance that
-    may follow: it has everything that the holder has.
+    may follow: it has everything that the holder has. `served` is the newest epoch before a claim in which a
+    server held the lease.
     """
 
     kind: Literal["lease"] = "lease"
@@ -47,3 +48,9 @@ class Lease(Message):
     holder: LeaseHolder
     run: Name | None = None
     standby: Instance = ""
+    served: Annotated[Epoch | None, Field(exclude_if=lambda epoch: epoch is None)] = None
+
+    @property
+    def newest_served(self) -> int:
+        """The newest epoch in which a server may have served."""
+        return self.epoch if self.state != "claimed" or self.served is None else self.served

@@ -44,6 +44,7 @@ UNSET = {
     "federation-end": {"epoch"},
     "acknowledgement": {"epoch"},
     "refusal": {"epoch"},
+    "lease": {"served"},
     "broadcast-end": {"epoch"},
     "mask-cohort": {"epoch"},
     "entrusted-shares": {"epoch"},

@@ -187,7 +187,7 @@ def test_seed_60031() -> None:
 
 
 def test_a_server_that_waits_for_its_lease_is_simulated_too() -> None:
-    # the simulation waited in earnest for a broker that was gone; a server that only waits cannot be suspended
+    # the simulation waited in earnest for a broker that was gone; a server that waits has nothing to suspend
     faults = [
         Fault(kind="suspend", at=0.3, target="server", lasts=1.0),
         Fault(kind="loss", at=0.354, target="server", lasts=11.1, size=0.57),
@@ -195,3 +195,14 @@ def test_a_server_that_waits_for_its_lease_is_simulated_too() -> None:
     ]
     scenario = Scenario(seed=200039, devices=3, rounds=1, standby=True)
     assert play(scenario, faults).violation is None
+
+
+def test_seed_201354() -> None:
+    # a server went on with an old folder: the claim of a holder that was restarted said nothing of its epoch
+    faults = [
+        Fault(kind="failed-sync", at=0.8, target="server", size=5.0),
+        Fault(kind="loss", at=4.2, lasts=1.3, size=0.2),
+        Fault(kind="full-disk", at=7.6, target="standby", lasts=14.8),
+        Fault(kind="loss", at=10.3, lasts=9.7, size=0.6),
+    ]
+    assert play(Scenario(seed=201354, devices=3, spare=1, standby=True), faults).violation is None

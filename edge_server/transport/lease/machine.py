@@ -202,14 +202,9 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
 
 
 def _is_behind(state: LeaseState, last: Lease) -> bool:
-    """Whether another folder has a later state of the run; whoever has only claimed has never served."""
+    """Whether another folder has a later state of the run."""
     same_run = state.run is not None and state.run == last.run
-    return (
-        same_run
-        and last.state != "claimed"
-        and last.epoch > state.first_epoch
-        and not last.holder.is_of(state.me)
-    )
+    return same_run and last.newest_served > state.first_epoch and not last.holder.is_of(state.me)
 
 
 def _vacant(state: LeaseState, last: Lease, now: float, alive: bool | None, *, grace_s: float) -> bool:
@@ -235,6 +230,7 @@ def _claim(state: LeaseState, now: float) -> Step:
         settled_at=NOT_YET,
         next_at=now,
         sent={},
+        served=None if last is None else last.newest_served,
     )
     return claiming, [claiming.message("claimed", state.log.beat + 1)]
 

@@ -67,7 +67,8 @@ class LeaseState:
     standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
     of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in
     seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent;
-    `cut_off`: its connection has ended after a claim, and nobody else was heard since.
+    `cut_off`: its connection has ended after a claim, and nobody else was heard since; `served` is the newest
+    epoch before its claim in which a server held the lease.
     It is `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
     """
 
@@ -91,6 +92,7 @@ class LeaseState:
     by: Lease | None = None
     behind: bool = False
     cut_off: bool = False
+    served: int | None = None
 
     def holds(self, now: float) -> bool:
         """Whether this server may write and send."""
@@ -111,4 +113,5 @@ class LeaseState:
             holder=self.me,
             run=self.run,
             standby=self.synced,
+            served=self.served if state == "claimed" else None,
         )

@@ -374,6 +374,23 @@ def test_a_claim_of_a_standby_that_has_died_does_not_make_a_folder_old(broker: B
     assert again.state.epoch == 3
 
 
+def test_a_claim_of_a_holder_that_was_restarted_leaves_other_folders_old(broker: Broker) -> None:
+    synced(broker)
+    for server in broker.servers.values():
+        server.state = replace(server.state, run="run-1")
+    broker.kill("a")
+    broker.run(20, held(broker, "b"))
+    broker.kill("b")
+    back = broker.add("back")
+    back.state = replace(back.state, me=holder("back", host="b"), run="run-1", first_epoch=2)
+    broker.run(20, claims(broker, "back"))
+    broker.kill("back")
+    again = broker.add("again")
+    again.state = replace(again.state, me=holder("again", host="a"), run="run-1")
+    broker.run(20)
+    assert (again.state.phase, again.state.behind) == (LeasePhase.TAKEN, True)
+
+
 def test_whoever_holds_knows_that_others_know(broker: Broker) -> None:
     synced(broker)
     broker.kill("a")
