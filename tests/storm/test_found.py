@@ -206,3 +206,15 @@ def test_seed_201354() -> None:
         Fault(kind="loss", at=10.3, lasts=9.7, size=0.6),
     ]
     assert play(Scenario(seed=201354, devices=3, spare=1, standby=True), faults).violation is None
+
+
+def test_seed_700519() -> None:
+    # a server whose first claim was lost believed for ever that the broker passes nothing on, and waited for a
+    # standby that it had left behind
+    faults = [
+        Fault(kind="full-disk", at=0.0, target="d1", lasts=1.6),
+        Fault(kind="loss", at=0.1, target="server", lasts=2.9, size=0.4),
+        Fault(kind="broker-restart", at=7.3, target="broker", lasts=3.0, size=1.0),
+        Fault(kind="loss", at=14.2, lasts=11.0, size=0.9),
+    ]
+    assert play(Scenario(seed=700519, rounds=1, small_chunks=False, standby=True), faults).violation is None

@@ -197,6 +197,9 @@ class Shipper:
     def _catch_up(self, follower: Follower, source: RunSource) -> None:
         """Wait for a standby that is nearly up to date: in a busy run it would always be a little behind."""
         behind = source.last - follower.confirmed
+        if self._lease.mute:
+            # Nobody would hear who may follow.
+            return
         if follower.named or not follower.confirmed or behind > NEARLY:
             return
         self.gate.closed = True

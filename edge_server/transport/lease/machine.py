@@ -1,8 +1,11 @@
 """Obtaining and keeping the lease of a federation, as a pure state machine.
 
     looking -> claiming -> held -> lost
-       |                            ^
-       +-> taken                    +-- another server has a newer epoch
+       |          |                 ^
+       +-> taken  +-> mute          +-- another server has a newer epoch
+
+Without a claim that comes back the lease is mute, until something is heard on the topic: the broker's rules
+forbid it, or the claim was lost. Claims are repeated.
 
 A claim that counts is followed by renewals every `RENEW_S`; with the first one that it hears back a server
 holds the lease, so everyone else knows that it may have served. Each renewal that it hears back gives it
@@ -67,8 +70,9 @@ def step(state: LeaseState, event: Event, now: float) -> Step:
 
 
 def name_standby(state: LeaseState, standby: str, now: float) -> Step:
-    """Name the instance that may follow from now on, or none."""
-    return _renew(replace(state, synced=standby), now)
+    """Name the instance that may follow from now on, or none: the holder says so at once."""
+    named = replace(state, synced=standby)
+    return _renew(named, now) if state.phase is LeasePhase.HELD else (named, [])
 
 
 def give_up(state: LeaseState, *, over: bool) -> Lease:
@@ -102,6 +106,9 @@ def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> St
             return _heard_claiming(heard, lease, now, own=own, counts=counts)
         case LeasePhase.LOOKING:
             return _heard_looking(heard, lease, now, counts=counts, retained=retained)
+        case LeasePhase.MUTE:
+            # The broker does pass the topic on: only the claim was lost.
+            return replace(heard, phase=LeasePhase.LOOKING, since=now, cut_off=own), []
         case _:
             return heard, []
 
@@ -172,6 +179,9 @@ def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:
             return _look(state, now, alive)
         case LeasePhase.CLAIMING if state.settled_at == NOT_YET:
             return (replace(state, phase=LeasePhase.MUTE) if now >= state.since + MUTE_S else state), []
+        case LeasePhase.MUTE if now >= state.next_at:
+            asked = replace(state, next_at=now + MUTE_S)
+            return asked, [asked.message("claimed", state.log.beat + 1)]
         case LeasePhase.CLAIMING if now >= max(state.settled_at, state.next_at):
             return _renew(state, now)
         case LeasePhase.HELD if now >= state.next_at:

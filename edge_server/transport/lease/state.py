@@ -17,7 +17,7 @@ SETTLE_S = 0.4
 """Seconds for which a claim that follows a retained message waits for contradiction."""
 NOT_YET = float("inf")
 MUTE_S = 5.0
-"""A broker that does not pass a claim back in this time has rules that forbid the topic."""
+"""Seconds in which a broker passes a claim back, unless its rules forbid the topic; then they are repeated."""
 
 
 class LeasePhase(StrEnum):

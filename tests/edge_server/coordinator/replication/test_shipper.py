@@ -30,6 +30,7 @@ class LeaseDouble:
     def __init__(self) -> None:
         self.asked: str = ""
         self.named: str | None = ""
+        self.mute = False
 
     def name_standby(self, standby: str) -> None:
         self.asked = standby
@@ -190,3 +191,9 @@ def test_a_standby_that_ends_while_it_catches_up_holds_nothing_up(setup: Setup) 
     setup.say("a")
     setup.shipper.tick(1.0 + SILENT_S)
     assert setup.said == ["a"]
+
+
+def test_a_standby_that_nobody_would_hear_of_is_not_named(setup: Setup) -> None:
+    setup.lease.mute = True
+    setup.followed()
+    assert (setup.lease.asked, setup.shipper.gate.closed) == ("", False)

@@ -261,6 +261,34 @@ def test_a_broker_that_passes_nothing_on_is_noticed(broker: Broker) -> None:
     assert server.state.phase is LeasePhase.MUTE
 
 
+def test_a_claim_that_was_lost_is_repeated(broker: Broker) -> None:
+    server = broker.add("a")
+    broker.delay = 1e9
+    broker.run(10)
+    server.inbox.clear()
+    broker.delay = 0.05
+    assert broker.run(10, held(broker, "a")) < 6
+    assert server.state.phase is LeasePhase.HELD
+
+
+def test_a_server_that_hears_of_a_holder_after_all_writes_no_longer(broker: Broker) -> None:
+    server = broker.add("a")
+    broker.delay = 1e9
+    broker.run(10)
+    server.inbox.clear()
+    broker.delay = 0.05
+    broker.add("b")
+    broker.run(10)
+    assert broker.holders() in (["a"], ["b"])
+    assert server.state.phase is not LeasePhase.MUTE
+
+
+def test_only_a_holder_names_a_standby() -> None:
+    looking = LeaseState(holder("a"), "home")
+    state, said = machine.name_standby(looking, "s", 1.0)
+    assert (state.synced, said) == ("s", [])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_never_two_holders_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
