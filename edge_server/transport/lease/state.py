@@ -17,7 +17,7 @@ SETTLE_S = 0.4
 """Seconds for which a claim that follows a retained message waits for contradiction."""
 NOT_YET = float("inf")
 MUTE_S = 5.0
-"""Seconds in which a broker passes a claim back, unless its rules forbid the topic; then they are repeated."""
+"""Seconds in which a broker passes a claim back, unless its rules forbid the topic."""
 
 
 class LeasePhase(StrEnum):
