@@ -209,8 +209,8 @@ def test_seed_201354() -> None:
 
 
 def test_seed_700519() -> None:
-    # a server whose first claim was lost believed for ever that the broker passes nothing on, and waited for a
-    # standby that it had left behind
+    # a server whose first claim was lost believed for ever that the broker passes nothing on, and waited for
+    # a standby that it had left behind
     faults = [
         Fault(kind="full-disk", at=0.0, target="d1", lasts=1.6),
         Fault(kind="loss", at=0.1, target="server", lasts=2.9, size=0.4),
