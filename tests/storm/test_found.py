@@ -218,3 +218,15 @@ def test_seed_700519() -> None:
         Fault(kind="loss", at=14.2, lasts=11.0, size=0.9),
     ]
     assert play(Scenario(seed=700519, rounds=1, small_chunks=False, standby=True), faults).violation is None
+
+
+def test_seed_700427() -> None:
+    # a gateway passed another update of a task whole, since one that the server had refused was still there
+    faults = [
+        Fault(kind="loss", at=1.6, target="s0.in.d1", lasts=7.1, size=0.23),
+        Fault(kind="pause", at=6.6, target="server", lasts=31.2),
+        Fault(kind="failed-sync", at=27.3, target="server", size=2.0),
+        Fault(kind="partition", at=28.9, target="s0.in/far", lasts=30.6),
+    ]
+    scenario = Scenario(seed=700427, devices=3, rounds=1, small_chunks=False, sites=("s0", "s0.in", "s0.in"))
+    assert play(scenario, faults).violation is None

@@ -113,11 +113,15 @@ def _receipt(update: Update) -> list[Command]:
 
 
 def answered(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
-    """The receipt of an update was answered."""
+    """The receipt of an update was answered; one that is refused makes room for another of the same task."""
     known = gateway.updates.get(answer.device)
     if known is None or (answer.attempt, answer.digest) != (known.attempt, known.blob.digest):
         return gateway
-    return replace(gateway, pending=gateway.pending - {answer.device})
+    settled = replace(gateway, pending=gateway.pending - {answer.device})
+    if isinstance(answer, Acknowledgement):
+        return settled
+    others = {device: update for device, update in gateway.updates.items() if device != answer.device}
+    return replace(settled, updates=others)
 
 
 def lost(gateway: Gateway, refusal: Refusal) -> Step | None:

@@ -294,6 +294,25 @@ def test_another_update_of_the_same_task_does_not_replace_one_that_may_count():
     assert site.gateway.updates == {A: judged}
 
 
+def test_another_update_of_the_same_task_takes_the_place_of_a_refused_one():
+    site = Driven(A)
+    site.give(A)
+    known = site.upload(A)
+    refusal = Refusal(
+        federation=NAME,
+        device=A,
+        attempt=known.attempt,
+        digest=known.blob.digest,
+        reason=Reason.STALE_ROUND,
+        detail="missed",
+    )
+    site.tell(DeviceTold(A, refusal))
+    other = update(A, 1)
+    commands = site.tell(DeviceSpoke(other, most_bytes=10**6))
+    assert of(TellAbove, commands) == []
+    assert [told.message.digest for told in of(TellDevice, commands)] == [other.blob.digest]
+
+
 def test_small_groups_are_given_from_here():
     site, groups = Driven(A), ref_of(b"g" * 3000)
     site.give(A)
