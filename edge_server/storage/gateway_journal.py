@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from edge_client.storage.atomic_files import sync
 from schemas.errors import ConfigError
 from schemas.messages import Task, Update, decode_task
 
 FORMAT = 1
-RESERVED = 1_000_000
-"""Attempts to connect, each of which takes a number, before the next number is written."""
+RESERVED = 100
+"""Numbers that are reserved for attempts to connect; more of them take longer than as many milliseconds."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS site (federation TEXT NOT NULL, site TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS devices (device TEXT PRIMARY KEY, session INTEGER NOT NULL);
@@ -49,6 +50,8 @@ class GatewayJournal:
         if known is None:
             with self._written() as written:
                 written.execute("INSERT INTO site VALUES (?, ?)", (federation, site))
+            # Until then a power cut may take the folder away with all that was written in it.
+            sync(path.parent)
 
     @contextmanager
     def _written(self) -> Iterator[sqlite3.Connection]:

@@ -139,6 +139,18 @@ def test_seed_1673() -> None:
     assert play(scenario, faults).violation is None
 
 
+def test_seed_5725() -> None:
+    # stuck: a power cut took the new folder of a gateway away, and with it the number of its session
+    faults = [
+        Fault(kind="broker-restart", at=0.7, target="broker", lasts=7.7, size=1.0),
+        Fault(kind="crash", at=4.7, target="s0", lasts=9.5),
+        Fault(kind="repeats", at=12.2, target="s0/far", lasts=10.9, size=0.6),
+        Fault(kind="crash", at=13.1, target="d1", lasts=18.3),
+        Fault(kind="power-cut", at=16.0, target="s0", lasts=0.1, size=32.0),
+    ]
+    assert play(Scenario(5725, rounds=1, small_chunks=False, sites=("s0", "")), faults).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [
