@@ -39,6 +39,7 @@ SETTLING_S = 20.0
 AGAIN_S = 7.0
 """The same beside a standby, which has to come first."""
 EXPECTED = ("was continued by another server", "is served already", "follows this server already")
+SAME_NAME = "another device is called"
 MOST_EVENTS = 30_000
 WINDOWS = frozenset({"loss", "repeats", "reordering", "partition"})
 
@@ -100,8 +101,8 @@ class World:
                 self.timeline.next()()
                 events += 1
                 self.watch.after_event()
-                if events > MOST_EVENTS:
-                    raise Violation(f"more than {MOST_EVENTS} events")
+                if events > MOST_EVENTS * len(self.brokers):
+                    raise Violation(f"more than {MOST_EVENTS} events per broker")
         except Violation as violation:
             return Outcome(str(violation), self.ended or "", self.timeline.now, events)
         return Outcome(None, self.ended or "", self.timeline.now, events)
@@ -195,6 +196,9 @@ class World:
             and isinstance(error, ConfigError)
             and any(w in str(error) for w in EXPECTED)
         ):
+            return True
+        if self.scenario.gateways and isinstance(error, ConfigError) and SAME_NAME in str(error):
+            # Births that two brokers repeat late, one after the other, look like those of two devices.
             return True
         reason = error.__cause__ if isinstance(error, EdgeError) and error.__cause__ else error
         from_disk = disk_has_failed(reason) or "(storm)" in str(error)

@@ -67,6 +67,7 @@ from schemas.values import Reason
 
 MISSED_S = 20.0
 """Seconds after its start in which a gateway waits for the devices that were there before."""
+MOST_INSTANCES = 4
 BORN_AGAIN_S = 20.0
 """Seconds before a gateway repeats a birth that was not answered by terms."""
 
@@ -247,7 +248,15 @@ def _device_spoke(gateway: Gateway, event: DeviceSpoke, now: float) -> Step:
 
 
 def _born(gateway: Gateway, birth: Birth) -> Step:
-    born = replace(gateway, births={**gateway.births, birth.device: birth})
+    heard, current = gateway.heard.get(birth.device, {}), gateway.births.get(birth.device)
+    known = heard.get(birth.instance, 0)
+    another = current is not None and current.instance != birth.instance
+    if birth.session < known or (another and birth.session == known):
+        # Above it would look as if a second device had the name.
+        return gateway, []
+    later = dict(list({**heard, birth.instance: birth.session}.items())[-MOST_INSTANCES:])
+    births = {**gateway.births, birth.device: birth}
+    born = replace(gateway, births=births, heard={**gateway.heard, birth.device: later})
     return born, _said(gateway, birth)
 
 

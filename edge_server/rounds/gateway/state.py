@@ -29,14 +29,14 @@ class SumWork:
 class Gateway:
     """The gateway of a `site`, with all that it knows of its devices by name.
 
-    `births` are those of connected devices, `tasks` their last ones, `uploads` what they send, `updates`
-    those that were examined. `fetches` are the blobs on their way from above, `held` those that are here, and
-    `waiting` the chunks that devices have requested of blobs to come, by digest and device. `pending` are the
-    updates whose receipts were not answered. Without `terms` nothing can be examined; until they are `told`
-    in the `session`-th connection, the gateway's birth is repeated at `born_at` (seconds). `before` are the
-    sessions of devices that were there before a restart; those that are not back at `missed_at` (seconds) are
-    reported as lost. `sessions` are those of the gateways of sites within this one, `epochs` the newest ones
-    in which runs are served.
+    `births` are those of connected devices, `heard` their newest sessions by process, `tasks` their last
+    ones, `uploads` what they send, `updates` those that were examined. `fetches` are the blobs on their way
+    from above, `held` those that are here, and `waiting` the chunks that devices have requested of blobs to
+    come, by digest and device. `pending` are the updates whose receipts were not answered. Without `terms`
+    nothing can be examined; until they are `told` in the `session`-th connection, the gateway's birth is
+    repeated at `born_at` (seconds). `before` are the sessions of devices that were there before a restart;
+    those that are not back at `missed_at` (seconds) are reported as lost. `sessions` are those of the
+    gateways of sites within this one, `epochs` the newest ones in which runs are served.
     """
 
     federation: str
@@ -47,6 +47,7 @@ class Gateway:
     told: bool = False
     born_at: float = 0.0
     births: Mapping[str, Birth] = field(default_factory=dict)
+    heard: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
     missed_at: float | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)

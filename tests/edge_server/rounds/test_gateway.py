@@ -156,6 +156,16 @@ def test_a_connection_above_begins_with_who_is_here():
     assert told == [SiteBirth(federation=NAME, site=SITE, session=2), birth(A), birth(B)]
 
 
+def test_a_late_repetition_of_a_birth_does_not_look_like_a_second_device():
+    site = Driven()
+    first, second = (birth(A).model_copy(update={"instance": name, "session": 7}) for name in "ab")
+    later = first.model_copy(update={"session": 8})
+    for born in (first, first, second):
+        assert site.tell(DeviceSpoke(born)) == [TellAbove(born, A)]
+    assert site.tell(DeviceSpoke(first)) == []
+    assert site.tell(DeviceSpoke(later)) == [TellAbove(later, A)]
+
+
 def test_a_birth_that_terms_do_not_answer_is_repeated():
     site = Driven(A)
     born = TellAbove(SiteBirth(federation=NAME, site=SITE, session=1))
