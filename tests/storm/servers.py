@@ -91,8 +91,7 @@ class ServerProcess(Process):
         if self.booted:
             self._serve_on()
         elif self.keeper is not None and self._lease_is_decided(self.keeper):
-            # What is left to do when the wait for the start is over, which would be one in real time.
-            self.keeper.check()
+            self.keeper.check()  # what `await_start` does when it has waited
             self.serve()
 
     def keep_lease(self) -> None:
