@@ -262,7 +262,7 @@ class Watch:
             return
         rows = self._ask("SELECT device, attempt, digest FROM updates WHERE reason IS NULL")
         for (device, attempt), (_, digest) in self.confirmed.items():
-            if (device, attempt, digest) not in rows:
+            if (device, attempt, digest) not in rows and device not in self._dropped(attempt):
                 raise Violation(f"{device}'s confirmed update of attempt {attempt} is not in the journal")
         counted = {(device, attempt): digest for c in self.closed for device, attempt, digest, _ in c.updates}
         attempts = {attempt for _, attempt in counted}
