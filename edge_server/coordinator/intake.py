@@ -143,7 +143,8 @@ class Intake:
             log.info("%s refuses (%s): %s", *extra.values(), message.detail, extra=extra)
             if message.reason is Reason.SUPERSEDED:
                 self._reporter.counters.refused(message.device, message.reason)
-        self._driver.step(MessageReceived(message, have=self._have(message)))
+        accepted = isinstance(message, Update) and self._driver.was_accepted(message)
+        self._driver.step(MessageReceived(message, have=self._have(message), accepted=accepted))
         if isinstance(message, Update | Delivery):
             self._count_claim(message)
         if isinstance(message, Update):

@@ -49,7 +49,7 @@ from edge_server.rounds.sites.presence import Sites
 from edge_server.rounds.state import Federation, Phase, is_over
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.broker_connection import BrokerConnection
-from schemas.messages import Message, Refusal, Task, TrainTask
+from schemas.messages import Message, Refusal, Task, TrainTask, Update
 from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.values import Reason
 
@@ -203,6 +203,14 @@ class RoundDriver:
     def knows(self, device: str) -> bool:
         """Whether a device of this name is in the fleet."""
         return device in self.federation.fleet.devices
+
+    def was_accepted(self, update: Update) -> bool:
+        """Whether the journal has an update that answers no open task as accepted."""
+        participant = self.federation.participants.get(update.device)
+        known = update.run == self.federation.run and update.attempt <= self.federation.attempt
+        if not known or (participant is not None and participant.is_meant(update)):
+            return False
+        return self._coordinator.storage.journal.has_accepted(update)
 
     def tell(self, device: str, message: Message) -> None:
         """Send a device a message; refusals to devices outside the fleet are rate-limited."""

@@ -49,8 +49,10 @@ from schemas.tensors.blobs import Chunk
 from schemas.values import Eligibility, Reason
 
 
-def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
-    """Handle a device's message; `have` is a bit mask of the chunks of an update that are already here."""
+def receive(
+    federation: Federation, message: FromDevice, now: float, *, have: int = 0, accepted: bool = False
+) -> Step:
+    """Handle a device's message; `have` and `accepted` are known of an update, as in `MessageReceived`."""
     match message:
         case Birth() if federation.sites.is_gone(federation.sites.of(message.device)):
             return replace(federation, sites=federation.sites.keep_waiting(message)), []
@@ -63,7 +65,7 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
         case TaskReply():
             return _replied(federation, message, now)
         case Update():
-            return _claimed(federation, message, now, have)
+            return _claimed(federation, message, now, have, accepted=accepted)
         case Delivery():
             return _delivered(federation, message)
         case BlobRequest():
@@ -178,7 +180,7 @@ def _mark_unknown_classes(federation: Federation, reply: TaskReply) -> Federatio
     return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
 
 
-def _claimed(federation: Federation, update: Update, now: float, have: int) -> Step:
+def _claimed(federation: Federation, update: Update, now: float, have: int, *, accepted: bool) -> Step:
     """An update is announced: fetch it, or answer at once why not."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
@@ -189,7 +191,7 @@ def _claimed(federation: Federation, update: Update, now: float, have: int) -> S
         return federation, []
     participant = _participant(federation, update)
     if participant is None:
-        return federation, _turn_away(federation, update)
+        return federation, [_acknowledge(update)] if accepted else _turn_away(federation, update)
     if participant.final:
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
     claimed, commands = part.record_claim(participant, update, now, have=have)

@@ -25,11 +25,13 @@ class Started:
 class MessageReceived:
     """Event: a message of a device; its topic has proved the sender.
 
-    `have` is a bit mask of the update's chunks that the server stored before it was restarted.
+    `have` is a bit mask of the update's chunks that the server stored before it was restarted; `accepted`:
+    the update answers no open task, and the journal has it as accepted.
     """
 
     message: FromDevice
     have: int = 0
+    accepted: bool = False
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
     match event:
         case Started():
             return _start(federation, now)
-        case MessageReceived(message, have):
-            return receive(federation, message, now, have=have)
+        case MessageReceived(message, have, accepted):
+            return receive(federation, message, now, have=have, accepted=accepted)
         case ChunkReceived(device, chunk):
             return receive_chunk(federation, device, chunk, now)
         case RoundPlanned():

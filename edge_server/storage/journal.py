@@ -310,6 +310,15 @@ class Journal:
             written.execute("INSERT OR REPLACE INTO undone VALUES (?, ?, ?, ?, ?, ?)", row)
             written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", reputation)
 
+    def has_accepted(self, update: Update) -> bool:
+        """Whether this update was accepted, and has not come too late."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT 1 FROM updates WHERE attempt = ? AND device = ? AND digest = ? AND reason IS NULL",
+                _key(update),
+            ).fetchone()
+        return row is not None
+
     def norms(self, update: Update) -> dict[str, float]:
         """The norms of an update that was examined; empty if they are missing or cannot be read."""
         with self._lock:

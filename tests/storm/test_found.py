@@ -242,3 +242,9 @@ def test_seed_700427() -> None:
     ]
     scenario = Scenario(seed=700427, devices=3, rounds=1, small_chunks=False, sites=("s0", "s0.in", "s0.in"))
     assert play(scenario, faults).violation is None
+
+
+def test_seed_201082() -> None:
+    # a late claim of an update that counts in an earlier round was refused
+    faults = [Fault(kind="reordering", at=0.9, lasts=10.4, size=7.9)]
+    assert play(Scenario(seed=201082, devices=3, rounds=3, small_chunks=False), faults).violation is None

@@ -1,6 +1,14 @@
 """A round asks more devices than it needs and closes with the first updates."""
 
-from edge_server.rounds.events import CheckUpdate, CloseRound, Note, PlanRound, RoundClosed, UpdateChecked
+from edge_server.rounds.events import (
+    CheckUpdate,
+    CloseRound,
+    MessageReceived,
+    Note,
+    PlanRound,
+    RoundClosed,
+    UpdateChecked,
+)
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from schemas.values import Reason
@@ -53,6 +61,17 @@ def test_a_device_whose_update_was_being_checked_hears_that_it_is_late_when_the_
     assert run.hear(update("b")) == []
     run.tell(RoundClosed(1))
     assert refusals(run.hear(update("b"))) == [("b", Reason.STALE_ROUND)]
+
+
+def test_an_update_of_an_earlier_round_that_the_journal_has_as_accepted_is_acknowledged_again():
+    run = asking("a", needed=1)
+    for number in (1, 2):
+        run.upload("a", number)
+        run.tell(RoundClosed(number))
+        run.plan("a", needed=1)
+    (answer,) = run.tell(MessageReceived(update("a", 1, 1), accepted=True))
+    assert (answer.device, answer.message.kind, answer.message.attempt) == ("a", "acknowledgement", 1)
+    assert refusals(run.hear(update("a", 1, 1))) == [("a", Reason.STALE_ROUND)]
 
 
 def test_the_next_round_may_need_another_number_of_updates():
