@@ -13,6 +13,7 @@ Kind = Literal[
     "broker-restart",
     "crash",
     "power-cut",
+    "closing-crash",
     "pause",
     "clock-jump",
     "full-disk",
@@ -23,6 +24,8 @@ Kind = Literal[
 ]
 SERVER, STANDBY, BROKER = "server", "standby", "broker"
 RUN, NEXT_RUN = "run-1", "run-2"
+CLOSING_CRASHES = 0.2
+"""The share of the seeds with a crash at the end of a round."""
 WORST_S = 40.0
 """Faults begin within this time, in virtual seconds."""
 
@@ -35,7 +38,8 @@ class Fault:
     for all connections. `lasts` is in seconds: how long a condition holds, or how long a process or the
     broker stays down. `size` depends on the kind: a probability per message (loss, repeats), seconds
     (reordering, clock-jump), the number of further disk operations before a crash, or before an aggregator
-    dies in its next call, or 1 for a broker that forgets its retained messages.
+    dies in its next call, or 1 for a broker that forgets its retained messages. A `closing-crash` counts them
+    from the next round that the target closes.
     """
 
     kind: Kind
@@ -125,7 +129,17 @@ def faults_of(scenario: Scenario) -> tuple[Fault, ...]:
     devices = scenario.names
     servers = (SERVER, SERVER, STANDBY) if scenario.standby else (SERVER,)
     faults = [a_fault(draw, draw.choice(servers), devices) for _ in range(draw.randint(1, 8))]
+    faults += _closing_crash(random.Random(f"closing {scenario.seed}"), servers)
     return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def _closing_crash(draw: random.Random, servers: tuple[str, ...]) -> list[Fault]:
+    """A crash between the end of a round and the next planning, which no time hits often."""
+    if draw.random() >= CLOSING_CRASHES:
+        return []
+    lasts = round(draw.choice((0.2, draw.uniform(0, 20))), 2)
+    at, after = round(draw.uniform(0, 8), 3), float(draw.randint(0, 12))
+    return [Fault("closing-crash", at, draw.choice(servers), lasts, after)]
 
 
 def a_fault(draw: random.Random, server: str, devices: list[str]) -> Fault:

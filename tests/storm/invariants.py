@@ -20,7 +20,7 @@ from schemas.messages import Delivery, Update
 from schemas.tensors.blobs import FileGroups, FlatGroups
 from schemas.tensors.files import write_tensors
 from tests.storm.disk import REAL_CONNECT, REAL_OPEN
-from tests.storm.faults import RUN, SERVER
+from tests.storm.faults import RUN, SERVER, Fault
 from tests.storm.training import BETA, Trained, fingerprint
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ QUORUM = 0.5
 Params = dict[str, Any]
 State = tuple[Params, Params]
 """A model's parameters, and the velocity of the server's optimizer, by name."""
+CRASHES = ("crash", "power-cut")
+NEAR_S = 15.0
+"""A fault that is over for this long no longer explains that a message was lost."""
 GIVING_UP_S = 200.0
 """A run may give up, after its last attempt, at most this long after the last fault."""
 
@@ -60,6 +63,7 @@ class Watch:
         self._momentum = world.scenario.momentum
         self._states: dict[int, State] = {}
         self._seen: Any = None
+        self._listening: set[str] = set()
 
     @property
     def _run(self) -> Path:
@@ -82,6 +86,7 @@ class Watch:
                 return
             made_of = tuple((u.device, u.attempt, u.digest, u.staleness) for u in more["updates"])
             self._note_closed(Closed(number, sha256, made_of))
+            self._world.round_closed()
 
         def note_settled(runner: SessionRunner, event: Any) -> None:
             settled(runner, event)
@@ -288,6 +293,7 @@ class Watch:
     def ended(self, outcome: str, detail: str) -> None:
         """A run has ended: rounds, journal, history and summary say the same."""
         world, now = self._world, self._world.timeline.now
+        self._listening = {name for name in world.devices if _is_connected(world.processes.get(name))}
         if outcome == "failed" and "given up after" in detail and now < world.quiet_at + GIVING_UP_S:
             return
         if outcome != "finished":
@@ -313,6 +319,16 @@ class Watch:
         lost = {key for key in self.confirmed if key not in counted and key[1] not in last}
         if lost:
             raise Violation(f"confirmed updates were never aggregated: {sorted(lost)}")
+
+    def check_told(self) -> None:
+        """Devices that were connected at the end know it, if no fault was near that explains otherwise."""
+        world = self._world
+        near = world.ended_at - NEAR_S
+        if any(fault.at <= world.timeline.now and _felt_until(fault) >= near for fault in world.faults):
+            return
+        for name in sorted(self._listening):
+            if not _is_idle(world.processes.get(name)):
+                raise Violation(f"{name} was connected at the end of the run, and was not told")
 
     def devices_are_idle(self) -> bool:
         """Whether every device knows that the run is over."""
@@ -341,6 +357,16 @@ class Watch:
                 there = "" if session.connected else ", not connected"
                 words.append(f"{name} is {session.phase}{there}")
         return "; ".join(words)
+
+
+def _is_connected(process: Any) -> bool:
+    return hasattr(process, "agent") and process.runner.session.connected
+
+
+def _felt_until(fault: Fault) -> float:
+    """Until when a fault may have effects, in virtual seconds."""
+    later = fault.kind in ("failed-sync", "closing-crash") or (fault.kind in CRASHES and fault.size > 0)
+    return math.inf if later else fault.over
 
 
 def _is_idle(process: Any) -> bool:

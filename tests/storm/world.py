@@ -82,6 +82,7 @@ class World:
         self.running: Process | None = None
         self.time = SimulatedTime(self.timeline, lambda: self.running.name if self.running else "")
         self._fates: dict[str, Fault] = {}
+        self._at_closing: list[Fault] = []
         self.ended: str | None = None
         self.ended_at = 0.0
         self._next_run = self._next_run_over = False
@@ -125,6 +126,7 @@ class World:
             return now > self.quiet_at
         if now > calm + SETTLING_S:
             # Nobody may be left who could say so: a broker forgets, a server is gone.
+            self.watch.check_told()
             self._next_run = True
             self.make[SERVER] = partial(ServerProcess, self, SERVER, NEXT_RUN)
             self.start(SERVER)
@@ -267,9 +269,9 @@ class World:
             case "crash" | "power-cut" if fault.size == 0:
                 self._die(process, fault)
             case "crash" | "power-cut":
-                self._fates[process.name] = fault
-                process.machine.crash_after = int(fault.size)
-                self.timeline.post(CRASH_AT_LAST_S, partial(self._crash_at_last, process, fault))
+                self._doom(process, fault)
+            case "closing-crash":
+                self._at_closing.append(fault)
             case "pause":
                 process.paused = True
                 self._each_connection(process, "watch")
@@ -284,6 +286,20 @@ class World:
                 process.server.suspend()
             case "aggregator-death" if isinstance(process, ServerProcess):
                 process.deadly = int(fault.size)
+
+    def _doom(self, process: Process, fault: Fault) -> None:
+        """Let a process crash after some disk operations."""
+        self._fates[process.name] = fault
+        process.machine.crash_after = int(fault.size)
+        self.timeline.post(CRASH_AT_LAST_S, partial(self._crash_at_last, process, fault))
+
+    def round_closed(self) -> None:
+        """The running process has closed a round in its journal."""
+        process = self._process()
+        for fault in [each for each in self._at_closing if each.target == process.name]:
+            self._at_closing.remove(fault)
+            self.quiet_at = max(self.quiet_at, self.timeline.now + CRASH_AT_LAST_S + fault.lasts)
+            self._doom(process, fault)
 
     def _crash_at_last(self, process: Process, fault: Fault) -> None:
         if process.alive and self._fates.get(process.name) is fault:
