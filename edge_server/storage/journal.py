@@ -264,7 +264,7 @@ class Journal:
         """
         counted, over = list(updates), list(over)
         made_of = json.dumps([[u.device, u.attempt, u.digest, u.staleness] for u in counted])
-        late = sorted(set(over) - {update.device for update in counted})
+        late = self._open_attempts(sorted(set(over) - {update.device for update in counted}))
         with self._written() as written:
             written.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",
@@ -277,9 +277,8 @@ class Journal:
             )
             written.execute(mark, (round_number,))
             written.executemany(
-                "UPDATE updates SET reason = ? WHERE reason IS NULL AND device = ?"
-                " AND attempt = (SELECT attempt FROM tasks WHERE device = ?)",
-                [(Reason.STALE_ROUND, device, device) for device in late],
+                "UPDATE updates SET reason = ? WHERE reason IS NULL AND attempt = ? AND device = ?",
+                [(Reason.STALE_ROUND, attempt, device) for attempt, device in late],
             )
             written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
             written.executemany(
@@ -289,6 +288,12 @@ class Journal:
             if observation is not None:
                 seen = (observation.round, observation.model_dump_json(exclude_defaults=True))
                 written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", seen)
+
+    def _open_attempts(self, devices: Iterable[str]) -> list[tuple[int, str]]:
+        """The attempts of the open tasks of these devices, with their names."""
+        asked = "SELECT attempt, device FROM tasks WHERE device = ?"
+        with self._lock:
+            return [row for name in devices for row in self._connection.execute(asked, (name,))]
 
     def tested(self, round_number: int, record: str) -> None:
         """Write the record of a closed round whose model has been tested."""

@@ -16,6 +16,8 @@ from edge_client.agent.session.state import SessionPhase
 from edge_client.agent.session_runner import SessionRunner
 from edge_server.rounds.participant import FINAL
 from edge_server.storage.journal import Journal
+from edge_server.storage.replica.copy import RunCopy
+from schemas.errors import PeerError
 from schemas.messages import Delivery, Update
 from schemas.tensors.blobs import FileGroups, FlatGroups
 from schemas.tensors.files import write_tensors
@@ -74,6 +76,13 @@ class Watch:
     def in_place(self) -> Iterator[None]:
         """See what the journal closes, and what devices are told."""
         closed, settled, written = Journal.closed, SessionRunner._settled, Journal._written
+        apply = RunCopy.apply
+
+        def note_applied(copy: RunCopy, entry: Any) -> None:
+            try:
+                apply(copy, entry)
+            except PeerError as error:
+                raise Violation(f"the standby cannot apply an entry: {error}") from error
 
         def note_written(journal: Journal) -> Any:
             self._note_writer()
@@ -92,12 +101,14 @@ class Watch:
             settled(runner, event)
             self._note_settled(event)
 
-        places: tuple[Any, Any] = Journal, SessionRunner
+        places: tuple[Any, Any, Any] = Journal, SessionRunner, RunCopy
         places[0].closed, places[0]._written, places[1]._settled = note_closed, note_written, note_settled
+        places[2].apply = note_applied
         try:
             yield
         finally:
             places[0].closed, places[0]._written, places[1]._settled = closed, written, settled
+            places[2].apply = apply
 
     # --- what happened ---
     def _note_settled(self, event: Any) -> None:

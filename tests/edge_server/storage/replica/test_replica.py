@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import Journal
 from edge_server.storage.replica.copy import RunCopy, is_copy, mark_as_copy, was_copy
 from edge_server.storage.replica.entry import Entry
@@ -150,6 +151,20 @@ def test_paths_outside_of_the_copy_are_refused(pair: Pair, name: str) -> None:
     ref = pair.copy.store.put(b"data")
     with pytest.raises(PeerError):
         pair.copy.apply(Entry(files={name: ref}))
+
+
+def test_a_closed_round_with_a_late_update_is_repeated(pair: Pair) -> None:
+    pair.journal.begun("run-1", "home")
+    pair.journal.planned(
+        1, 1, {"a": Assignment(MESSAGES_BY_KIND["task"].model_copy(update={"attempt": 1}), 9)}
+    )
+    pair.journal.examined(UPDATE.model_copy(update={"attempt": 1, "device": "a"}), reason=None)
+    pair.source.begin()
+    pair.take()
+    pair.journal.closed(1, "a" * 64, updates=(), over=("a",), record="{}", traffic={})
+    pair.take()
+    pair.assert_same()
+    assert any("stale-round" in row for row in rows(pair.other))
 
 
 def test_a_copy_is_marked_until_it_becomes_a_run(pair: Pair) -> None:
