@@ -274,8 +274,9 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
     if participant is None:
         return federation, [_acknowledge(delivery)]
     answer = _acknowledge(delivery, _manifest_to_sign(participant.assignment.task, delivery))
-    if participant.final:
+    if participant.status is Status.COUNTED:
         return federation, [answer]
+    # Also of a device that was given up: it has the model.
     done = replace(participant, status=Status.COUNTED)
     return with_participant(federation, (done, [RecordDelivery(delivery), _in_place(delivery), answer]))
 

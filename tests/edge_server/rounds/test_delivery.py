@@ -30,7 +30,7 @@ from tests.edge_server.rounds.by_hand import (
     training,
     update,
 )
-from tests.edge_server.rounds.test_fleet import birth
+from tests.edge_server.rounds.test_fleet import birth, death
 
 
 def test_a_run_ends_when_every_device_has_its_model():
@@ -52,6 +52,14 @@ def test_a_device_that_cannot_deliver_does_not_hold_up_the_end():
     run = delivering("a", "b")
     run.hear(delivery("a"))
     assert of(EndRun, run.wait(100)) == [EndRun("finished")]
+
+
+def test_a_delivery_of_a_device_that_was_given_up_is_recorded():
+    run = delivering("a", "b")
+    run.hear(death("a"))
+    run.wait(run.federation.rules.rejoin_s + 1)
+    assert run.status("a") is Status.MISSED
+    assert run.hear(delivery("a")) == [RecordDelivery(delivery("a")), ack("a", None, 2)]
 
 
 def test_deliver_every_delivers_models_between_rounds():
