@@ -23,6 +23,8 @@ KEEPALIVE_S = 12.0
 WITH_WILL = 0x04
 ECHO = "/echo"
 """Topics on which nothing is lost: a lost echo means, by design, a broker that drops large packets."""
+LEASE = "/lease"
+"""Topics whose messages do not overtake each other: the lease relies on the order of a topic."""
 
 
 @dataclass
@@ -66,11 +68,13 @@ class Connection:
         self.held: list[tuple[str, Callable[[], None]]] = []
         self.silent_since: float | None = None
 
-    def carry(self, way: str, arrive: Callable[[], None], *, again: bool = True) -> None:
+    def carry(
+        self, way: str, arrive: Callable[[], None], *, again: bool = True, ordered: bool = False
+    ) -> None:
         """Carry a packet `up` to the broker or `down` to the client.
 
         Only `again` lets faults repeat and overtake it: not what changes the broker's state, whose last word
-        is that of the client, nor acknowledgements.
+        is that of the client, nor acknowledgements. What is `ordered` overtakes nothing.
         """
         if self.broker.weather.cut_off(self.client.owner) or self.client.is_paused():
             self.held.append((way, arrive))
@@ -78,7 +82,7 @@ class Connection:
             return
         weather, timeline = self.broker.weather, self.broker.timeline
         delay = weather.draw.uniform(*LATENCY_S)
-        detour = weather.detour_s(self.client.owner) if again else 0.0
+        detour = weather.detour_s(self.client.owner) if again and not ordered else 0.0
         at = max(self.reaches[way], timeline.now + delay)
         if not detour:
             self.reaches[way] = at
@@ -161,7 +165,8 @@ class Broker:
         connection.filters[topic_filter] = qos
         for topic, payload in self._retained.items():
             if matches(topic_filter, topic):
-                connection.carry("down", partial(connection.client.hear, connection, topic, payload, True))
+                heard = partial(connection.client.hear, connection, topic, payload, True)
+                connection.carry("down", heard, ordered=topic.endswith(LEASE))
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, sender: str) -> None:
         """Hand a message to all that have subscribed, unless it is lost."""
@@ -172,7 +177,8 @@ class Broker:
         for connection in list(self.connections.values()):
             lost = not topic.endswith(ECHO) and self.weather.happens("loss", connection.client.owner)
             if not lost and any(matches(each, topic) for each in connection.filters):
-                connection.carry("down", partial(connection.client.hear, connection, topic, payload, False))
+                heard = partial(connection.client.hear, connection, topic, payload, False)
+                connection.carry("down", heard, ordered=topic.endswith(LEASE))
 
     def stop(self, *, forgets: bool) -> None:
         """The broker dies: no last will is published."""

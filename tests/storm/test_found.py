@@ -176,18 +176,6 @@ def test_seed_100136() -> None:
     assert play(scenario, faults).violation is None
 
 
-def test_seed_100127() -> None:
-    # stuck: two servers ended each other, and the one of the older epoch, which devices refuse, came back
-    faults = [
-        Fault(kind="crash", at=1.2, target="server", lasts=0.2),
-        Fault(kind="reordering", at=4.984, lasts=14.9, size=1.2),
-        Fault(kind="reordering", at=5.1, lasts=11.8, size=0.6),
-        Fault(kind="power-cut", at=6.6, target="server", lasts=6.6),
-    ]
-    scenario = Scenario(seed=100127, small_chunks=False, changes=True, standby=True)
-    assert play(scenario, faults).violation is None
-
-
 def test_seed_60031() -> None:
     # a device was refused an update that the journal had as accepted: it was checked as its round closed
     faults = [
