@@ -236,3 +236,11 @@ def test_seed_201082() -> None:
     # a late claim of an update that counts in an earlier round was refused
     faults = [Fault(kind="reordering", at=0.9, lasts=10.4, size=7.9)]
     assert play(Scenario(seed=201082, devices=3, rounds=3, small_chunks=False), faults).violation is None
+
+
+def test_seed_310003() -> None:
+    # two servers ended each other's connections: to one of them a lost claim was a broker without leases
+    faults = [Fault(kind="loss", at=0.1, lasts=11.6, size=0.6)]
+    more = {"broadcast": True, "impatient": True, "momentum": True, "changes": True}
+    scenario = Scenario(seed=310003, rounds=3, standby=True, **more)
+    assert play(scenario, faults).violation is None

@@ -106,9 +106,10 @@ def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> St
             return _heard_claiming(heard, lease, now, own=own, counts=counts)
         case LeasePhase.LOOKING:
             return _heard_looking(heard, lease, now, counts=counts, retained=retained)
-        case LeasePhase.MUTE:
-            # The broker does pass the topic on: only the claim was lost.
-            return replace(heard, phase=LeasePhase.LOOKING, since=now, cut_off=own), []
+        case LeasePhase.MUTE if not retained:
+            # The broker passes the topic on: it had lost the claim.
+            looking = replace(heard, phase=LeasePhase.LOOKING, since=now, beats=0)
+            return _heard_looking(looking, lease, now, counts=counts, retained=False)
         case _:
             return heard, []
 
@@ -131,9 +132,11 @@ def _heard_holding(state: LeaseState, lease: Lease, now: float, *, own: bool, co
 
 def _heard_claiming(state: LeaseState, lease: Lease, now: float, *, own: bool, counts: bool) -> Step:
     if own and lease.state == "claimed":
+        if state.settled_at != NOT_YET:
+            return state, []  # once more
         if not counts:
             return replace(state, phase=LeasePhase.LOOKING, since=now), []
-        return replace(state, settled_at=now + state.settle_s), []
+        return replace(state, settled_at=now + state.settle_s, next_at=now), []
     if own and lease.state == "held":
         confirmed, _ = _heard_holding(state, lease, now, own=True, counts=counts)
         return replace(confirmed, phase=LeasePhase.HELD if confirmed is not state else state.phase), []
@@ -178,7 +181,7 @@ def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:
         case LeasePhase.LOOKING:
             return _look(state, now, alive)
         case LeasePhase.CLAIMING if state.settled_at == NOT_YET:
-            return (replace(state, phase=LeasePhase.MUTE) if now >= state.since + MUTE_S else state), []
+            return _insist(state, now)
         case LeasePhase.MUTE if now >= state.next_at:
             asked = replace(state, next_at=now + MUTE_S)
             return asked, [asked.message("claimed", state.log.beat + 1)]
@@ -196,7 +199,7 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
         return state, []
     if last is None:
         return (state, []) if state.follows else _claim(state, now)
-    if state.cut_off and _is_own(state, last):
+    if _is_own(state, last) and (state.cut_off or not state.follows):
         return _claim(state, now)
     if state.follows:
         due = last.state != "over" and state.may_follow and _vacant(state, last, now, alive, grace_s=GRACE_S)
@@ -238,11 +241,23 @@ def _claim(state: LeaseState, now: float) -> Step:
         since=now,
         settle_s=0.0 if state.log.live or last is None else SETTLE_S,
         settled_at=NOT_YET,
-        next_at=now,
+        next_at=now + RENEW_S,
         sent={},
         served=None if last is None else last.newest_served,
     )
     return claiming, [claiming.message("claimed", state.log.beat + 1)]
+
+
+def _insist(state: LeaseState, now: float) -> Step:
+    """Repeat a claim that has not come back: it may be lost, or the broker passes nothing on.
+
+    A standby knows that it does: it has heard whom it follows.
+    """
+    if now >= state.since + MUTE_S and not state.follows:
+        return replace(state, phase=LeasePhase.MUTE), []
+    if now < state.next_at:
+        return state, []
+    return replace(state, next_at=now + RENEW_S), [state.message("claimed", state.log.beat + 1)]
 
 
 def _renew(state: LeaseState, now: float) -> Step:

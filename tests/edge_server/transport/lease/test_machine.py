@@ -261,26 +261,44 @@ def test_a_broker_that_passes_nothing_on_is_noticed(broker: Broker) -> None:
     assert server.state.phase is LeasePhase.MUTE
 
 
-def test_a_claim_that_was_lost_is_repeated(broker: Broker) -> None:
-    server = broker.add("a")
-    broker.delay = 1e9
-    broker.run(10)
-    server.inbox.clear()
-    broker.delay = 0.05
-    assert broker.run(10, held(broker, "a")) < 6
-    assert server.state.phase is LeasePhase.HELD
+def lose(broker: Broker, seconds: float) -> None:
+    """Let the broker lose what is published meanwhile."""
+    publish, broker.publish = broker.publish, lambda lease: None
+    broker.run(seconds)
+    broker.publish = publish
 
 
-def test_a_server_that_hears_of_a_holder_after_all_writes_no_longer(broker: Broker) -> None:
-    server = broker.add("a")
-    broker.delay = 1e9
-    broker.run(10)
-    server.inbox.clear()
+def test_a_claim_that_is_lost_is_repeated(broker: Broker) -> None:
+    broker.add("a")
+    lose(broker, 2)
+    assert broker.run(5, held(broker, "a")) < 1.5
+
+
+def test_a_standby_whose_claims_are_lost_goes_on_claiming(broker: Broker) -> None:
+    synced(broker)
+    broker.kill("a")
+    broker.run(20, claims(broker, "b"))
+    lose(broker, 20)
+    assert broker.run(5, held(broker, "b")) < 3
+
+
+def test_a_claim_that_comes_back_late_is_no_other_servers(broker: Broker) -> None:
+    alone = broker.add("a")
+    broker.delay = 9.0
+    broker.run(8)
+    assert alone.state.phase is LeasePhase.MUTE
     broker.delay = 0.05
-    broker.add("b")
-    broker.run(10)
-    assert broker.holders() in (["a"], ["b"])
-    assert server.state.phase is not LeasePhase.MUTE
+    broker.run(30)
+    assert alone.state.phase is LeasePhase.HELD
+
+
+def test_a_server_that_took_a_lossy_broker_for_mute_looks_again(broker: Broker) -> None:
+    first = broker.add("a")
+    lose(broker, 7)
+    assert first.state.phase is LeasePhase.MUTE
+    second = broker.add("b")
+    broker.run(20)
+    assert (first.state.phase, second.state.phase) == (LeasePhase.TAKEN, LeasePhase.HELD)
 
 
 def test_only_a_holder_names_a_standby() -> None:
