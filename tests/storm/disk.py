@@ -276,7 +276,7 @@ class Disks:
     def __init__(self, root: Path) -> None:
         self._root = f"{root}{os.sep}"
         self.machines: dict[str, Machine] = {}
-        self._open_files: dict[int, str] = {}
+        self._open_files: dict[int, tuple[str, int]] = {}
 
     def add(self, name: str, *, loses_power: bool) -> Machine:
         """A machine with an empty disk."""
@@ -315,7 +315,7 @@ class Disks:
         if flags & WRITES:
             self._begin_to_write(machine, text)
         descriptor = int(REAL["open"](path, flags, *args, **more))
-        self._open_files[descriptor] = text
+        self._open_files[descriptor] = text, os.fstat(descriptor).st_ino
         return descriptor
 
     def _begin_to_write(self, machine: Machine, path: str) -> None:
@@ -332,8 +332,16 @@ class Disks:
         self._open_files.pop(descriptor, None)
         REAL["close"](descriptor)
 
+    def _path_of(self, descriptor: int) -> str | None:
+        """The path that was opened; None if a file object has closed the descriptor, and another has it."""
+        path, inode = self._open_files.get(descriptor, (None, 0))
+        if path is not None and os.fstat(descriptor).st_ino != inode:
+            del self._open_files[descriptor]
+            return None
+        return path
+
     def _pwrite(self, descriptor: int, data: Any, offset: int) -> int:
-        path = self._open_files.get(descriptor)
+        path = self._path_of(descriptor)
         machine = self.machine_of(path) if path is not None else None
         if machine is not None and path is not None:
             half = bytes(data[: len(data) // 2])
@@ -342,7 +350,7 @@ class Disks:
         return int(REAL["pwrite"](descriptor, data, offset))
 
     def _ftruncate(self, descriptor: int, length: int) -> None:
-        path = self._open_files.get(descriptor)
+        path = self._path_of(descriptor)
         machine = self.machine_of(path) if path is not None else None
         if machine is not None and path is not None:
             machine.operate()
@@ -350,7 +358,7 @@ class Disks:
         REAL["ftruncate"](descriptor, length)
 
     def _fsync(self, descriptor: int) -> None:
-        path = self._open_files.get(descriptor)
+        path = self._path_of(descriptor)
         machine = self.machine_of(path) if path is not None else None
         if machine is None or path is None:
             REAL["fsync"](descriptor)
