@@ -34,6 +34,7 @@ class ServerProcess(Process):
         self.run = run
         self.keeper: LeaseKeeper | None = None
         self.deadly: int | None = None
+        self._noted = False
         self._began, self._lease_at = world.timeline.now, 0.0
 
     @property
@@ -80,15 +81,22 @@ class ServerProcess(Process):
         )
         self.server = Server(ADDRESS, coordinator, None, recovered, self.keeper)  # type: ignore[arg-type]
         self.driver = self.server._driver
-        self.world.server_started(self)
+        self._note_start()
         self.server._receivers.open()
         self.server._right.open()
         self.driver.step(Started())
         self._wait_for_tick()
 
+    def _note_start(self) -> None:
+        """The run is this server's once it may write: one that starts cut off may have an old folder."""
+        if not self._noted and (self.keeper is None or self.keeper.holds()):
+            self._noted = True
+            self.world.server_started(self)
+
     def turn(self) -> None:
         self.keep_lease()
         if self.booted:
+            self._note_start()
             self._serve_on()
         elif self.keeper is not None and self._lease_is_decided(self.keeper):
             self.keeper.check()  # what `await_start` does when it has waited
