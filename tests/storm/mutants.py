@@ -179,11 +179,11 @@ MUTANTS = {
         "pass",
     ),
     # --- lease and standby ---
-    "lease-for-ever": Mutant(
-        "a server that was paused goes on writing without a renewal of its lease",
+    "lease-unnamed": Mutant(
+        "a standby that lacks something takes over",
         "edge_server.transport.lease.machine",
-        "LeaseState.holds",
-        " and now < self.held_until",
+        "_look",
+        " and state.may_follow",
         "",
     ),
     "standby-told-later": Mutant(
