@@ -113,6 +113,8 @@ class RunSource:
         for name, path in self._files():
             try:
                 about = path.stat()
+                if not about.st_size:
+                    continue
                 stamp = about.st_size, about.st_mtime_ns, about.st_ino
                 known = self._known.get(name)
                 if known is None or known[0] != stamp:

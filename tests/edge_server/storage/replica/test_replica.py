@@ -94,6 +94,18 @@ def test_each_transaction_comes_with_the_files_that_it_refers_to(pair: Pair) -> 
     pair.assert_same()
 
 
+def test_a_file_that_a_power_cut_has_emptied_is_left_out_until_it_is_written_again(pair: Pair) -> None:
+    emptied = pair.run / "other.toml"
+    emptied.write_bytes(b"")
+    pair.source.begin()
+    (first,) = pair.take()
+    assert emptied.name not in first.files
+    emptied.write_bytes(b"[federation]")
+    pair.journal.struck("pi", 1, "malformed")
+    pair.take()
+    pair.assert_same()
+
+
 def test_files_of_later_rounds_replace_those_of_earlier_ones(pair: Pair) -> None:
     pair.source.begin()
     for number in range(1, 5):
