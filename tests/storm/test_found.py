@@ -151,6 +151,30 @@ def test_seed_5725() -> None:
     assert play(Scenario(5725, rounds=1, small_chunks=False, sites=("s0", "")), faults).violation is None
 
 
+def test_seed_11733() -> None:
+    # stuck: a gateway passed on neither the claim nor the chunks of the update that replaced a refused one
+    faults = [
+        Fault(kind="loss", at=2.0, lasts=12.8, size=0.6),
+        Fault(kind="cut", at=2.4, target="s0.d2"),
+        Fault(kind="cut", at=4.9, target="s0"),
+        Fault(kind="failed-sync", at=17.1, target="server", size=1.0),
+    ]
+    scenario = Scenario(11733, devices=3, rounds=1, small_chunks=False, sites=("s0", "s0", "s0"))
+    assert play(scenario, faults).violation is None
+
+
+def test_seed_20993() -> None:
+    # stuck: the sum of an inner site completed an earlier request, which had it, instead of the open one
+    faults = [
+        Fault(kind="cut", at=0.6, target="server"),
+        Fault(kind="crash", at=5.3, target="s0.d1", lasts=7.9),
+        Fault(kind="loss", at=5.6, lasts=10.9, size=0.5),
+        Fault(kind="power-cut", at=22.4, target="server", lasts=16.9, size=9.0),
+    ]
+    scenario = Scenario(seed=20993, rounds=1, small_chunks=False, sites=("s0.in", "s0"))
+    assert play(scenario, faults).violation is None
+
+
 def test_seed_156() -> None:
     # stuck: a refusal of the server that had taken over silenced its requests for chunks
     faults = [

@@ -174,6 +174,8 @@ def part_verified(gateway: Gateway, event: PartVerified) -> Step:
         offer = work.offers.get(event.site)
         if offer is None or offer.blob is None or offer.blob.digest != event.digest:
             continue
+        if event.site in work.parts:
+            continue  # another request asks for the same part
         receiving = _without(work.receiving, event.site)
         if not event.sound:
             offers = _without(work.offers, event.site)

@@ -444,3 +444,21 @@ def test_a_member_that_has_begun_another_task_is_lost_to_the_sum_of_its_last_one
     site.upload(A, number=2)
     (told,) = site.tell(PartVerified("b.n", part.blob.digest, True))
     assert (told.message.lost, told.message.request) == ((A,), request.digest)
+
+
+def test_a_part_that_two_requests_ask_for_completes_the_open_one():
+    site = Driven(A, DEEP)
+    site.give(A)
+    own, deep = site.upload(A), update(DEEP)
+    first, below = sum_request(own, deep), sum_request(deep, site="b.n")
+    about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
+    part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 20))
+    site.tell(SiteTold(first))
+    site.tell(SiteBelowSpoke("b.n", part))
+    (made,) = site.tell(PartVerified("b.n", part.blob.digest, True))
+    site.tell(SumMade(made.request, STATE))
+    second = sum_request(deep)
+    site.tell(SiteTold(second))
+    site.tell(SiteBelowSpoke("b.n", part))
+    (made,) = site.tell(PartVerified("b.n", part.blob.digest, True))
+    assert made.request == second
