@@ -65,7 +65,7 @@ class Connection:
         self.filters: dict[str, int] = {}
         self.open_at_broker = self.open_at_client = True
         self.reaches = {"up": 0.0, "down": 0.0}
-        self.held: list[tuple[str, Callable[[], None]]] = []
+        self.held: list[tuple[str, Callable[[], None], bool]] = []
         self.silent_since: float | None = None
 
     def carry(
@@ -77,7 +77,7 @@ class Connection:
         is that of the client, nor acknowledgements. What is `ordered` overtakes nothing.
         """
         if self.broker.weather.cut_off(self.client.owner) or self.client.is_paused():
-            self.held.append((way, arrive))
+            self.held.append((way, arrive, ordered))
             self._note_silence()
             return
         weather, timeline = self.broker.weather, self.broker.timeline
@@ -86,13 +86,15 @@ class Connection:
         at = max(self.reaches[way], timeline.now + delay)
         if not detour:
             self.reaches[way] = at
-        timeline.post(at + detour - timeline.now, partial(self._arrive, way, arrive))
+        timeline.post(at + detour - timeline.now, partial(self._arrive, way, arrive, ordered))
         if again and weather.happens("repeats", self.client.owner):
-            timeline.post(at + weather.draw.uniform(0, 3) - timeline.now, partial(self._arrive, way, arrive))
+            timeline.post(
+                at + weather.draw.uniform(0, 3) - timeline.now, partial(self._arrive, way, arrive, ordered)
+            )
 
-    def _arrive(self, way: str, arrive: Callable[[], None]) -> None:
+    def _arrive(self, way: str, arrive: Callable[[], None], ordered: bool) -> None:
         if way == "down" and self.open_at_client and self.client.is_paused():
-            self.held.append((way, arrive))
+            self.held.append((way, arrive, ordered))
         elif self.open_at_broker if way == "up" else self.open_at_client:
             arrive()
 
@@ -112,8 +114,8 @@ class Connection:
             return
         self.silent_since = None
         held, self.held = self.held, []
-        for way, arrive in held:
-            self.carry(way, arrive)
+        for way, arrive, ordered in held:
+            self.carry(way, arrive, ordered=ordered)
         if self.open_at_client and not self.open_at_broker:
             self.client.lost("connection reset")
 

@@ -268,3 +268,15 @@ def test_seed_310003() -> None:
     more = {"broadcast": True, "impatient": True, "momentum": True, "changes": True}
     scenario = Scenario(seed=310003, rounds=3, standby=True, **more)
     assert play(scenario, faults).violation is None
+
+
+def test_seed_701937() -> None:
+    # a standby that gave up its claim left word that it held the lease: the server's folder was an old one
+    faults = [
+        Fault(kind="loss", at=2.222, lasts=8.2, size=0.6),
+        Fault(kind="loss", at=4.2, lasts=10.0, size=0.9),
+        Fault(kind="loss", at=4.7, target="d0", lasts=11.8, size=0.4),
+        Fault(kind="power-cut", at=6.8, target="d0", lasts=0.2),
+        Fault(kind="pause", at=24.7, target="d1", lasts=25.7),
+    ]
+    assert play(Scenario(seed=701937, rounds=1, small_chunks=False, standby=True), faults).violation is None

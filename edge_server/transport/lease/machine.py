@@ -143,7 +143,9 @@ def _heard_claiming(state: LeaseState, lease: Lease, now: float, *, own: bool, c
     # A claim that follows a retained message yields to any holder that lives.
     alive = state.settle_s > 0 and lease.state == "held" and not state.sent
     if not own and (alive or _goes_before(state, lease, counts=counts)):
-        return replace(state, phase=LeasePhase.LOOKING, log=_based_on(state.log, lease, now), since=now), []
+        looking = replace(state, phase=LeasePhase.LOOKING, log=_based_on(state.log, lease, now), since=now)
+        # What was said of holding it is taken back: it would make the other's folder an old one.
+        return looking, [state.message("claimed", max(state.sent))] if state.sent else []
     return state, []
 
 

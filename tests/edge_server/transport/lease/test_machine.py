@@ -301,6 +301,19 @@ def test_a_server_that_took_a_lossy_broker_for_mute_looks_again(broker: Broker) 
     assert (first.state.phase, second.state.phase) == (LeasePhase.TAKEN, LeasePhase.HELD)
 
 
+def test_whoever_gives_up_a_claim_takes_back_that_it_holds_the_lease() -> None:
+    me, other = holder("a", since=9.0), holder("b")
+    claiming = LeaseState(me, "home", run="r", phase=LeasePhase.CLAIMING, epoch=2, connected=True, served=1)
+    claiming = replace(
+        claiming, log=LeaseLog(claiming.message("claimed", 5), 5, 1.0, live=True), sent={6: 1.0}
+    )
+    held = LeaseState(other, "home", run="r", epoch=1).message("held", 6)
+    looking, (said,) = machine.step(claiming, Heard(held), 1.1)
+    assert looking.phase is LeasePhase.LOOKING
+    assert (said.state, said.epoch, said.beat, said.newest_served) == ("claimed", 2, 6, 1)
+    assert machine.step(replace(claiming, sent={}), Heard(held), 1.1)[1] == []
+
+
 def test_only_a_holder_names_a_standby() -> None:
     looking = LeaseState(holder("a"), "home")
     state, said = machine.name_standby(looking, "s", 1.0)
