@@ -280,3 +280,21 @@ def test_seed_701937() -> None:
         Fault(kind="pause", at=24.7, target="d1", lasts=25.7),
     ]
     assert play(Scenario(seed=701937, rounds=1, small_chunks=False, standby=True), faults).violation is None
+
+
+def test_seed_20073() -> None:
+    # a server that was cut off went on with a run that its standby had continued: the standby was down then,
+    # and the broker had its last will, over which the server's own earlier renewal was published again
+    faults = [
+        Fault(kind="crash", at=2.245, target="s1", lasts=0.2, size=48.0),
+        Fault(kind="power-cut", at=2.848, target="s0.d0", lasts=9.46),
+        Fault(kind="partition", at=4.172, target="server", lasts=0.71),
+        Fault(kind="closing-crash", at=4.687, target="standby", lasts=18.14, size=10.0),
+        Fault(kind="partition", at=4.925, target="server", lasts=3.76),
+        Fault(kind="partition", at=5.369, target="server", lasts=29.89),
+        Fault(kind="power-cut", at=6.746, target="standby", lasts=0.88, size=49.0),
+        Fault(kind="full-disk", at=8.608, target="s0", lasts=7.77),
+        Fault(kind="loss", at=33.733, target="s0/far", lasts=14.8, size=0.24),
+    ]
+    scenario = Scenario(seed=20073, broadcast=True, impatient=True, standby=True, sites=("s0", "s1"))
+    assert play(scenario, faults).violation is None

@@ -228,4 +228,7 @@ class LeaseKeeper:
             self._publish(message)
 
     def _publish(self, message: Lease) -> None:
-        self._link.publish(self._topic, encode_message(message), retain=True)
+        # What is repeated is not sent again by a later connection, after what others have said meanwhile.
+        last = message.state in ("free", "over")
+        if last or self._state.connected:
+            self._link.publish(self._topic, encode_message(message), qos=int(last), retain=True)

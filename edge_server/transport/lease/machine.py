@@ -166,14 +166,16 @@ def _based_on(log: LeaseLog, lease: Lease, now: float) -> LeaseLog:
 
 
 def _goes_before(state: LeaseState, lease: Lease, *, counts: bool) -> bool:
-    """Whether another has the lease by this message.
+    """Whether another has the lease, or has had it since, by this message.
 
-    It counts; or, where the broker has forgotten what was before, its epoch is newer, or it came first.
+    It counts; or, where the broker has forgotten what was before or this server was cut off, its epoch is
+    newer, or it came first.
     """
-    if counts:
-        return lease.state in ("claimed", "held")
-    first = (lease.epoch, -lease.holder.since) > (state.epoch, -state.me.since)
-    return lease.state == "held" and first
+    if lease.state == "claimed":
+        return counts
+    if lease.state == "held":
+        return counts or (lease.epoch, -lease.holder.since) > (state.epoch, -state.me.since)
+    return lease.epoch > state.epoch
 
 
 def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:

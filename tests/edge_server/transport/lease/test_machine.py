@@ -301,6 +301,16 @@ def test_a_server_that_took_a_lossy_broker_for_mute_looks_again(broker: Broker) 
     assert (first.state.phase, second.state.phase) == (LeasePhase.TAKEN, LeasePhase.HELD)
 
 
+@pytest.mark.parametrize("state", ["lost", "free", "over"])
+def test_a_server_that_was_cut_off_yields_to_one_that_has_served_since(state: str) -> None:
+    cut_off = LeaseState(holder("a"), "home", phase=LeasePhase.HELD, epoch=1, connected=True, held_until=9.0)
+    since = LeaseState(holder("b"), "home", epoch=2).message(state, 77)
+    after, said = machine.step(cut_off, Heard(since, retained=True), 20.0)
+    assert (after.phase, after.by, said) == (LeasePhase.LOST, since, [])
+    before = LeaseState(holder("b"), "home", epoch=1).message(state, 77)
+    assert machine.step(cut_off, Heard(before, retained=True), 20.0)[0].phase is LeasePhase.HELD
+
+
 def test_whoever_gives_up_a_claim_takes_back_that_it_holds_the_lease() -> None:
     me, other = holder("a", since=9.0), holder("b")
     claiming = LeaseState(me, "home", run="r", phase=LeasePhase.CLAIMING, epoch=2, connected=True, served=1)
