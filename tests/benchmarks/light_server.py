@@ -63,7 +63,7 @@ class LightCoordinator:
             store=self.store,
             object_store=object_store,
             events=EventRecorder(folder / "events.jsonl"),
-            journal=SimpleNamespace(ended=lambda outcome, detail: None),
+            journal=SimpleNamespace(ended=lambda outcome, detail: None, has_accepted=lambda update: False),
             close=lambda: None,
         )
         self.aggregators = NoAggregators()

@@ -184,7 +184,10 @@ def replayed(mallory: Mallory, update: Update) -> Any:
 
 
 def stale(mallory: Mallory, update: Update) -> Any:
-    """The first round's message, unchanged."""
+    """The first round's message, which is confirmed again, and another update of it, which is late."""
     assert mallory.first is not None
-    mallory.send_raw(mallory.first[0].model_dump_json().encode())
+    first = mallory.first[0]
+    other = first.blob.model_copy(update={"digest": first.blob.digest[::-1]})
+    for claim in (first, first.model_copy(update={"blob": other})):
+        mallory.send_raw(claim.model_dump_json().encode())
     return mallory.declined()
