@@ -4,6 +4,7 @@ New entries of the registries are tested automatically. The run with the liar en
 percentage points of the run without it, in which the same device does none of its tasks.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from schemas.values import TrainingMetrics
 from tests.edge_server.own_networks import NAME as NETWORKS
 from tests.edge_server.simulation.liars import LIAR, SILENT, Lie, Sent, run_with
 from tests.edge_server.simulation.small import history
+from tests.once import made_once
 
 POINTS = 0.02
 ROUNDS = 4
@@ -79,16 +81,11 @@ def words_for(concept: str, name: str) -> tuple[str, ...]:
     return (f"strategy.{concept}={value}", *MORE.get((concept, name), ()))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("liars")
-
-
 class Runs:
-    """The runs of this file: each strategy runs once with each lie."""
+    """The runs of this file: each strategy runs once with each lie of `SHARED`, in whatever test process."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._done = folder, dict[tuple[str, int], Path]()
+    def __init__(self, temporary: pytest.TempPathFactory) -> None:
+        self._temporary, self._done = temporary, dict[tuple[str, int], Path]()
 
     def without(self, words: tuple[str, ...]) -> float:
         return self.accuracy(words, SILENT)
@@ -100,18 +97,30 @@ class Runs:
 
     def folder(self, words: tuple[str, ...], lie: Lie) -> Path:
         config = load_config("fedavg", [*WORDS, *words])
-        same = {"strategy", "clients", "privacy"}
+        same = {"strategy", "clients", "privacy", "model"}
         key = config.model_dump_json(include=same), id(lie)
         if key not in self._done:
-            self._done[key] = self._folder / str(len(self._done))
-            with pytest.MonkeyPatch.context() as patch:
-                run_with(patch, self._done[key], "fedavg", *WORDS, *words, lies={LIAR: lie})
+            self._done[key] = self._made(key[0], words, lie)
         return self._done[key]
+
+    def _made(self, strategy: str, words: tuple[str, ...], lie: Lie) -> Path:
+        def make(folder: Path) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                run_with(patch, folder / "run", "fedavg", *WORDS, *words, lies={LIAR: lie})
+
+        name = next((name for name, shared in SHARED.items() if shared is lie), None)
+        if name is None:
+            folder = self._temporary.mktemp("liars")
+            make(folder)
+        else:
+            digest = hashlib.sha256(strategy.encode()).hexdigest()[:16]
+            folder = made_once(self._temporary, f"liars-{name}-{digest}", make)
+        return folder / "run"
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path) -> Runs:
-    return Runs(folder)
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory)
 
 
 EXAGGERATED = Lie(
@@ -137,6 +146,8 @@ def one_large_number(sent: Sent) -> None:
 
 
 ONE_LARGE = Lie(groups=one_large_number)
+SHARED = {"silent": SILENT, "exaggerated": EXAGGERATED, "one-large": ONE_LARGE}
+"""Lies of several tests."""
 
 
 @pytest.mark.parametrize(("concept", "name"), ENTRIES)
