@@ -75,7 +75,8 @@ class FederationSettings(Settings):
     tested at all."""
     testers: int | None = Field(default=None, ge=0, le=64)
     """Processes that test the model while the next round runs; with 0 the server tests between two rounds. By
-    default there are some, by cores, where a test takes long, and else none. The history is the same."""
+    default there are some, by cores, where a test takes long and a simulation leaves cores, and else none.
+    The history is the same."""
     deliver: Annotated[Literal["trial", "force", "none"], BeforeValidator(_as_a_word)] = "trial"
     """What devices do with the final model: "trial" serves it if it is no worse than the model in use,
     "force" serves it in any case, "none" leaves devices as they are.

@@ -143,12 +143,24 @@ class RoundTests:
         cut_from = self._model.params_of(spec)
         return {name: array for name, array in cut_from.items() if array is not params.get(name)}
 
+    @property
+    def _takes_long(self) -> bool:
+        return self._model.context.testing.macs(self._model.network) >= LONG_MACS
+
+    def _busy(self, cores: int) -> int:
+        """The cores that a simulation's workers use; devices of a federation train elsewhere."""
+        context = self._model.context
+        settings = context.config.simulation
+        here = not context.durable and settings.ray_address is None
+        return min(cores, settings.workers or cores) if here else 0
+
     def _begun_testers(self, most: int) -> list[ModelProcess]:
         """As many as the configuration states, by default by cores where a test takes long."""
         model, testing = self._model, self._model.context.testing
         count = model.context.config.federation.testers
         if count is None:
-            count = _by_cores() if testing.macs(model.network) >= LONG_MACS else 0
+            cores = usable_cores()
+            count = usual_count(cores, busy=self._busy(cores)) if self._takes_long else 0
         data = testing.data
         if not count or data is None:
             return []
@@ -156,7 +168,15 @@ class RoundTests:
         return [ModelProcess(setup) for _ in range(min(count, most))]
 
 
-def _by_cores() -> int:
-    """None on a single core, which a test beside training would only slow down."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if cores == 1 else max(1, cores // CORES_PER_TESTER)
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usual_count(cores: int, *, busy: int) -> int:
+    """Testing processes by default: none on a single core, nor where a simulation keeps all cores `busy`.
+
+    There a test beside the training slows it down by more than a test with all cores between two rounds takes.
+    """
+    free = cores - busy
+    return 0 if cores == 1 or free < 1 else max(1, free // CORES_PER_TESTER)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edge_server.coordinator.round_recorder import RoundRecorder
-from edge_server.coordinator.round_tests import RoundTest, RoundTests
+from edge_server.coordinator.round_tests import RoundTest, RoundTests, usual_count
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 from tests.edge_server.simulation.test_rolling_back import WORDS as UNDONE
 from tests.edge_server.simulation.test_rolling_back import assert_rolled_back, poisoned
@@ -129,3 +129,13 @@ def test_a_model_without_finite_numbers_is_undone_before_the_next_round(
     assert_rolled_back(tmp_path / "beside", run(tmp_path / "beside", "fedavg", *words, "testers=1"))
     run(tmp_path / "between", "fedavg", *words)
     assert_same(tmp_path / "beside", tmp_path / "between")
+
+
+@pytest.mark.parametrize(
+    ("cores", "busy", "expected"),
+    [(1, 0, 0), (2, 0, 1), (2, 2, 0), (2, 1, 1), (16, 0, 4), (16, 8, 2), (16, 16, 0)],
+)
+def test_tests_run_beside_the_next_round_where_there_are_cores_for_them(
+    cores: int, busy: int, expected: int
+) -> None:
+    assert usual_count(cores, busy=busy) == expected
