@@ -176,7 +176,7 @@ def usable_cores() -> int:
 def usual_count(cores: int, *, busy: int) -> int:
     """Testing processes by default: none on a single core, nor where a simulation keeps all cores `busy`.
 
-    There a test beside the training slows it down by more than a test with all cores between two rounds takes.
+    There a test beside the training slows it down by more than a test between two rounds takes.
     """
     free = cores - busy
     return 0 if cores == 1 or free < 1 else max(1, free // CORES_PER_TESTER)
