@@ -1,12 +1,16 @@
 """`edge-server demo`: run the whole system on this machine."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.config.config import Config
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -61,7 +65,7 @@ def execute(args: argparse.Namespace) -> int:
     overrides = given[named:]
     overrides += [f"rounds={args.rounds}"] if args.rounds else []
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
-    config = load_config(given[0] if named else str(DEMO), overrides)
+    config = without_testers(load_config(given[0] if named else str(DEMO), overrides))
     if not 0 <= args.torch_free <= config.clients.num_clients:
         raise ConfigError(
             f"--torch-free {args.torch_free}: expected 0 to {config.clients.num_clients} devices"
@@ -76,3 +80,11 @@ def execute(args: argparse.Namespace) -> int:
             config, address, watcher, out=out, run=name, torch_free=args.torch_free
         ),
     )
+
+
+def without_testers(config: "Config") -> "Config":
+    """The configuration, without testing processes unless it states some: devices use this machine's cores."""
+    if config.federation.testers is not None:
+        return config
+    federation = config.federation.model_copy(update={"testers": 0})
+    return config.model_copy(update={"federation": federation})
