@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def without_testers(config: "Config") -> "Config":
-    """The configuration, without testing processes unless it states some: devices use this machine's cores."""
+    """The configuration without testing processes, unless it states some: devices use the same cores."""
     if config.federation.testers is not None:
         return config
     federation = config.federation.model_copy(update={"testers": 0})
