@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_server.coordinator.replication.shipper import STATUS
 from edge_server.coordinator.run_start import recorded
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.holder import this_process
@@ -39,7 +40,14 @@ def lease_of(
         yield None
         return
     run, epoch = recorded(out)
-    keeper = LeaseKeeper(where, federation, this_process(out), first_epoch=epoch, run=run).open()
+    keeper = LeaseKeeper(
+        where,
+        federation,
+        this_process(out),
+        first_epoch=epoch,
+        run=run,
+        had_standby=(out / STATUS).exists(),
+    ).open()
     with _given_back(keeper, out):
         yield keeper
 

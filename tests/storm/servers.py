@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replication.follower import Standby
+from edge_server.coordinator.replication.shipper import STATUS
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, recorded
 from edge_server.coordinator.server import Server
@@ -65,7 +66,8 @@ class ServerProcess(Process):
             folder=str(self.out),
             since=self.world.time.time(),
         )
-        more: dict[str, Any] = {"follows": True} if follows else {"first_epoch": epoch, "run": run}
+        starts = {"first_epoch": epoch, "run": run, "had_standby": (self.out / STATUS).exists()}
+        more: dict[str, Any] = {"follows": True} if follows else starts
         return LeaseKeeper(ADDRESS, FEDERATION, me, **more).open()
 
     def serve(self) -> None:

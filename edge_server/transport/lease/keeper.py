@@ -44,9 +44,12 @@ class LeaseKeeper:
         follows: bool = False,
         first_epoch: int = 1,
         run: str | None = None,
+        had_standby: bool = False,
     ) -> None:
         self._topic = str(LeaseTopic(federation))
-        self._state = LeaseState(me, federation, run, follows=follows, first_epoch=first_epoch)
+        self._state = LeaseState(
+            me, federation, run, follows=follows, first_epoch=first_epoch, had_standby=had_standby
+        )
         self._inbox: Inbox = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._ended = False

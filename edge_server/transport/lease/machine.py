@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from edge_server.transport.lease.log import LeaseLog
 from edge_server.transport.lease.state import (
+    FORGOTTEN_S,
     GRACE_S,
     HOLD_S,
     LOOK_S,
@@ -202,7 +203,8 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
     if now < state.since + LOOK_S:
         return state, []
     if last is None:
-        return (state, []) if state.follows else _claim(state, now)
+        forgotten = state.had_standby and now < state.since + FORGOTTEN_S
+        return (state, []) if state.follows or forgotten else _claim(state, now)
     if _is_own(state, last) and (state.cut_off or not state.follows):
         return _claim(state, now)
     if state.follows:

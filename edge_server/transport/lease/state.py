@@ -11,6 +11,8 @@ from schemas.messages import Lease, LeaseHolder
 RENEW_S, HOLD_S, SILENCE_S = 1.0, 4.0, 6.0
 LOOK_S = 0.2
 """Seconds after a subscription in which the broker sends the retained message, if it has one."""
+FORGOTTEN_S = 4.0
+"""Seconds in which the holder connects again and is heard, if the broker has forgotten it."""
 GRACE_S = 4.5
 """Seconds after a last will in which its holder may come back: longer than it holds without a renewal."""
 SETTLE_S = 0.4
@@ -69,6 +71,7 @@ class LeaseState:
     seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent;
     `cut_off`: its connection has ended after a claim, and nobody else was heard since; `served` is the newest
     epoch before its claim in which a server held the lease.
+    It `had_standby` if one may have taken over since it ended.
     It is `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
     """
 
@@ -93,6 +96,7 @@ class LeaseState:
     behind: bool = False
     cut_off: bool = False
     served: int | None = None
+    had_standby: bool = False
 
     def holds(self, now: float) -> bool:
         """Whether this server may write and send."""

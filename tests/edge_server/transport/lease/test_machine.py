@@ -311,6 +311,22 @@ def test_a_server_that_was_cut_off_yields_to_one_that_has_served_since(state: st
     assert machine.step(cut_off, Heard(before, retained=True), 20.0)[0].phase is LeasePhase.HELD
 
 
+def test_a_server_that_had_a_standby_waits_for_a_holder_whom_the_broker_has_forgotten(broker: Broker) -> None:
+    synced(broker)
+    broker.kill("a")
+    broker.run(20, held(broker, "b"))
+    broker.cut("b", will=False)
+    broker.retained = None
+    again = broker.servers["a"] = Server(LeaseState(holder("a"), "home", run="r", had_standby=True))
+    broker.connect("a")
+    broker.run(1)
+    assert broker.holders() in ([], ["b"])
+    broker.connect("b")
+    broker.run(10)
+    assert broker.holders() == ["b"]
+    assert again.state.phase is LeasePhase.TAKEN
+
+
 def test_whoever_gives_up_a_claim_takes_back_that_it_holds_the_lease() -> None:
     me, other = holder("a", since=9.0), holder("b")
     claiming = LeaseState(me, "home", run="r", phase=LeasePhase.CLAIMING, epoch=2, connected=True, served=1)
