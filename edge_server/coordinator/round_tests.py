@@ -1,11 +1,11 @@
 """The test of each round's model: in this process before the next round, or in others beside it."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from edge_client.system.hardware.processor import usable_cores
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.evaluation import by_tier, distinct
 from edge_server.coordinator.global_model import diverged
@@ -166,11 +166,6 @@ class RoundTests:
             return []
         setup = ModelSetup(model.context.spec, model.context.channel_map, data)
         return [ModelProcess(setup) for _ in range(min(count, most))]
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def usual_count(cores: int, *, busy: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from edge_client.system.hardware.processor import usable_cores
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def _local(settings: "SimulationSettings") -> "Begin":
         if not torch.cuda.is_available():
             raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
     warm_up()
-    return lambda setup: LocalEngine(setup, workers=settings.workers or _cores())
+    return lambda setup: LocalEngine(setup, workers=settings.workers or usable_cores())
 
 
 def _ray(settings: "SimulationSettings") -> "Begin":
@@ -44,7 +45,7 @@ def _ray(settings: "SimulationSettings") -> "Begin":
     from edge_server.simulation.ray_engine import RayEngine, begun_cluster, joined_cluster
 
     if settings.ray_address is None:
-        return lambda setup: RayEngine(setup, begun_cluster(settings.workers or _cores()))
+        return lambda setup: RayEngine(setup, begun_cluster(settings.workers or usable_cores()))
     address = settings.ray_address
     return lambda setup: RayEngine(setup, joined_cluster(address, settings.workers))
 
@@ -75,7 +76,3 @@ ENGINES: "dict[str, Callable[[SimulationSettings], Begin]]" = {"local": _local, 
 def prepare_engine(settings: "SimulationSettings") -> "Begin":
     """A function that starts the engine. `ConfigError` if it cannot run; its processes start early."""
     return ENGINES[settings.engine](settings)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,11 +1,11 @@
 """Where a result comes from: command line, commit, machine, versions, date."""
 
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+from edge_client.system.hardware.processor import usable_cores
 from edge_client.system.hardware.versions import releases
 from schemas.base import Frozen
 
@@ -33,7 +33,7 @@ def provenance(command: str) -> Provenance:
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         commit=_commit(),
         cpu=_cpu(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=usable_cores(),
         gpu=_gpu(),
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),

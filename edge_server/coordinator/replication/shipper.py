@@ -243,7 +243,7 @@ class Shipper:
 
     def _write_status(self, follower: Follower, *, follows: bool) -> None:
         status = StandbyStatus(standby=follower.standby, origin=follower.origin, follows=follows)
-        write_synced(self._run / STATUS, status.model_dump_json().encode(), durable=False)
+        write_synced(self._run / STATUS, status.model_dump_json().encode())
 
     # --- what goes out ---
     def _send_entry(self, follower: Follower, entry: Numbered) -> None:

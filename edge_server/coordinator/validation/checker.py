@@ -80,14 +80,12 @@ class UpdateChecker:
         self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: State
     ) -> Iterable[Examination]:
         """Verify and examine them: by processes if they are many, else by threads."""
-        asked = [
-            ToExamine(command.update, task, self._weights.weight(command.update, state))
-            for command, task in checks
-        ]
+        asked = [ToExamine(command.update, task) for command, task in checks]
         here = all(command.update.receipt is None for command, _ in checks)
         plain = here and all(task.masking is None and task.statistics is None for _, task in checks)
         if plain and self._aggregators.takes(asked):
-            return map(self._opened, asked, self._aggregators.examine(asked))
+            weighed = [each._replace(weight=self._weights.weight(each.update, state)) for each in asked]
+            return map(self._opened, asked, self._aggregators.examine(weighed))
         refs = [command.update.sent for command, _ in checks]
         self._store.keep_sound(ref for ref in refs if ref is not None)
         sound = [self._is_sound(command.update) for command, _ in checks]

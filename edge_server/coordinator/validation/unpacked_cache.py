@@ -93,7 +93,7 @@ class UnpackedInMemory(UnpackedCache):
 
     def groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """The encoded groups of an update; raises as its base."""
-        return self._held.get(path.name) or super().groups(path, limit=limit)
+        return self._held[path.name] if path.name in self._held else super().groups(path, limit=limit)
 
     def transient_groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """The same; valid until `forget`."""

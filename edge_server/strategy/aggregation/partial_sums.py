@@ -18,7 +18,7 @@ from edge_server.strategy.aggregation.accumulator import (
     ExactAccumulator,
     Scratch,
 )
-from edge_server.strategy.aggregation.array_stores import NewArrayStore
+from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArrayStore
 from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.aggregation.transforms import Transform, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, SummedArrays
@@ -53,8 +53,7 @@ def sum_updates(
         adding = ExactAccumulator(name, start, stop, shape or (1,))
         for update, count in zip(updates, counts, strict=True):
             adding.add(update, np.float64(count))
-        for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
-            stores[group].put(name, (WHOLE, shape), start, rows)
+        _put(stores, name, shape, start, adding)
     members = {update.source.client: count for update, count in zip(updates, counts, strict=True)}
     return PartialSum(members, stores)
 
@@ -71,6 +70,14 @@ def sum_clients(
     updates = transform_updates(transforms, sources, {}, channel_map, ordered=False)
     counts = [weights[source.client] for source in updates.sources]
     return sum_updates(updates, counts, channel_map, keep=keep)
+
+
+def _put(
+    stores: Mapping[str, ArrayStore], name: str, shape: tuple[int, ...], start: int, adding: ExactAccumulator
+) -> None:
+    """Write the rows of a sum, from `start` on, into the stores of its groups."""
+    for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
+        stores[group].put(name, (WHOLE, shape), start, rows)
 
 
 class RunningSum:
@@ -110,8 +117,7 @@ class RunningSum:
         """The sum so far, in stores that `keep` makes."""
         stores = {COARSE: keep(), FINE: keep()}
         for (name, start, _), adding in self._rows.items():
-            for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
-                stores[group].put(name, (WHOLE, self._shape(name)), start, rows)
+            _put(stores, name, self._shape(name), start, adding)
         return PartialSum(self.members, stores)
 
 
