@@ -6,13 +6,14 @@
     devices/{device}/up/control       JSON, device to server (down/control: server to device)
     devices/{device}/up/blob          chunk frames, device to server (down/blob: server to device)
     devices/{device}/up/rollout       JSON, device to rollout service (down/rollout: back)
+    devices/{device}/up/fleet         JSON, device to the fleet service or an operator (down/fleet: back)
     devices/{device}/predict/request  requests to `edge-client serve` (predict/answer: its answers)
     sites/{site}/up/birth             retained birth of a gateway, or its death by last will
     sites/{site}/up/control           JSON, gateway to server (down/control: server to gateway)
     sites/{site}/up/blob              chunk frames, gateway to server
     sites/{site}/up/devices/{device}/...    birth, control, blob: as `devices/{device}/up/...`, by the gateway
     sites/{site}/down/devices/{device}/...  control, blob: as `devices/{device}/down/...`, to the gateway
-    server/echo                       the server to itself (rollout/echo: a rollout service to itself)
+    server/echo                       the server to itself (rollout/, fleet/, operator/echo: others alike)
     server/lease                      retained: which server holds the federation
     server/standby/report             JSON, standby to server (server/standby/entry: back)
     server/standby/chunk              chunk frames, server to standby
@@ -53,10 +54,17 @@ class Channel(StrEnum):
     DOWN_BLOB = "down/blob"
     UP_ROLLOUT = "up/rollout"
     DOWN_ROLLOUT = "down/rollout"
+    UP_FLEET = "up/fleet"
+    DOWN_FLEET = "down/fleet"
 
 
 _CHANNELS = frozenset(Channel)
-SITE_CHANNELS = _CHANNELS - {Channel.UP_ROLLOUT, Channel.DOWN_ROLLOUT}
+SITE_CHANNELS = _CHANNELS - {
+    Channel.UP_ROLLOUT,
+    Channel.DOWN_ROLLOUT,
+    Channel.UP_FLEET,
+    Channel.DOWN_FLEET,
+}
 """The channels that a gateway passes on."""
 
 
@@ -162,7 +170,11 @@ class EnrolTopic:
         return f"{self.who}/{self.part}"
 
 
-def echo_topic(federation: str, who: Literal["server", "rollout"]) -> str:
+Role = Literal["server", "rollout", "fleet", "operator"]
+"""The programs on the server's side that have a connection and an echo topic of their own."""
+
+
+def echo_topic(federation: str, who: Role) -> str:
     """The topic on which a program publishes to itself, to test which message sizes the broker accepts."""
     return f"{ROOT}/{federation}/{who}/echo"
 
@@ -214,6 +226,21 @@ def rollout_filters(federation: str) -> tuple[str, ...]:
     return tuple(
         f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP_ROLLOUT)
     )
+
+
+def fleet_filters(federation: str) -> tuple[str, ...]:
+    """Subscriptions of the fleet service: presence, telemetry and answers of devices and of sites' devices."""
+    channels = (Channel.BIRTH, Channel.UP, Channel.UP_FLEET)
+    own = (f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
+    passed_on = (Channel.BIRTH, Channel.UP)
+    sites = (f"{ROOT}/{federation}/sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in passed_on)
+    return (*own, *sites)
+
+
+def operator_filters(federation: str) -> tuple[str, ...]:
+    """Subscriptions of an operator's command: births, and answers of devices."""
+    channels = (Channel.BIRTH, Channel.UP_FLEET)
+    return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
 
 
 def receiver_filters(federation: str, group: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
 from edge_client.data.local import LocalData
+from edge_client.inference.model_slots import Slots
 from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, BlobRequest, Death, encode_message
@@ -82,7 +83,14 @@ class Presence:
             instance=self.instance,
             origin=self._origin,
             certificate_until=self._certificate_until(),
+            labels=self._settings.labels,
+            model=self._model(),
         )
+
+    def _model(self) -> str:
+        """The version of the model in use; empty without one."""
+        current = Slots(self._settings.state / "serving").current()
+        return "" if current is None else current.model.version
 
     def probe(self) -> BlobRequest:
         """A request that any server answers at once: for a blob that does not exist."""

@@ -1,5 +1,6 @@
 """The settings of a device's agent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ class AgentSettings:
     the data. `variants`: which forms of a finished model to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
-    at data that may grow; 0 looks before tasks alone.
+    at data that may grow; 0 looks before tasks alone. `labels`: stated in births.
     """
 
     federation: str
@@ -52,6 +53,7 @@ class AgentSettings:
     trainer: "Trainer | None" = None
     keep_trying: bool = False
     watch_data_s: float = 30.0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def trainers(self) -> TaskTrainers:
         """The trainer that the owner gave, else those that the device announces."""

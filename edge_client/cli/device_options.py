@@ -102,6 +102,14 @@ BROKER = (
     _Option("cert", Path, "this device's certificate (mqtts://)"),
     _Option("key", Path, "this device's private key (mqtts://)"),
     _Option("federation", str, "name of the federation (default: %(default)s)", "federation", "NAME"),
+    _Option(
+        "label",
+        str,
+        "a label of this device, by which an operator chooses devices (repeatable)",
+        (),
+        "KEY=VALUE",
+        many=True,
+    ),
     _Option("device_id", str, "the device's name (default: host name)", socket.gethostname(), "NAME"),
 )
 DATA = (

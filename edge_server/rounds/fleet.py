@@ -19,7 +19,7 @@ class Device:
 
     `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
     why its data does not fit the federation's classes. By its own statement its certificate is valid until
-    `certificate_until` (seconds since 1970).
+    `certificate_until` (seconds since 1970). `labels` are those that its birth states.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Device:
     instance: str = ""
     origin: str = ""
     certificate_until: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def able(self) -> bool:
@@ -105,6 +106,7 @@ class Fleet:
             instance=birth.instance,
             origin=birth.origin,
             certificate_until=birth.certificate_until,
+            labels=birth.labels,
         )
         return self._with(device)
 

@@ -1,14 +1,12 @@
 """The connection of a server's process to the broker, and what the broker lets through."""
 
 from collections.abc import Iterable
-from typing import Literal
-
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.echo_test import EchoTest
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_client.transport.mqtt_client import Link, Will
 from schemas.errors import PeerError
-from schemas.topics import DeviceTopic, SiteTopic, echo_topic, parse_topic
+from schemas.topics import DeviceTopic, Role, SiteTopic, echo_topic, parse_topic
 from schemas.values import Reason
 
 LONGEST_DELAY_S = 2.0
@@ -27,7 +25,7 @@ class BrokerConnection:
         inbox: Inbox,
         *,
         federation: str,
-        role: Literal["server", "rollout"],
+        role: Role,
         filters: Iterable[str],
         will: Will | None = None,
     ) -> None:

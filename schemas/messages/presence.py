@@ -1,9 +1,10 @@
 """A device's presence: birth, death, telemetry."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from schemas.labels import Labels
 from schemas.messages.message import Message
 from schemas.names import Name
 from schemas.values import (
@@ -25,7 +26,8 @@ class Birth(Message):
 
     It is published again when `eligibility` changes. `instance` identifies the process and `origin` describes
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
-    device's certificate expires.
+    device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
+    version of the model in use; a birth without them is written as by earlier versions, which know neither.
     """
 
     kind: Literal["birth"] = "birth"
@@ -38,6 +40,8 @@ class Birth(Message):
     instance: Instance = ""
     origin: Text = ""
     certificate_until: UnixSeconds | None = None
+    labels: Annotated[Labels, Field(exclude_if=lambda labels: not labels)] = {}
+    model: Annotated[Text, Field(exclude_if=lambda model: not model)] = ""
 
 
 class Death(Message):

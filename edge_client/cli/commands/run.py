@@ -19,6 +19,7 @@ from edge_client.cli.output import (
 )
 from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError
+from schemas.labels import MAX_LABELS, parse_label
 
 if TYPE_CHECKING:
     from edge_client.agent.local_source import LocalSource
@@ -101,6 +102,7 @@ def execute(args: argparse.Namespace) -> int:
     settings = AgentSettings(
         federation=args.federation,
         device=args.device_id,
+        labels=_labels(args.label),
         address=address,
         state=state,
         source=args.data,
@@ -127,6 +129,13 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": args.device_id, "outcome": outcome})
     return 0 if outcome in (None, "finished") else 1
+
+
+def _labels(stated: list[str]) -> dict[str, str]:
+    labels = dict(parse_label(text) for text in stated)
+    if len(labels) > MAX_LABELS:
+        raise ConfigError(f"--label: {len(labels)} labels; a device has at most {MAX_LABELS}")
+    return labels
 
 
 def _where(args: argparse.Namespace) -> str:

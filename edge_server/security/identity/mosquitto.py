@@ -8,6 +8,8 @@ from schemas.topics import ROOT, enrolment_root
 
 SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"
 """The certificate names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
+FLEET, OPERATOR = "edge-fleet", "edge-operator"
+"""Those of `edge-server serve`, and of an operator's commands to devices."""
 LEASE, STANDBY = "edge-lease", "edge-standby"
 """Those of the connections that keep the lease: of a server, and of its standby on another machine."""
 HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
@@ -20,6 +22,8 @@ SERVICE_IDENTITIES = {
     "standby": STANDBY,
     "service": SERVICE,
     "rollout": ROLLOUT,
+    "fleet": FLEET,
+    "operator": OPERATOR,
     "home": HOME,
     "sparkplug": SPARKPLUG,
     "home-assistant": HOME_ASSISTANT,
@@ -116,6 +120,24 @@ topic write {root}/devices/+/down/rollout
 topic write {root}/devices/+/down/blob
 topic readwrite {root}/rollout/echo
 
+# The fleet service follows devices; it and an operator's commands ask them, and update their client.
+user {fleet}
+topic read {root}/devices/+/up/birth
+topic read {root}/devices/+/up/control
+topic read {root}/devices/+/up/fleet
+topic read {root}/sites/+/up/devices/+/birth
+topic read {root}/sites/+/up/devices/+/control
+topic write {root}/devices/+/down/fleet
+topic write {root}/devices/+/down/blob
+topic readwrite {root}/fleet/echo
+
+user {operator}
+topic read {root}/devices/+/up/birth
+topic read {root}/devices/+/up/fleet
+topic write {root}/devices/+/down/fleet
+topic write {root}/devices/+/down/blob
+topic readwrite {root}/operator/echo
+
 user {service}
 topic read {enrol}+/request
 topic write {enrol}+/answer
@@ -168,6 +190,7 @@ def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]
     conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, mount_point=enrol)
     names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
     names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA, "lease": LEASE, "standby": STANDBY}
+    names |= {"fleet": FLEET, "operator": OPERATOR}
     names |= {"federation": settings.federation, "node": identifier(settings.federation)}
     acl = _ACL.format(**names, root=f"{ROOT}/{settings.federation}", enrol=enrol)
     return {CONF: conf, ACL: acl}
