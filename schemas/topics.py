@@ -229,7 +229,7 @@ def rollout_filters(federation: str) -> tuple[str, ...]:
 
 
 def fleet_filters(federation: str) -> tuple[str, ...]:
-    """Subscriptions of the fleet service: presence, telemetry and answers of devices and of sites' devices."""
+    """Subscriptions of the fleet service: presence, telemetry and answers, also of sites' devices."""
     channels = (Channel.BIRTH, Channel.UP, Channel.UP_FLEET)
     own = (f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
     passed_on = (Channel.BIRTH, Channel.UP)

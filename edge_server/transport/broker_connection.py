@@ -1,6 +1,7 @@
 """The connection of a server's process to the broker, and what the broker lets through."""
 
 from collections.abc import Iterable
+
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.echo_test import EchoTest
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp

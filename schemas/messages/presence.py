@@ -40,7 +40,7 @@ class Birth(Message):
     instance: Instance = ""
     origin: Text = ""
     certificate_until: UnixSeconds | None = None
-    labels: Annotated[Labels, Field(exclude_if=lambda labels: not labels)] = {}
+    labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     model: Annotated[Text, Field(exclude_if=lambda model: not model)] = ""
 
 

@@ -1,0 +1,9 @@
+"""Builds the parts of the fleet service."""
+
+from edge_server.coordinator.service.part import Part, ServiceContext
+from edge_server.coordinator.service.presence import PresenceKeeper
+
+
+def make_parts(context: ServiceContext) -> tuple[Part, ...]:
+    """The parts, in the order in which they hear of each event."""
+    return (PresenceKeeper(context.inventory),)

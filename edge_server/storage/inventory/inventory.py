@@ -1,0 +1,229 @@
+"""The inventory of a fleet: one SQLite file with a row per device of each federation.
+
+The fleet service writes what devices say; operators' commands write labels, notes, enrolment and removal.
+Both may happen at once in different processes.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_server.storage.inventory.records import InventoryDevice
+from edge_server.storage.sqlite_file import SqliteFile
+from schemas.errors import ConfigError
+from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
+from schemas.messages import Birth, Death, Telemetry
+
+MIGRATIONS = (
+    """
+CREATE TABLE devices (
+    federation TEXT NOT NULL, device TEXT NOT NULL, session INTEGER NOT NULL DEFAULT 0,
+    own_labels TEXT NOT NULL DEFAULT '{}', stated_labels TEXT NOT NULL DEFAULT '{}',
+    note TEXT NOT NULL DEFAULT '', site TEXT NOT NULL DEFAULT '', enrolled_at REAL, certificate_until REAL,
+    revoked_at REAL, seen_at REAL, alive INTEGER NOT NULL DEFAULT 0, machine TEXT NOT NULL DEFAULT '',
+    versions TEXT NOT NULL DEFAULT '{}', model TEXT NOT NULL DEFAULT '', disk_free_bytes INTEGER,
+    board TEXT, drift TEXT, replaces TEXT NOT NULL DEFAULT '', removed_at REAL,
+    PRIMARY KEY (federation, device)) WITHOUT ROWID
+""",
+)
+_JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift"})
+_FIELDS = tuple(InventoryDevice.model_fields)
+_SELECT = f"SELECT {', '.join(_FIELDS)} FROM devices"
+
+
+class Inventory:
+    """The devices of one service folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = SqliteFile(path, MIGRATIONS)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def changed_elsewhere(self) -> int:
+        """A number that changes whenever another connection has written to the inventory."""
+        return self._file.changed_elsewhere()
+
+    # --- reading ---
+    def device(self, federation: str, device: str) -> InventoryDevice | None:
+        """One device; None if the inventory does not know it."""
+        with self._file.reading() as database:
+            query = f"{_SELECT} WHERE federation = ? AND device = ?"
+            row = database.execute(query, (federation, device)).fetchone()
+        return None if row is None else _device(row)
+
+    def devices(
+        self, where: Where = EVERY, *, federation: str | None = None, removed: bool = False
+    ) -> list[InventoryDevice]:
+        """The devices that a selector chooses, by federation and name; `removed` ones only on request."""
+        with self._file.reading() as database:
+            rows = database.execute(
+                f"{_SELECT} WHERE (?1 IS NULL OR federation = ?1) AND (?2 OR removed_at IS NULL)"
+                " ORDER BY federation, device",
+                (federation, removed),
+            ).fetchall()
+        devices = map(_device, rows)
+        return [device for device in devices if where.matches(device.selectable)]
+
+    def labels(self, federation: str) -> dict[str, dict[str, str]]:
+        """The labels that the operator has set, by device."""
+        with self._file.reading() as database:
+            rows = database.execute(
+                "SELECT device, own_labels FROM devices WHERE federation = ? AND own_labels != '{}'",
+                (federation,),
+            ).fetchall()
+        return {device: json.loads(labels) for device, labels in rows}
+
+    def federations(self) -> list[str]:
+        """The names of the federations, sorted."""
+        with self._file.reading() as database:
+            rows = database.execute("SELECT DISTINCT federation FROM devices ORDER BY federation").fetchall()
+        return [name for (name,) in rows]
+
+    # --- what devices say ---
+    def record_birth(self, birth: Birth, at: float, *, site: str = "") -> bool:
+        """Take a birth, unless it is of an older session than the known one; returns whether it was taken."""
+        profile = birth.profile
+        return self._say(
+            birth.federation,
+            birth.device,
+            birth.session,
+            {
+                "stated_labels": json.dumps(dict(birth.labels), sort_keys=True),
+                "site": site,
+                "certificate_until": birth.certificate_until,
+                "seen_at": at,
+                "alive": 1,
+                "machine": profile.machine,
+                "versions": json.dumps(dict(profile.software), sort_keys=True),
+                "model": birth.model,
+                "disk_free_bytes": profile.disk_free_bytes,
+                "drift": birth.data.drift.model_dump_json() if birth.data.drift else None,
+            },
+        )
+
+    def record_death(self, death: Death, at: float) -> bool:
+        """Take a last will, unless it is of an older session; returns whether it was taken."""
+        if self.device(death.federation, death.device) is None:
+            return False
+        return self._say(death.federation, death.device, death.session, {"alive": 0, "seen_at": at})
+
+    def record_telemetry(self, telemetry: Telemetry, at: float) -> bool:
+        """Take the state of a board, unless it is of an older session; returns whether it was taken."""
+        if self.device(telemetry.federation, telemetry.device) is None:
+            return False
+        board = {} if telemetry.board is None else {"board": telemetry.board.model_dump_json()}
+        changes = {"seen_at": at, "alive": 1, **board}
+        return self._say(telemetry.federation, telemetry.device, telemetry.session, changes)
+
+    def _say(self, federation: str, device: str, session: int, changes: Mapping[str, Any]) -> bool:
+        columns = ", ".join(f"{name} = ?" for name in changes)
+        with self._file.writing() as database:
+            _insert(database, federation, device)
+            taken = database.execute(
+                f"UPDATE devices SET session = ?, {columns}"
+                " WHERE federation = ? AND device = ? AND session <= ?",
+                (session, *changes.values(), federation, device, session),
+            )
+            return taken.rowcount == 1
+
+    # --- what operators change ---
+    def add(self, federation: str, device: str, **changes: Any) -> None:
+        """Add a device if it is unknown, and set these fields of `InventoryDevice`."""
+        with self._file.writing() as database:
+            _insert(database, federation, device)
+            _update(database, federation, device, changes)
+
+    def set_labels(
+        self, federation: str, device: str, changes: Mapping[str, str | None]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Set the operator's labels, or remove those with None; returns the labels before and after.
+
+        Raises `ConfigError` for an unknown device, and for labels that are not valid.
+        """
+        for key, value in changes.items():
+            checked_key(key)
+            if value is not None:
+                checked_value(value)
+        with self._file.writing() as database:
+            before = _known(database, federation, device).own_labels
+            after = {key: value for key, value in {**before, **changes}.items() if value is not None}
+            if len(after) > MAX_LABELS:
+                raise ConfigError(f"{device}: {len(after)} labels; a device has at most {MAX_LABELS}")
+            _update(database, federation, device, {"own_labels": after})
+        return dict(before), after
+
+    def set_note(self, federation: str, device: str, note: str) -> str:
+        """Set the operator's note; returns the note before. Raises `ConfigError` for an unknown device."""
+        with self._file.writing() as database:
+            before = _known(database, federation, device).note
+            _update(database, federation, device, {"note": note})
+        return before
+
+    def remove(self, federation: str, device: str, at: float) -> InventoryDevice:
+        """Mark a device as removed; its row stays. Raises `ConfigError` for an unknown device."""
+        with self._file.writing() as database:
+            known = _known(database, federation, device)
+            _update(database, federation, device, {"removed_at": at, "alive": False})
+        return known
+
+    def replace(self, federation: str, old: str, new: str, at: float) -> InventoryDevice:
+        """Let `new` take the place of `old`: its labels and note; `old` counts as removed.
+
+        Raises `ConfigError` if `old` is unknown or was removed.
+        """
+        with self._file.writing() as database:
+            former = _known(database, federation, old)
+            if former.removed_at is not None:
+                raise ConfigError(f"{old} was removed from the inventory already")
+            _insert(database, federation, new)
+            taken = {
+                "own_labels": former.own_labels,
+                "note": former.note,
+                "replaces": old,
+                "removed_at": None,
+            }
+            _update(database, federation, new, taken)
+            _update(database, federation, old, {"removed_at": at, "alive": False})
+        return former
+
+
+def _insert(database: sqlite3.Connection, federation: str, device: str) -> None:
+    database.execute("INSERT OR IGNORE INTO devices (federation, device) VALUES (?, ?)", (federation, device))
+
+
+def _update(database: sqlite3.Connection, federation: str, device: str, changes: Mapping[str, Any]) -> None:
+    if not changes:
+        return
+    unknown = changes.keys() - set(_FIELDS)
+    assert not unknown, unknown
+    columns = ", ".join(f"{name} = ?" for name in changes)
+    values = [_column(name, value) for name, value in changes.items()]
+    database.execute(
+        f"UPDATE devices SET {columns} WHERE federation = ? AND device = ?", (*values, federation, device)
+    )
+
+
+def _known(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice:
+    query = f"{_SELECT} WHERE federation = ? AND device = ?"
+    row = database.execute(query, (federation, device)).fetchone()
+    if row is None:
+        raise ConfigError(
+            f"'{device}' is not in the inventory of federation {federation}; `edge-server devices` lists it"
+        )
+    return _device(row)
+
+
+def _column(name: str, value: Any) -> Any:
+    return json.dumps(dict(value), sort_keys=True) if name in _JSON and isinstance(value, Mapping) else value
+
+
+def _device(row: Iterable[Any]) -> InventoryDevice:
+    values = dict(zip(_FIELDS, row, strict=True))
+    for name in _JSON:
+        if values[name] is not None:
+            values[name] = json.loads(values[name])
+    return InventoryDevice.model_validate(values)

@@ -1,0 +1,48 @@
+"""The devices of an inventory as values."""
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from schemas.base import Frozen
+from schemas.labels import Labels, selectable
+from schemas.names import Name
+from schemas.values import BoardState, DriftFinding, UnixSeconds
+
+
+class InventoryDevice(Frozen):
+    """A device as the inventory knows it; times are in seconds since 1970.
+
+    `own_labels` were set by the operator, `stated_labels` by the device. `site` is the site of its gateway.
+    `replaces` names the dead board whose place the device took, `removed_at` is when the operator removed it.
+    """
+
+    federation: Name
+    device: Name
+    own_labels: Labels = Field(default_factory=dict)
+    stated_labels: Labels = Field(default_factory=dict)
+    note: str = ""
+    site: str = ""
+    enrolled_at: UnixSeconds | None = None
+    certificate_until: UnixSeconds | None = None
+    revoked_at: UnixSeconds | None = None
+    seen_at: UnixSeconds | None = None
+    alive: bool = False
+    machine: str = ""
+    versions: Mapping[str, str] = {}
+    model: str = ""
+    disk_free_bytes: int | None = None
+    board: BoardState | None = None
+    drift: DriftFinding | None = None
+    replaces: str = ""
+    removed_at: UnixSeconds | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the device; the operator's win over those that the device states."""
+        return {**self.stated_labels, **self.own_labels}
+
+    @property
+    def selectable(self) -> dict[str, str]:
+        """The labels that a selector sees."""
+        return selectable(self.labels, device=self.device, federation=self.federation, site=self.site)
