@@ -83,11 +83,10 @@ class FederationLink:
 
     def _heard(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> Heard | None:
         message = decode_message(payload, federation=self.name)
-        if topic.channel in (Channel.BIRTH, Channel.UP):
-            if not isinstance(message, Birth | Death | Telemetry):
-                return None
-            check_sender(topic, kind=message.kind, device=message.device)
         if not topic.device:
             raise PeerError(f"nothing is expected on {topic}")
+        if topic.channel is not Channel.UP_FLEET and not isinstance(message, Birth | Death | Telemetry):
+            return None
+        check_sender(topic, kind=message.kind, device=str(getattr(message, "device", "")))
         site = topic.site if isinstance(topic, SiteTopic) else ""
         return Heard(self.name, topic.device, message, site)
