@@ -1,11 +1,12 @@
-"""Sites as network namespaces of one machine: each has its own interface and address, and a route to the server.
+"""Sites as network namespaces: each has an interface and an address of its own, and a route to the server.
 
-The process must be root of its own namespaces (`unshare --user --map-root-user --net`): nothing of the machine's
-network changes, and everything is gone with the process.
+The process must be root of its own namespaces (`unshare --user --map-root-user --net`): nothing of the
+machine's network changes, and everything is gone with the process.
 """
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -88,9 +89,12 @@ def _connect(site: Site, interface: str, prefix: str) -> None:
 
 
 def _run(*words: str) -> None:
-    subprocess.run(words, check=True, env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
+    subprocess.run(words, check=True, env={**os.environ, "PATH": _search_path()})
 
 
 def _is_there(tool: str) -> bool:
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
-    return any(os.access(os.path.join(folder, tool), os.X_OK) for folder in path.split(os.pathsep))
+    return shutil.which(tool, path=_search_path()) is not None
+
+
+def _search_path() -> str:
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
