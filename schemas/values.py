@@ -108,7 +108,8 @@ class BoardState(Frozen):
     """Current readings of a board; None where they cannot be read.
 
     `memory_bytes` is the memory of the device's process, `memory_free_bytes` what it could still allocate,
-    `load` the system's one-minute load average per core.
+    `load` the system's one-minute load average per core, `disk_free_bytes` the free space of the device's
+    state folder; readings without it are written as by earlier versions.
     """
 
     celsius: float | None = Field(default=None, ge=-100, le=300)
@@ -116,6 +117,7 @@ class BoardState(Frozen):
     memory_bytes: Bytes | None = None
     memory_free_bytes: Bytes | None = None
     load: float | None = Field(default=None, ge=0, le=1e6)
+    disk_free_bytes: Annotated[Bytes | None, Field(exclude_if=lambda free: free is None)] = None
 
 
 class CapabilityProfile(Frozen):

@@ -34,7 +34,9 @@ class WorkTelemetry(Service):
         self, settings: AgentSettings, presence: Presence, messenger: Messenger, *, root: Path = ROOT
     ) -> None:
         self._settings, self._presence, self._messenger = settings, presence, messenger
-        self._read_board = partial(board_state, cores=settings.profile.cores, root=root)
+        self._read_board = partial(
+            board_state, cores=settings.profile.cores, root=root, folder=settings.state
+        )
         self._every_s = settings.telemetry_every_s or math.inf
         self._board_read: tuple[float, BoardState] | None = None
         self._next = self._reported_at = self._since = 0.0

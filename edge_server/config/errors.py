@@ -67,8 +67,10 @@ def _dotted(path: list[str]) -> str:
 
 
 def _keys_of_table(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The known keys in the table of the last key of `path`."""
+    """The known keys in the table of the last key of `path`; numbers are places in a list of tables."""
     for part in path[:-1]:
+        if part.isdigit():
+            continue
         field = {key_of(name, info): info for name, info in model.model_fields.items()}.get(part)
         inner = _model_in(field.annotation) if field else None
         if inner is None:

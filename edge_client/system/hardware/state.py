@@ -7,20 +7,22 @@ from pydantic import ValidationError
 from edge_client.system.hardware.load import load
 from edge_client.system.hardware.memory import memory, resident
 from edge_client.system.hardware.power import power
+from edge_client.system.hardware.storage import storage
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.hardware.thermal import hottest, zones
 from schemas.values import BoardState
 
 
-def board_state(*, cores: int, root: Path = ROOT) -> BoardState:
-    """The current state; unreadable and impossible values are omitted."""
-    busy = load(root)
+def board_state(*, cores: int, root: Path = ROOT, folder: Path | None = None) -> BoardState:
+    """The current state, with the free space of `folder`; unreadable and impossible values are omitted."""
+    busy, disk = load(root), None if folder is None else storage(folder)
     read = {
         "celsius": hottest(zones(root)),
         "battery": power(root).battery,
         "memory_bytes": resident(root),
         "memory_free_bytes": memory(root).free,
         "load": None if busy is None else busy / max(1, cores),
+        "disk_free_bytes": None if disk is None else disk.free,
     }
     try:
         return BoardState.model_validate(read)

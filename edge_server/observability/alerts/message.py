@@ -1,0 +1,114 @@
+"""A notification as people and programs read it. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from edge_server.config.units import clean, duration_text
+from edge_server.observability.alerts.alert import Alert, AlertSubject, Notification
+from edge_server.observability.alerts.rules import moment
+
+MOST_NAMED = 3
+"""Most devices that a title names."""
+MOST_LISTED = 100
+"""Most alerts that a message lists; the others are counted."""
+
+
+def title(notification: Notification) -> str:
+    """One line: `warning: silent: pi-7, pi-9 and 2 more`, or `resolved: silent: pi-7`."""
+    if notification.test:
+        return "test: this is a test of the receiver"
+    state = notification.severity if notification.firing else "resolved"
+    named = notification.firing or notification.resolved
+    names = [alert.subject.name for alert in named[:MOST_NAMED]]
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    also = ""
+    if notification.firing and notification.resolved:
+        also = f"; resolved: {len(notification.resolved)}"
+    return f"{state}: {notification.rule}: {', '.join(names)}{more}{also}"
+
+
+def body(notification: Notification) -> str:
+    """The text of a mail: one paragraph per alert."""
+    if notification.test:
+        return "This is a test of the receiver. No device needs attention.\n"
+    parts = [*_paragraphs(notification.firing, notification.at, resolved=False)]
+    parts += _paragraphs(notification.resolved, notification.at, resolved=True)
+    return "\n\n".join(parts) + "\n"
+
+
+def _paragraphs(alerts: tuple[Alert, ...], now: float, *, resolved: bool) -> Iterable[str]:
+    for alert in alerts[:MOST_LISTED]:
+        yield "\n".join(lines(alert, now, resolved=resolved))
+    if len(alerts) > MOST_LISTED:
+        yield f"... and {len(alerts) - MOST_LISTED} more: edge-server alerts list"
+
+
+def lines(alert: Alert, now: float, *, resolved: bool) -> list[str]:
+    """One alert: what, since when, where, what helps."""
+    subject = alert.subject
+    who = subject.name if subject.kind == "device" else f"{subject.kind} {subject.name}"
+    lasted = f"for {duration_text(max(0.0, now - alert.since))}, since {moment(alert.since)}"
+    found = [f"resolved: {who} ({lasted}): {alert.text}" if resolved else f"{who} {alert.text}"]
+    found += [] if resolved else [f"  alert: {alert.rule}, {alert.severity}, {lasted}"]
+    found += [f"  {name}: {value}" for name, value in _about(subject)]
+    return found if resolved else [*found, f"  next: {alert.remedy}"]
+
+
+def _about(subject: AlertSubject) -> Iterable[tuple[str, str]]:
+    yield "federation", subject.federation
+    if subject.site:
+        yield "site", subject.site
+    labels = {
+        key: value for key, value in subject.labels.items() if key not in ("device", "federation", "site")
+    }
+    if labels:
+        yield "labels", ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    if subject.note:
+        yield "note", clean(subject.note)
+    if subject.seen_at is not None:
+        yield "last seen", moment(subject.seen_at)
+    if subject.certificate_until is not None:
+        yield "certificate until", moment(subject.certificate_until)
+
+
+def document(notification: Notification) -> dict[str, Any]:
+    """The JSON document of a webhook; times are seconds since 1970."""
+    return {
+        "version": 1,
+        "title": title(notification),
+        "rule": notification.rule,
+        "severity": notification.severity,
+        "at": notification.at,
+        "test": notification.test,
+        "alerts": [
+            *(alert_document(alert, "firing") for alert in notification.firing),
+            *(alert_document(alert, "resolved") for alert in notification.resolved),
+        ],
+    }
+
+
+def alert_document(alert: Alert, status: str) -> dict[str, Any]:
+    """One alert for programs."""
+    subject = alert.subject
+    return {
+        "status": status,
+        "rule": alert.rule,
+        "severity": alert.severity,
+        "kind": subject.kind,
+        "federation": subject.federation,
+        subject.kind: subject.name,
+        "site": subject.site,
+        "labels": dict(subject.labels),
+        "note": subject.note,
+        "text": clean(alert.text),
+        "remedy": alert.remedy,
+        "since": alert.since,
+        "fired_at": alert.fired_at,
+        "seen_at": subject.seen_at,
+        "certificate_until": subject.certificate_until,
+    }
+
+
+def trial_notification(receiver: str, now: float) -> Notification:
+    """What `edge-server alerts test` sends."""
+    return Notification(receiver=receiver, rule="test", severity="info", at=now, test=True)

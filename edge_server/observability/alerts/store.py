@@ -1,0 +1,198 @@
+"""`alerts.sqlite`: alerts that are not resolved, notifications that are not delivered, and silences.
+
+Every method is a transaction, so that any process and thread may use the file. An evaluation's alerts and its
+notifications are written at once: a process that is killed neither loses a notification nor sends it twice.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_server.observability.alerts.alert import Alert, Notification, Silence
+from edge_server.observability.alerts.machine import Alerts
+from edge_server.observability.alerts.rules import Key
+from schemas.errors import ConfigError
+
+PATIENCE_S = 10.0
+MOST_WAITING = 1000
+"""Most notifications that wait for one receiver; the oldest are dropped."""
+MIGRATIONS = (
+    """
+    CREATE TABLE alerts (
+        rule TEXT, kind TEXT, federation TEXT, name TEXT, alert TEXT NOT NULL,
+        PRIMARY KEY (rule, kind, federation, name)) WITHOUT ROWID;
+    CREATE TABLE outbox (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL, rule TEXT NOT NULL,
+        resend INTEGER NOT NULL, notification TEXT NOT NULL, made_at REAL NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL, error TEXT NOT NULL DEFAULT '');
+    CREATE INDEX by_receiver ON outbox (receiver, number);
+    CREATE TABLE silences (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, selector TEXT NOT NULL, reason TEXT NOT NULL,
+        who TEXT NOT NULL, began_at REAL NOT NULL, until REAL NOT NULL);
+    """,
+)
+"""Each brings the file from one `PRAGMA user_version` to the next."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A notification that is not delivered, with its failed attempts."""
+
+    number: int
+    notification: Notification
+    made_at: float
+    attempts: int
+    due_at: float
+    error: str
+
+
+class AlertStore:
+    """The file; it is made at the first use."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._current = False
+
+    def alerts(self) -> dict[Key, Alert]:
+        """The alerts that are not resolved."""
+        with self._transaction() as database:
+            rows = database.execute("SELECT alert FROM alerts ORDER BY rule, name").fetchall()
+        found = [Alert.model_validate_json(text) for (text,) in rows]
+        return {alert.key: alert for alert in found}
+
+    def save(
+        self, before: Alerts, after: Alerts, notifications: Sequence[Notification], *, now: float
+    ) -> None:
+        """Write what an evaluation has changed; writes nothing where nothing has."""
+        changed = [alert for key, alert in after.items() if before.get(key) != alert]
+        gone = [key for key in before if key not in after]
+        if not (changed or gone or notifications):
+            return
+        with self._transaction() as database:
+            database.executemany(
+                "DELETE FROM alerts WHERE rule = ? AND kind = ? AND federation = ? AND name = ?", gone
+            )
+            database.executemany(
+                "INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?, ?)",
+                [(*alert.key, alert.model_dump_json()) for alert in changed],
+            )
+            for notification in notifications:
+                _enqueue(database, notification, now)
+
+    # --- notifications ---
+    def waiting(self, receiver: str | None = None) -> list[Waiting]:
+        """The notifications that are not delivered, the oldest first."""
+        chosen = "" if receiver is None else "WHERE receiver = ?"
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
+                f" {chosen} ORDER BY number",
+                () if receiver is None else (receiver,),
+            ).fetchall()
+        return [Waiting(row[0], Notification.model_validate_json(row[1]), *row[2:]) for row in rows]
+
+    def first(self, receiver: str) -> Waiting | None:
+        """The oldest notification of a receiver."""
+        with self._transaction() as database:
+            row = database.execute(
+                "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
+                " WHERE receiver = ? ORDER BY number LIMIT 1",
+                (receiver,),
+            ).fetchone()
+        return None if row is None else Waiting(row[0], Notification.model_validate_json(row[1]), *row[2:])
+
+    def delivered(self, number: int) -> None:
+        """Forget a notification that was delivered or given up."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM outbox WHERE number = ?", (number,))
+
+    def failed(self, number: int, error: str, *, due_at: float) -> None:
+        """Keep the error of an attempt, and when to try again."""
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE outbox SET attempts = attempts + 1, error = ?, due_at = ? WHERE number = ?",
+                (error, due_at, number),
+            )
+
+    # --- silences ---
+    def silences(self, now: float) -> tuple[Silence, ...]:
+        """The silences that have not ended."""
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT number, selector, reason, who, began_at, until FROM silences WHERE until > ?"
+                " ORDER BY number",
+                (now,),
+            ).fetchall()
+        return tuple(Silence(**dict(zip(Silence.model_fields, row, strict=True))) for row in rows)
+
+    def silence(self, where: str, reason: str, who: str, *, now: float, until: float) -> Silence:
+        """Begin a silence."""
+        with self._transaction() as database:
+            number = database.execute(
+                "INSERT INTO silences (selector, reason, who, began_at, until) VALUES (?, ?, ?, ?, ?)",
+                (where, reason, who, now, until),
+            ).lastrowid
+        assert number is not None
+        return Silence(number=number, where=where, reason=reason, who=who, began_at=now, until=until)
+
+    def end_silence(self, number: int, *, now: float) -> bool:
+        """End a silence now; returns whether there was one."""
+        with self._transaction() as database:
+            changed = database.execute(
+                "UPDATE silences SET until = ? WHERE number = ? AND until > ?", (now, number, now)
+            )
+            return changed.rowcount > 0
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self._path, timeout=PATIENCE_S)) as database:
+                if not self._current:
+                    _migrate(database, self._path)
+                    self._current = True
+                with database:
+                    yield database
+        except sqlite3.DatabaseError as error:
+            raise ConfigError(f"{self._path}: cannot be used: {error}") from error
+
+
+def _enqueue(database: sqlite3.Connection, notification: Notification, now: float) -> None:
+    database.execute(
+        "DELETE FROM outbox WHERE receiver = ? AND rule = ? AND resend = 1",
+        (notification.receiver, notification.rule),
+    )
+    database.execute(
+        "INSERT INTO outbox (receiver, rule, resend, notification, made_at, due_at)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            notification.receiver,
+            notification.rule,
+            notification.resend,
+            notification.model_dump_json(),
+            now,
+            now,
+        ),
+    )
+    database.execute(
+        "DELETE FROM outbox WHERE receiver = ?1 AND number <= ("
+        " SELECT number FROM outbox WHERE receiver = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+        (notification.receiver, MOST_WAITING),
+    )
+
+
+def _migrate(database: sqlite3.Connection, path: Path) -> None:
+    database.execute("PRAGMA journal_mode=WAL")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise ConfigError(f"{path}: was written by a newer version: install that version")
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        try:
+            database.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
+        except sqlite3.OperationalError:
+            # Another process was faster.
+            database.rollback()
+            (reached,) = database.execute("PRAGMA user_version").fetchone()
+            if reached < number:
+                raise
