@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from edge_client.cli.app import CommandLine
 from edge_server.cli.commands import (
+    alerts,
     check,
     compare,
     components,
@@ -57,6 +58,7 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         enroll,
         revoke,
         serve,
+        alerts,
         devices,
         models,
         rollout,

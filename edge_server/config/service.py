@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_server.config.alerts import AlertSettings
 from edge_server.config.errors import explain
+from edge_server.config.service_metrics import MetricsSettings
 from schemas.base import Settings
 from schemas.errors import ConfigError
 from schemas.names import Name
@@ -50,6 +52,10 @@ class ServiceSettings(Settings):
 
     federations: Annotated[tuple[ServedFederation, ...], Field(max_length=64)] = ()
     """The federations whose devices the service follows, each a table `[[federations]]`."""
+    alerts: AlertSettings = AlertSettings.model_construct()
+    """Alerts: rules in tables `[[alerts.rules]]`, receivers in tables `[alerts.receivers.NAME]`."""
+    metrics: MetricsSettings = MetricsSettings.model_construct()
+    """Metrics of the fleet for Prometheus."""
 
     def federation(self, name: str | None) -> ServedFederation:
         """The federation of that name, or the only one; raises `ConfigError`."""

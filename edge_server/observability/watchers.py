@@ -27,7 +27,9 @@ def _dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Wa
 def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.observability.prometheus.cli_option import metrics_watcher
 
-    return metrics_watcher(args.metrics, out) if args.metrics else contextlib.nullcontext(WatcherGroup())
+    if not args.metrics:
+        return contextlib.nullcontext(WatcherGroup())
+    return metrics_watcher(args.metrics, out, devices=args.metrics_devices)
 
 
 def _trackers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:

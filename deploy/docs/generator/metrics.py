@@ -16,14 +16,16 @@ MAKERS = {
     "histogram": "histogram",
     "histograms": "histogram",
 }
-FILES = ("run.py", "fleet.py", "work.py", "rollout.py")
+FILES = ("run.py", "fleet.py", "work.py", "rollout.py", "devices.py")
 
 
 def metrics_page() -> str:
     """All metrics that `--metrics` serves."""
     intro = (
         "`edge-server run | simulate | demo | rollout --metrics [HOST:PORT]` serves these at `/metrics`; "
-        "the page of a run serves them as well. [Observability](../guides/observability.md) shows their use."
+        "the page of a run serves them as well. Those with a label `device` are served with "
+        "`--metrics-devices` alone. `edge-server serve` has those of the inventory and of alerts "
+        "(`[metrics]` of `service.toml`). [Observability](../guides/observability.md) shows their use."
     )
     folder = Path(str(prometheus.__file__)).parent
     rows = [row for name in FILES for row in _metrics(folder / name)]

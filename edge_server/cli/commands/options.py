@@ -8,7 +8,7 @@ from pathlib import Path
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_server.observability.dashboard.cli_option import add_dashboard_options
-from edge_server.observability.prometheus.cli_option import add_metrics_option
+from edge_server.observability.prometheus.cli_option import add_metrics_devices_option, add_metrics_option
 from edge_server.observability.trackers.cli_option import add_write_option
 
 
@@ -23,6 +23,7 @@ def add_run_watching(parser: argparse.ArgumentParser) -> None:
     """Add the options for what shows a run."""
     add_dashboard_options(parser)
     add_metrics_option(parser)
+    add_metrics_devices_option(parser)
     add_write_option(parser)
     add_log_options(parser, level="warning, error on a terminal")
 

@@ -70,6 +70,10 @@ class FederationLink:
         topic = str(DeviceTopic(self.name, device, Channel.DOWN_FLEET))
         self.connection.link.publish(topic, encode_message(message))
 
+    def retain(self, topic: str, payload: bytes) -> None:
+        """Publish a retained message."""
+        self.connection.link.publish(topic, payload, retain=True)
+
     def receive(self, event: LinkUp | LinkDown | Arrived) -> Heard | None:
         """Handle an event of the link; returns what a device said. Raises `PeerError`."""
         arrived = self.connection.receive(event, time.monotonic())

@@ -10,6 +10,12 @@ from schemas.messages import AnyMessage, Message
 
 Publish = Callable[[str, str, Message], None]
 """Publishes a message on `down/fleet`: federation, device, message."""
+Retain = Callable[[str, str, bytes], None]
+"""Publishes a retained message on any topic: federation, topic, payload."""
+
+
+def _retain_nothing(federation: str, topic: str, payload: bytes) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,7 @@ class ServiceContext:
     inventory: Inventory
     publish: Publish
     wake: Callable[[], None] = field(default=lambda: None)
+    retain: Retain = _retain_nothing
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class FleetService:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._links = {served.name: FederationLink(served, self.inbox) for served in settings.federations}
         self._inventory = Inventory(folder.inventory)
-        context = ServiceContext(folder, settings, self._inventory, self._publish, self.wake)
+        context = ServiceContext(folder, settings, self._inventory, self._publish, self.wake, self._retain)
         self._parts = make_parts(context)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
@@ -77,6 +77,9 @@ class FleetService:
 
     def _publish(self, federation: str, device: str, message: Message) -> None:
         self._links[federation].publish(device, message)
+
+    def _retain(self, federation: str, topic: str, payload: bytes) -> None:
+        self._links[federation].retain(topic, payload)
 
     def _turn(self) -> bool:
         """Handle the clock and one event; returns whether to go on."""

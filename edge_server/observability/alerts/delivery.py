@@ -79,7 +79,8 @@ class DeliveryThread:
         waiting, now = self._store.first(self._receiver), self._clock()
         if waiting is None:
             return POLL_S
-        if waiting.due_at > now:
+        # A time that is too far ahead was written before the clock was set back.
+        if now < waiting.due_at <= now + LONGEST_DELAY_S:
             return min(POLL_S, waiting.due_at - now)
         self._attempt(waiting, now)
         return 0.0

@@ -4,35 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
-from schemas.labels import selectable
-from schemas.values import BoardState
-
-
-class DeviceFacts(Protocol):
-    """A device of the inventory, as far as rules need it; times are seconds since 1970."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def federation(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def site(self) -> str: ...
-    @property
-    def note(self) -> str: ...
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def seen_at(self) -> float | None: ...
-    @property
-    def certificate_until(self) -> float | None: ...
-    @property
-    def board(self) -> BoardState | None: ...
-    @property
-    def drift(self) -> str: ...
+from edge_server.storage.inventory.records import InventoryDevice
 
 
 class Happening(StrEnum):
@@ -70,7 +43,7 @@ class Subject:
     federation: str
     name: str
     labels: Mapping[str, str]
-    device: DeviceFacts | None = None
+    device: InventoryDevice | None = None
     incidents: tuple[Incident, ...] = ()
 
     def recent(self, kind: Happening, since: float) -> list[Incident]:
@@ -81,14 +54,19 @@ class Subject:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything at one moment. Without `presence` nobody knows which devices are silent."""
+    """Everything at one moment. In the `unheard` federations nobody knows which devices are silent."""
 
     subjects: tuple[Subject, ...] = ()
-    presence: bool = True
+    unheard: frozenset[str] = frozenset()
 
 
-def gather(devices: Iterable[DeviceFacts], incidents: Iterable[Incident], *, presence: bool = True) -> Facts:
-    """The facts by subject; incidents of devices that the inventory does not have are left out."""
+def gather(
+    devices: Iterable[InventoryDevice],
+    incidents: Iterable[Incident],
+    *,
+    unheard: frozenset[str] = frozenset(),
+) -> Facts:
+    """The facts by subject; revoked devices, and incidents of unknown ones, are left out."""
     of_devices: dict[tuple[str, str], list[Incident]] = defaultdict(list)
     others: dict[tuple[str, str, str], list[Incident]] = defaultdict(list)
     for incident in incidents:
@@ -97,15 +75,14 @@ def gather(devices: Iterable[DeviceFacts], incidents: Iterable[Incident], *, pre
         else:
             kind = "run" if incident.kind is Happening.ROUND else "job"
             others[kind, incident.federation, incident.subject].append(incident)
-    boards = tuple(_of_device(device, of_devices) for device in devices)
+    boards = tuple(_of_device(device, of_devices) for device in devices if device.revoked_at is None)
     rest = tuple(
         Subject(kind, federation, name, {"federation": federation}, incidents=tuple(found))
         for (kind, federation, name), found in others.items()
     )
-    return Facts((*boards, *rest), presence)
+    return Facts((*boards, *rest), unheard)
 
 
-def _of_device(device: DeviceFacts, found: Mapping[tuple[str, str], list[Incident]]) -> Subject:
-    seen = selectable(device.labels, device=device.name, federation=device.federation, site=device.site)
-    incidents = tuple(found.get((device.federation, device.name), ()))
-    return Subject("device", device.federation, device.name, seen, device, incidents)
+def _of_device(device: InventoryDevice, found: Mapping[tuple[str, str], list[Incident]]) -> Subject:
+    incidents = tuple(found.get((device.federation, device.device), ()))
+    return Subject("device", device.federation, device.device, device.selectable, device, incidents)

@@ -64,7 +64,7 @@ def _advanced(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) ->
     found = {}
     for key in dict.fromkeys((*alerts, *evaluation.findings)):
         rule, alert = plan.rules.get(key[0]), alerts.get(key)
-        if alert is not None and (rule is None or rule.name in evaluation.unknown):
+        if alert is not None and (rule is None or (key[0], key[2]) in evaluation.unknown):
             found[key] = alert
         elif rule is not None:
             advanced = _advance(alert, evaluation.findings.get(key), rule, now)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from edge_server.config.alerts import Rule
 from edge_server.config.units import bytes_text, clean, duration_text
 from edge_server.observability.alerts.facts import Facts, Happening, Incident, Subject
+from edge_server.storage.inventory.records import InventoryDevice
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,16 @@ def certificate_ends(subject: Subject, rule: Rule, now: float) -> Finding | None
 
 def drifts(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A device whose new data differ from those that it was trained on."""
-    drift = "" if subject.device is None else subject.device.drift
-    if not drift:
+    drift = None if subject.device is None else subject.device.drift
+    if drift is None:
         return None
-    return Finding(
-        f"reports drift of its data: {clean(drift)}", "train again: edge-server jobs add FEDERATION.toml"
-    )
+    why = f"{clean(drift.statistic)} of {drift.examples} new examples, p = {drift.p_value:.2g}"
+    return Finding(f"reports drift of its data: {why}", "train again: edge-server jobs add FEDERATION.toml")
 
 
 def disk_is_full(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A device with little free disk space."""
-    board = None if subject.device is None else subject.device.board
-    free = None if board is None else board.disk_free_bytes
+    free = None if subject.device is None else disk_free(subject.device)
     if free is None or free >= rule.threshold:
         return None
     return Finding(f"has {bytes_text(free)} of free disk space", _doctor(subject))
@@ -132,26 +131,34 @@ OF_PRESENCE = frozenset({"silent-for"})
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the rules found; alerts of rules in `unknown`, which could not be evaluated, stay as they are."""
+    """What the rules found; alerts of a rule and federation in `unknown` stay as they are."""
 
     findings: Mapping[Key, tuple[Finding, Subject]]
-    unknown: frozenset[str] = frozenset()
+    unknown: frozenset[tuple[str, str]] = frozenset()
 
 
 def evaluate(rules: tuple[Rule, ...], facts: Facts, now: float) -> Evaluation:
     """Evaluate every rule for every subject that it chooses."""
-    unknown = frozenset(rule.name for rule in rules if rule.when in OF_PRESENCE and not facts.presence)
+    unknown = frozenset(
+        (rule.name, federation) for rule in rules if rule.when in OF_PRESENCE for federation in facts.unheard
+    )
     findings = {}
     for rule in rules:
-        if rule.name in unknown:
-            continue
         condition = CONDITIONS[rule.when]
         for subject in facts.subjects:
+            if (rule.name, subject.federation) in unknown:
+                continue
             finding = condition(subject, rule, now)
             if finding is not None and rule.where.matches(subject.labels):
                 key = (rule.name, subject.kind, subject.federation, subject.name)
                 findings[key] = finding, subject
     return Evaluation(findings, unknown)
+
+
+def disk_free(device: InventoryDevice) -> int | None:
+    """Free bytes of the device's disk: as of its telemetry, else of its birth."""
+    told = None if device.board is None else device.board.disk_free_bytes
+    return device.disk_free_bytes if told is None else told
 
 
 def moment(at: float) -> str:

@@ -1,21 +1,19 @@
 """`alerts.sqlite`: alerts that are not resolved, notifications that are not delivered, and silences.
 
-Every method is a transaction, so that any process and thread may use the file. An evaluation's alerts and its
+Every method is a transaction, and any process may open the file. An evaluation's alerts and its
 notifications are written at once: a process that is killed neither loses a notification nor sends it twice.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge_server.observability.alerts.alert import Alert, Notification, Silence
 from edge_server.observability.alerts.machine import Alerts
 from edge_server.observability.alerts.rules import Key
-from schemas.errors import ConfigError
+from edge_server.storage.sqlite_file import SqliteFile
 
-PATIENCE_S = 10.0
 MOST_WAITING = 1000
 """Most notifications that wait for one receiver; the oldest are dropped."""
 MIGRATIONS = (
@@ -49,15 +47,18 @@ class Waiting:
 
 
 class AlertStore:
-    """The file; it is made at the first use."""
+    """The file, made if it is missing; usable from any thread."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._current = False
+        self._file = SqliteFile(path, MIGRATIONS)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
     def alerts(self) -> dict[Key, Alert]:
         """The alerts that are not resolved."""
-        with self._transaction() as database:
+        with self._file.reading() as database:
             rows = database.execute("SELECT alert FROM alerts ORDER BY rule, name").fetchall()
         found = [Alert.model_validate_json(text) for (text,) in rows]
         return {alert.key: alert for alert in found}
@@ -70,7 +71,7 @@ class AlertStore:
         gone = [key for key in before if key not in after]
         if not (changed or gone or notifications):
             return
-        with self._transaction() as database:
+        with self._file.writing() as database:
             database.executemany(
                 "DELETE FROM alerts WHERE rule = ? AND kind = ? AND federation = ? AND name = ?", gone
             )
@@ -85,7 +86,7 @@ class AlertStore:
     def waiting(self, receiver: str | None = None) -> list[Waiting]:
         """The notifications that are not delivered, the oldest first."""
         chosen = "" if receiver is None else "WHERE receiver = ?"
-        with self._transaction() as database:
+        with self._file.reading() as database:
             rows = database.execute(
                 "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
                 f" {chosen} ORDER BY number",
@@ -95,7 +96,7 @@ class AlertStore:
 
     def first(self, receiver: str) -> Waiting | None:
         """The oldest notification of a receiver."""
-        with self._transaction() as database:
+        with self._file.reading() as database:
             row = database.execute(
                 "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
                 " WHERE receiver = ? ORDER BY number LIMIT 1",
@@ -105,12 +106,12 @@ class AlertStore:
 
     def delivered(self, number: int) -> None:
         """Forget a notification that was delivered or given up."""
-        with self._transaction() as database:
+        with self._file.writing() as database:
             database.execute("DELETE FROM outbox WHERE number = ?", (number,))
 
     def failed(self, number: int, error: str, *, due_at: float) -> None:
         """Keep the error of an attempt, and when to try again."""
-        with self._transaction() as database:
+        with self._file.writing() as database:
             database.execute(
                 "UPDATE outbox SET attempts = attempts + 1, error = ?, due_at = ? WHERE number = ?",
                 (error, due_at, number),
@@ -119,7 +120,7 @@ class AlertStore:
     # --- silences ---
     def silences(self, now: float) -> tuple[Silence, ...]:
         """The silences that have not ended."""
-        with self._transaction() as database:
+        with self._file.reading() as database:
             rows = database.execute(
                 "SELECT number, selector, reason, who, began_at, until FROM silences WHERE until > ?"
                 " ORDER BY number",
@@ -129,7 +130,7 @@ class AlertStore:
 
     def silence(self, where: str, reason: str, who: str, *, now: float, until: float) -> Silence:
         """Begin a silence."""
-        with self._transaction() as database:
+        with self._file.writing() as database:
             number = database.execute(
                 "INSERT INTO silences (selector, reason, who, began_at, until) VALUES (?, ?, ?, ?, ?)",
                 (where, reason, who, now, until),
@@ -139,23 +140,11 @@ class AlertStore:
 
     def end_silence(self, number: int, *, now: float) -> bool:
         """End a silence now; returns whether there was one."""
-        with self._transaction() as database:
+        with self._file.writing() as database:
             changed = database.execute(
                 "UPDATE silences SET until = ? WHERE number = ? AND until > ?", (now, number, now)
             )
             return changed.rowcount > 0
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with closing(sqlite3.connect(self._path, timeout=PATIENCE_S)) as database:
-                if not self._current:
-                    _migrate(database, self._path)
-                    self._current = True
-                with database:
-                    yield database
-        except sqlite3.DatabaseError as error:
-            raise ConfigError(f"{self._path}: cannot be used: {error}") from error
 
 
 def _enqueue(database: sqlite3.Connection, notification: Notification, now: float) -> None:
@@ -180,19 +169,3 @@ def _enqueue(database: sqlite3.Connection, notification: Notification, now: floa
         " SELECT number FROM outbox WHERE receiver = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
         (notification.receiver, MOST_WAITING),
     )
-
-
-def _migrate(database: sqlite3.Connection, path: Path) -> None:
-    database.execute("PRAGMA journal_mode=WAL")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise ConfigError(f"{path}: was written by a newer version: install that version")
-    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        try:
-            database.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
-        except sqlite3.OperationalError:
-            # Another process was faster.
-            database.rollback()
-            (reached,) = database.execute("PRAGMA user_version").fetchone()
-            if reached < number:
-                raise

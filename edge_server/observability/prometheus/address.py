@@ -20,12 +20,13 @@ class Listen:
         return f"{host}:{self.port}"
 
 
-def parse_listen(text: str) -> Listen:
+def parse_listen(text: str, *, option: str = "--metrics") -> Listen:
     """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError` for anything else, also for `:PORT`."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%]+)\]|([A-Za-z0-9.-]+)):(\d{1,5})", text)
     if match is None or int(match[3]) > 65535:
+        hint = "; without an address, put --metrics last" if option == "--metrics" else ""
         raise ConfigError(
-            f"--metrics {text!r}: expected HOST:PORT, for instance {DEFAULT}, or 0.0.0.0:9464 for all of "
-            "this machine's addresses; without an address, put --metrics last"
+            f"{option} {text!r}: expected HOST:PORT, for instance {DEFAULT}, or 0.0.0.0:9464 for all of "
+            f"this machine's addresses{hint}"
         )
     return Listen(match[1] or match[2], int(match[3]))

@@ -30,13 +30,22 @@ def add_metrics_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_metrics_devices_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--metrics-devices`."""
+    parser.add_argument(
+        "--metrics-devices",
+        action="store_true",
+        help="let --metrics also serve gauges of each device, with its name as a label",
+    )
+
+
 @contextlib.contextmanager
-def metrics_watcher(text: str, out: Path) -> "Iterator[Watcher]":
-    """Serve the metrics of the run in `out` at the address `text` until the block ends."""
+def metrics_watcher(text: str, out: Path, *, devices: bool = False) -> "Iterator[Watcher]":
+    """Serve the metrics of the run in `out`, with `devices` each device's too, until the block ends."""
     listen = parse_listen(text)
     from edge_server.observability.prometheus.collector import RunCollector
 
-    collector = RunCollector(out)
+    collector = RunCollector(out, devices=devices)
     with _served(listen, collector):
         yield collector
 

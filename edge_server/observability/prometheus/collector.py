@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from edge_server.observability.prometheus.devices import device_families, readings_of_run
 from edge_server.observability.prometheus.fleet import fleet_families
 from edge_server.observability.prometheus.run import run_families
 from edge_server.observability.prometheus.work import disk_families, work_families
@@ -20,11 +21,12 @@ from edge_server.observability.snapshot import Snapshot
 class RunCollector(Collector):
     """Watches a run and collects its metrics; there are none before the first snapshot.
 
-    `clock` returns seconds since 1970, `out` is the run folder. `show` and `collect` have their own threads.
+    `clock` returns seconds since 1970, `out` is the run folder. With `devices` each device has gauges of its
+    own. `show` and `collect` have their own threads.
     """
 
-    def __init__(self, out: Path, clock: Callable[[], float] = time.time) -> None:
-        self._out, self._clock = out, clock
+    def __init__(self, out: Path, clock: Callable[[], float] = time.time, *, devices: bool = False) -> None:
+        self._out, self._clock, self._devices = out, clock, devices
         self._last: Snapshot | None = None
         self._closed, self._closed_at = 0, clock()
 
@@ -41,6 +43,8 @@ class RunCollector(Collector):
             return
         yield from run_families(last, closed_at=self._closed_at)
         yield from fleet_families(last)
+        if self._devices:
+            yield from device_families(readings_of_run(last.federation, last.devices))
         yield from work_families(last.load)
         with contextlib.suppress(OSError):
             disk = shutil.disk_usage(self._out)

@@ -55,13 +55,13 @@ def metrics_app(registry: CollectorRegistry) -> "WSGIApplication":
 
 
 @contextlib.contextmanager
-def serve_metrics(listen: Listen, registry: CollectorRegistry) -> Iterator[str]:
+def serve_metrics(listen: Listen, registry: CollectorRegistry, *, option: str = "--metrics") -> Iterator[str]:
     """Serve until the block ends; yields the URL. Raises `ConfigError` where the address cannot be bound."""
     try:
         server = MetricsServer((listen.host, listen.port), _Handler, most=MAX_CONNECTIONS)
     except OSError as error:
-        remedy = "name another address with --metrics HOST:PORT; port 0 takes a free one"
-        raise ConfigError(f"--metrics {listen}: cannot listen there: {error.strerror}; {remedy}") from error
+        remedy = f"name another address with {option} HOST:PORT; port 0 takes a free one"
+        raise ConfigError(f"{option} {listen}: cannot listen there: {error.strerror}; {remedy}") from error
     server.set_app(metrics_app(registry))
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
     thread.start()

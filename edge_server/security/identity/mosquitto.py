@@ -129,6 +129,8 @@ topic read {root}/sites/+/up/devices/+/birth
 topic read {root}/sites/+/up/devices/+/control
 topic write {root}/devices/+/down/fleet
 topic write {root}/devices/+/down/blob
+topic write {root}/home/devices/+/alerts/#
+topic write homeassistant/device/{node}/#
 topic readwrite {root}/fleet/echo
 
 user {operator}
@@ -136,6 +138,8 @@ topic read {root}/devices/+/up/birth
 topic read {root}/devices/+/up/fleet
 topic write {root}/devices/+/down/fleet
 topic write {root}/devices/+/down/blob
+topic write {root}/home/devices/+/alerts/#
+topic write homeassistant/device/{node}/#
 topic readwrite {root}/operator/echo
 
 user {service}

@@ -106,10 +106,15 @@ class Inventory:
         )
 
     def record_death(self, death: Death, at: float) -> bool:
-        """Take a last will, unless it is of an older session; returns whether it was taken."""
-        if self.device(death.federation, death.device) is None:
+        """Take a last will, unless it is of an older session; returns whether it was taken.
+
+        The broker repeats it to each new connection: a device that is known to be gone was not seen again.
+        """
+        known = self.device(death.federation, death.device)
+        if known is None:
             return False
-        return self._say(death.federation, death.device, death.session, {"alive": 0, "seen_at": at})
+        seen_at = at if known.alive else known.seen_at
+        return self._say(death.federation, death.device, death.session, {"alive": 0, "seen_at": seen_at})
 
     def record_telemetry(self, telemetry: Telemetry, at: float) -> bool:
         """Take the state of a board, unless it is of an older session; returns whether it was taken."""

@@ -13,8 +13,10 @@ from edge_server.observability.alerts.alert import Alert, Notification
 from edge_server.observability.alerts.delivery import Deliver
 from schemas.topics import ROOT
 
-Publish = Callable[[str, bytes], None]
-"""Publishes a retained message, or raises `DeliveryError`."""
+Publish = Callable[[str, str, bytes], None]
+"""Publishes a retained message, or raises `DeliveryError`: federation, topic, payload."""
+Message = tuple[str, str, bytes]
+"""Federation, topic, payload."""
 ORIGIN = {"name": "edge-federation"}
 
 
@@ -24,28 +26,28 @@ def home_assistant(
     """A receiver that publishes; a test appears as a sensor of the `federation` that goes on and off."""
 
     def deliver(notification: Notification) -> None:
-        for topic, payload in messages(settings, rules, notification, federation):
-            publish(topic, payload)
+        for message in messages(settings, rules, notification, federation):
+            publish(*message)
 
     return deliver
 
 
 def messages(
     settings: HomeAssistantReceiver, rules: Sequence[str], notification: Notification, federation: str = ""
-) -> list[tuple[str, bytes]]:
-    """Topics and payloads of a notification: each device's discovery message, then its states."""
+) -> list[Message]:
+    """The messages of a notification: each device's discovery message, then its states."""
     if notification.test:
         return _test(settings, federation)
-    found: dict[str, bytes] = {}
+    found: dict[tuple[str, str], bytes] = {}
     for alert in notification.alerts:
         subject = alert.subject
         topic = config_topic(settings.prefix, subject.federation, subject.name)
         named = subject.name if subject.kind == "device" else f"{subject.kind} {subject.name}"
-        found[topic] = _config(subject.federation, subject.name, named, rules)
+        found[subject.federation, topic] = _config(subject.federation, subject.name, named, rules)
     for alert in notification.alerts:
         topic = state_topic(alert.subject.federation, alert.subject.name, alert.rule)
-        found[topic] = _state(alert, on=alert in notification.firing)
-    return list(found.items())
+        found[alert.subject.federation, topic] = _state(alert, on=alert in notification.firing)
+    return [(federation, topic, payload) for (federation, topic), payload in found.items()]
 
 
 def config_topic(prefix: str, federation: str, device: str) -> str:
@@ -88,10 +90,10 @@ def _state(alert: Alert, *, on: bool) -> bytes:
     return json.dumps(attributes, separators=(",", ":")).encode()
 
 
-def _test(settings: HomeAssistantReceiver, federation: str) -> list[tuple[str, bytes]]:
+def _test(settings: HomeAssistantReceiver, federation: str) -> list[Message]:
     config = _config(federation, "alerts", f"{federation} alerts", ["test"])
     state = json.dumps({"state": "OFF", "text": "This is a test of the receiver."}).encode()
     return [
-        (config_topic(settings.prefix, federation, "alerts"), config),
-        (state_topic(federation, "alerts", "test"), state),
+        (federation, config_topic(settings.prefix, federation, "alerts"), config),
+        (federation, state_topic(federation, "alerts", "test"), state),
     ]

@@ -27,5 +27,6 @@ def test_impossible_values_are_omitted_and_the_rest_is_reported(tmp_path):
 
 def test_the_free_space_is_that_of_the_given_folder(tmp_path):
     free = board_state(cores=1, root=tmp_path, folder=tmp_path).disk_free_bytes
-    assert free is not None and free > 0
+    assert free is not None
+    assert free > 0
     assert "disk_free_bytes" not in BoardState().model_dump()

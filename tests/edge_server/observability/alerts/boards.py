@@ -1,32 +1,19 @@
 """Devices, rules and alerts for the tests."""
 
-from dataclasses import dataclass, field
-
 from edge_server.config.alerts import Rule
 from edge_server.observability.alerts.facts import Incident, gather
 from edge_server.observability.alerts.machine import Alerts, Plan, Step, step
 from edge_server.observability.alerts.rules import evaluate
+from edge_server.storage.inventory.records import InventoryDevice
 from schemas.labels import parse_where
-from schemas.values import BoardState
 
 FEDERATION = "farm"
 HOUR = 3600.0
 
 
-@dataclass(frozen=True)
-class Device:
-    """A device as the rules see it."""
-
-    name: str
-    federation: str = FEDERATION
-    labels: dict[str, str] = field(default_factory=dict)
-    site: str = ""
-    note: str = ""
-    alive: bool = True
-    seen_at: float | None = None
-    certificate_until: float | None = None
-    board: BoardState | None = None
-    drift: str = ""
+def board(name: str, *, labels: dict[str, str] | None = None, **values) -> InventoryDevice:
+    """A device of the inventory."""
+    return InventoryDevice(federation=FEDERATION, device=name, own_labels=labels or {}, **values)
 
 
 def make_rule(when: str, threshold: float = 0.0, *, where: str = "", **values) -> Rule:
@@ -42,10 +29,10 @@ def run(
     alerts: Alerts,
     plan: Plan,
     now: float,
-    *devices: Device,
+    *devices: InventoryDevice,
     incidents: tuple[Incident, ...] = (),
     presence: bool = True,
 ) -> Step:
     """One evaluation of these devices."""
-    facts = gather(devices, incidents, presence=presence)
+    facts = gather(devices, incidents, unheard=frozenset() if presence else frozenset({FEDERATION}))
     return step(alerts, evaluate(tuple(plan.rules.values()), facts, now), plan, now)

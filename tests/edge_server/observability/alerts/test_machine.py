@@ -1,20 +1,22 @@
 """The life of alerts in virtual time."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.observability.alerts.alert import Phase, Silence
+from edge_server.storage.inventory.records import InventoryDevice
 from schemas.values import BoardState
-from tests.edge_server.observability.alerts.boards import Device, make_plan, make_rule, run
+from tests.edge_server.observability.alerts.boards import board, make_plan, make_rule, run
 
 HOT, COLD = BoardState(celsius=90), BoardState(celsius=40)
 RULE = make_rule("temperature-above", 80, repeat_s=3600.0)
 
 
-def hot(*names: str) -> list[Device]:
-    return [Device(name, board=HOT) for name in names]
+def hot(*names: str) -> list[InventoryDevice]:
+    return [board(name, board=HOT) for name in names]
 
 
 def told(step) -> list[tuple[str, list[str], list[str]]]:
@@ -43,7 +45,7 @@ def test_an_alert_is_repeated_after_its_time_and_resolved_once():
     again = run(first.alerts, plan, 3600.0, *hot("a"))
     assert told(again) == [("hook", ["a"], [])]
     assert again.notifications[0].resend
-    over = run(again.alerts, plan, 3610.0, Device("a", board=COLD))
+    over = run(again.alerts, plan, 3610.0, board("a", board=COLD))
     assert told(over) == [("hook", [], ["a"])]
     assert over.alerts == {}
 
@@ -53,17 +55,17 @@ def test_a_state_must_last_before_the_alert_fires_and_be_over_as_long_before_it_
     pending = run({}, plan, 0.0, *hot("a"))
     assert told(pending) == []
     assert [alert.phase for alert in pending.alerts.values()] == [Phase.PENDING]
-    assert run(pending.alerts, plan, 10.0, Device("a", board=COLD)).alerts == {}
+    assert run(pending.alerts, plan, 10.0, board("a", board=COLD)).alerts == {}
     fires = run(pending.alerts, plan, 300.0, *hot("a"))
     assert told(fires) == [("hook", ["a"], [])]
-    clearing = run(fires.alerts, plan, 310.0, Device("a", board=COLD))
+    clearing = run(fires.alerts, plan, 310.0, board("a", board=COLD))
     assert told(clearing) == []
     flaps = run(clearing.alerts, plan, 320.0, *hot("a"))
     assert told(flaps) == []
     assert [alert.phase for alert in flaps.alerts.values()] == [Phase.FIRING]
-    clearing = run(flaps.alerts, plan, 330.0, Device("a", board=COLD))
-    assert told(run(clearing.alerts, plan, 629.0, Device("a", board=COLD))) == []
-    assert told(run(clearing.alerts, plan, 630.0, Device("a", board=COLD))) == [("hook", [], ["a"])]
+    clearing = run(flaps.alerts, plan, 330.0, board("a", board=COLD))
+    assert told(run(clearing.alerts, plan, 629.0, board("a", board=COLD))) == []
+    assert told(run(clearing.alerts, plan, 630.0, board("a", board=COLD))) == [("hook", [], ["a"])]
 
 
 def test_new_alerts_wait_for_further_ones_of_their_rule():
@@ -77,8 +79,8 @@ def test_new_alerts_wait_for_further_ones_of_their_rule():
 def test_an_alert_that_ends_before_anybody_has_heard_of_it_is_never_sent():
     plan = make_plan(RULE, gather_s=30.0)
     first = run({}, plan, 0.0, *hot("a"))
-    over = run(first.alerts, plan, 10.0, Device("a", board=COLD))
-    over = run(over.alerts, plan, 40.0, Device("a", board=COLD))
+    over = run(first.alerts, plan, 10.0, board("a", board=COLD))
+    over = run(over.alerts, plan, 40.0, board("a", board=COLD))
     assert (told(over), over.alerts) == ([], {})
 
 
@@ -91,7 +93,7 @@ def test_a_removed_device_or_rule_resolves_its_alerts():
 
 def test_without_a_connection_silent_devices_stay_as_they_are():
     plan = make_plan(make_rule("silent-for", 60))
-    first = run({}, plan, 100.0, Device("a", alive=False, seen_at=0.0))
+    first = run({}, plan, 100.0, board("a", alive=False, seen_at=0.0))
     assert told(first) == [("hook", ["a"], [])]
     assert run(first.alerts, plan, 200.0, presence=False).alerts == first.alerts
 
@@ -133,7 +135,7 @@ def test_under_any_course_an_alert_is_resolved_once_per_firing_and_not_repeated_
     heard: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for pause, silent, presence in moments:
         now += pause
-        devices = [Device(name, seen_at=0.0 if name in silent else now + 10) for name in "abc"]
+        devices = [board(name, seen_at=0.0 if name in silent else now + 10) for name in "abc"]
         step = run(alerts, plan, now + 10, *devices, presence=presence)
         alerts = step.alerts
         assert len(step.notifications) <= 1
@@ -142,6 +144,6 @@ def test_under_any_course_an_alert_is_resolved_once_per_firing_and_not_repeated_
                 heard[alert.subject.name].append((now, alert in sent.firing))
     for course in heard.values():
         assert course[0][1], "a resolution without an alert"
-        for (before, fired), (after, fires) in zip(course, course[1:], strict=False):
+        for (before, fired), (after, fires) in pairwise(course):
             assert fired or fires, "resolved twice"
             assert not (fired and fires) or after - before >= rule.repeat_s, "repeated too soon"

@@ -1,0 +1,144 @@
+"""Metrics of single devices, which are served on request alone, and of the inventory.
+
+Each device is a series of its own per metric: their number is that of the devices.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from edge_server.observability.alerts.rules import disk_free
+from edge_server.observability.prometheus.metric_names import Labelled, gauges
+from edge_server.observability.snapshot import DeviceView
+from edge_server.storage.inventory.records import InventoryDevice
+
+STATES = ("connected", "away", "never seen")
+
+
+@dataclass(frozen=True)
+class DeviceReadings:
+    """What is known of a device; times are seconds since 1970."""
+
+    federation: str
+    device: str
+    connected: bool
+    seen_at: float | None = None
+    certificate_until: float | None = None
+    celsius: float | None = None
+    disk_free_bytes: float | None = None
+
+
+def device_families(rows: Iterable[DeviceReadings]) -> Iterator[Metric]:
+    """One gauge per device and known reading."""
+    devices = list(rows)
+
+    def known(name: str) -> Labelled:
+        found = (((row.federation, row.device), getattr(row, name)) for row in devices)
+        return {labels: float(value) for labels, value in found if value is not None}
+
+    yield from gauges(
+        "device_connected", "1 for a device that is connected.", ("federation", "device"), known("connected")
+    )
+    yield from gauges(
+        "device_seen_timestamp_seconds",
+        "When the device was last heard.",
+        ("federation", "device"),
+        known("seen_at"),
+    )
+    yield from gauges(
+        "device_certificate_end_timestamp_seconds",
+        "When the device's certificate ends.",
+        ("federation", "device"),
+        known("certificate_until"),
+    )
+    yield from gauges(
+        "device_temperature_celsius",
+        "The device's last temperature.",
+        ("federation", "device"),
+        known("celsius"),
+    )
+    yield from gauges(
+        "device_disk_free_bytes",
+        "Free space on the disk of the device's state folder.",
+        ("federation", "device"),
+        known("disk_free_bytes"),
+    )
+
+
+def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[DeviceReadings]:
+    """The readings of a run's devices; a run does not know when their certificates end."""
+    for view in views:
+        told = None if view.board is None else view.board.disk_free_bytes
+        first = None if view.profile is None else view.profile.disk_free_bytes
+        yield DeviceReadings(
+            federation=federation,
+            device=view.device,
+            connected=view.state != "offline",
+            seen_at=view.seen_at,
+            celsius=view.celsius,
+            disk_free_bytes=first if told is None else told,
+        )
+
+
+def readings_of_inventory(devices: Iterable[InventoryDevice]) -> Iterator[DeviceReadings]:
+    """The readings of the inventory's devices."""
+    for device in devices:
+        yield DeviceReadings(
+            federation=device.federation,
+            device=device.device,
+            connected=device.alive,
+            seen_at=device.seen_at,
+            certificate_until=device.certificate_until,
+            celsius=None if device.board is None else device.board.celsius,
+            disk_free_bytes=disk_free(device),
+        )
+
+
+def inventory_families(devices: Iterable[InventoryDevice]) -> Iterator[Metric]:
+    """Devices of the inventory by federation and state."""
+    counted = Counter((device.federation, _state(device)) for device in devices)
+    federations = sorted({federation for federation, _ in counted})
+    values: Labelled = {
+        (federation, state): float(counted[federation, state])
+        for federation in federations
+        for state in STATES
+    }
+    yield from gauges(
+        "inventory_devices", "Devices of the inventory by state.", ("federation", "state"), values
+    )
+
+
+def alert_families(firing: Counter[tuple[str, str]]) -> Iterator[Metric]:
+    """Alerts that fire, by rule and severity."""
+    values: Labelled = {labels: float(count) for labels, count in firing.items()}
+    yield from gauges("alerts_firing", "Alerts that fire now.", ("rule", "severity"), values)
+
+
+class InventoryCollector(Collector):
+    """Collects the inventory's metrics and the alerts at each scrape; with `devices` each device's too."""
+
+    def __init__(
+        self,
+        read: Callable[[], list[InventoryDevice]],
+        firing: Callable[[], Counter[tuple[str, str]]],
+        *,
+        devices: bool,
+    ) -> None:
+        self._read, self._firing, self._devices = read, firing, devices
+
+    def collect(self) -> Iterator[Metric]:
+        """All metric families of this moment."""
+        known = self._read()
+        yield from inventory_families(known)
+        yield from alert_families(self._firing())
+        if self._devices:
+            yield from device_families(readings_of_inventory(known))
+
+
+def _state(device: InventoryDevice) -> str:
+    if device.alive:
+        return "connected"
+    return "never seen" if device.seen_at is None else "away"

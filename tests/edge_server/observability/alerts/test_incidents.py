@@ -1,0 +1,109 @@
+"""Incidents are read from run folders and the registry, also while they are written."""
+
+import os
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from edge_server.observability.alerts.facts import Happening
+from edge_server.observability.alerts.incidents import IncidentReader
+from edge_server.releases.registry.registry import Registry
+from edge_server.rounds.event_entry import EventKind, RunEvent
+from edge_server.storage.event_list.file import EventFile
+from schemas.messages import ModelReport
+from schemas.messages.rollout_terms import ModelMeasurement, Stage
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+def refusal(device="pi", *, at=NOW - 100, count=1, **values) -> RunEvent:
+    subject = "update refused norm"
+    return RunEvent(at, EventKind.REFUSAL, "update refused", subject, device, "norm", count, at, **values)
+
+
+@pytest.fixture
+def night(tmp_path):
+    """The run folder of a federation `farm`."""
+    folder = tmp_path / "runs" / "night"
+    folder.mkdir(parents=True)
+    (folder / "federation.toml").write_text('[federation]\nname = "farm"\n')
+    return folder
+
+
+def write(folder, *events: RunEvent) -> None:
+    with closing(EventFile(folder / "events.sqlite")) as file:
+        file.add(events)
+    os.utime(folder / "events.sqlite", (NOW, NOW))
+
+
+def reader(tmp_path) -> IncidentReader:
+    return IncidentReader(tmp_path / "runs", tmp_path / "registry", horizon_s=DAY)
+
+
+def test_refusals_failed_rounds_and_failed_runs_are_incidents(tmp_path, night):
+    write(
+        night,
+        refusal(count=3),
+        RunEvent(NOW - 90, EventKind.ROUND, "round abandoned: round 2: too few", "round abandoned"),
+        RunEvent(NOW - 80, EventKind.ROUND, "run failed: given up", "run failed"),
+        RunEvent(NOW - 70, EventKind.ROUND, "round 1 closed", "round 1 closed"),
+        RunEvent(NOW - 2 * DAY, EventKind.REFUSAL, "old", "old", "pi"),
+    )
+    found = reader(tmp_path).read(NOW)
+    assert [(entry.kind, entry.federation, entry.subject, entry.count) for entry in found] == [
+        (Happening.REFUSAL, "farm", "pi", 3),
+        (Happening.ROUND, "farm", "night", 1),
+        (Happening.JOB, "farm", "night", 1),
+    ]
+    assert found[0].text == "norm: update refused"
+
+
+def test_counts_that_grow_are_not_counted_twice(tmp_path, night):
+    opened = reader(tmp_path)
+    write(night, refusal())
+    assert [entry.count for entry in opened.read(NOW)] == [1]
+    write(night, refusal(count=2))
+    assert [entry.count for entry in opened.read(NOW)] == [3]
+    assert [entry.count for entry in opened.read(NOW + 60)] == [3]
+    assert opened.read(NOW + 2 * DAY) == []
+
+
+def test_a_broken_event_list_is_left_out_and_logged_once(tmp_path, night, caplog):
+    (night / "events.sqlite").write_bytes(b"not a database, but long enough to look like one" * 40)
+    os.utime(night / "events.sqlite", (NOW, NOW))
+    opened = reader(tmp_path)
+    assert opened.read(NOW) == opened.read(NOW) == []
+    assert len([record for record in caplog.records if "night is left out" in record.message]) == 1
+
+
+def test_without_runs_and_registry_there_is_nothing(tmp_path):
+    assert reader(tmp_path).read(NOW) == []
+
+
+def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
+    registry = Registry(tmp_path / "registry")
+    report = ModelReport(
+        federation="farm",
+        device="pi",
+        rollout="r",
+        version="v2",
+        stage=Stage.KEPT,
+        running=ModelMeasurement(examples=50, accuracy=0.9, latency_ms=1),
+        candidate=ModelMeasurement(examples=50, accuracy=0.7, latency_ms=1),
+    )
+    with registry.database() as database:
+        row = ("r", "v2", "farm", "{}", "finished", 0, "", NOW, None)
+        database.execute("INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        insert_target(database, "pi", report.model_dump_json())
+        insert_target(database, "pi-2", "{}")
+    (found,) = reader(tmp_path).read(NOW)
+    assert (found.kind, found.federation, found.subject) == (Happening.TRIAL, "farm", "pi")
+    assert found.lost == pytest.approx(0.2)
+    assert found.text == "has 70.0% with v2, and had 90.0% before; the model is kept"
+
+
+def insert_target(database: sqlite3.Connection, device: str, report: str) -> None:
+    row = ("r", device, 1, 0, "kept", report, NOW - 10)
+    database.execute("INSERT INTO targets VALUES (?, ?, ?, ?, ?, ?, ?)", row)
