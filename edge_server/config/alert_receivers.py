@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
@@ -32,6 +32,13 @@ def _web_address(url: str) -> str:
 
 Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str)]
 """Seconds, written as `90s`, `30min`, `2h` or `14d`."""
+
+
+def lasting(text: str, **options: Any) -> Any:
+    """A field with this duration as its default, as users write it."""
+    return Field(default=parse_duration(text), json_schema_extra={"default": text}, **options)
+
+
 WebAddress = Annotated[str, AfterValidator(_web_address)]
 MailAddress = Annotated[str, StringConstraints(pattern=r"^[^@\s<>,]{1,200}@[^@\s<>,]{1,200}$")]
 
@@ -87,7 +94,7 @@ class AlertmanagerReceiver(Settings):
     kind: Literal["alertmanager"]
     url: WebAddress
     """Address of Alertmanager, such as `http://alertmanager:9093`."""
-    resend: Duration = 60.0
+    resend: Duration = lasting("60s")
     """How often firing alerts are posted again."""
     user: str | None = None
     """Name for basic authentication."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from edge_server.config.alert_receivers import RECEIVER_KINDS, Duration, Receiver
+from edge_server.config.alert_receivers import RECEIVER_KINDS, Duration, Receiver, lasting
 from edge_server.config.measures import (
     parse_bytes,
     parse_celsius,
@@ -64,7 +64,8 @@ class RuleSettings(Settings):
     """A rule; it holds for each device, run or job that `where` chooses."""
 
     when: str
-    """What raises the alert."""
+    """What raises the alert: silent-for, certificate-ends-within, drift, disk-free-below, temperature-above,
+    refused-times, accuracy-fell, round-failed or job-failed."""
     value: str | int | float | None = None
     """Threshold, with its unit: a duration, size, temperature, share or count; each kind has a default."""
     name: Name | None = None
@@ -73,11 +74,11 @@ class RuleSettings(Settings):
     """Label selector of devices, such as `site=barn`; every device without one."""
     severity: Severity = "warning"
     """How urgent the alert is."""
-    for_: Duration = Field(default=0.0, alias="for")
+    for_: Duration = lasting("0s", alias="for")
     """How long the state must last before the alert is raised, and be over before it is resolved."""
-    repeat: Duration = 86_400.0
+    repeat: Duration = lasting("24h")
     """How often an alert that is not resolved is sent again."""
-    within: Duration = 86_400.0
+    within: Duration = lasting("24h")
     """How far refusals, failed rounds, failed jobs and rollouts are looked back at."""
     to: tuple[str, ...] | None = None
     """Names of receivers; all of them without it."""
@@ -125,9 +126,9 @@ class AlertSettings(Settings):
     """The rules."""
     receivers: Mapping[Name, Receiver] = Field(default_factory=dict)
     """Where notifications are sent, by name."""
-    every: Duration = 10.0
+    every: Duration = lasting("10s")
     """How often the rules are evaluated."""
-    gather: Duration = 30.0
+    gather: Duration = lasting("30s")
     """How long a notification waits for further alerts of its rule."""
 
     @field_validator("receivers", mode="before")

@@ -7,6 +7,7 @@ from deploy.docs.generator.components import components_page, recipes_page
 from deploy.docs.generator.metrics import metrics_page
 from deploy.docs.generator.protocol import protocol_page
 from deploy.docs.generator.python_page import python_page
+from deploy.docs.generator.service_page import service_page
 from deploy.docs.generator.settings import client_pages, federation_pages
 from edge_client.cli.main import EDGE_CLIENT
 from edge_server.cli.main import EDGE_SERVER
@@ -25,6 +26,7 @@ def pages() -> dict[Path, str]:
         "python.md": python_page(),
         "metrics.md": metrics_page(),
         "protocol.md": protocol_page(),
+        "service-toml.md": service_page(),
         **{f"federation-toml/{name}": text for name, text in federation_pages().items()},
         **{f"client-toml/{name}": text for name, text in client_pages().items()},
     }

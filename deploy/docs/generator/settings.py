@@ -50,7 +50,10 @@ def client_pages() -> dict[str, str]:
     )
     return {
         "index.md": page(
-            "client.toml", intro, _keys(ClientFile, leave_out={"eligibility"}), _tree({"eligibility": rules})
+            "client.toml",
+            intro,
+            keys_table(ClientFile, leave_out={"eligibility"}),
+            _tree({"eligibility": rules}),
         ),
         "eligibility.md": _section_page("eligibility", rules),
         "client.schema.json": _schema(ClientFile, "client.toml"),
@@ -62,10 +65,11 @@ def _tree(names: Mapping[str, object]) -> str:
 
 
 def _section_page(name: str, model: type[BaseModel]) -> str:
-    return page(f"[{name}]", _text(inspect.getdoc(model) or ""), _keys(model))
+    return page(f"[{name}]", text_of(inspect.getdoc(model) or ""), keys_table(model))
 
 
-def _keys(model: type[BaseModel], leave_out: set[str] = frozenset()) -> str:  # type: ignore[assignment]
+def keys_table(model: type[BaseModel], leave_out: set[str] = frozenset()) -> str:  # type: ignore[assignment]
+    """The table of a model's keys."""
     described = descriptions(model)
     properties = properties_of(model)
     rows = [
@@ -113,7 +117,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
             ):
                 value = text.value
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    found[kebab(field.target.id.rstrip("_"))] = _text(value.value)
+                    found[kebab(field.target.id.rstrip("_"))] = text_of(value.value)
     return found
 
 
@@ -123,14 +127,14 @@ def sentence(help: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _text(docstring: str) -> str:
+def text_of(docstring: str) -> str:
     """A docstring with keys as TOML writes them."""
     return re.sub(r"`([a-z][a-z_]*_[a-z_]+)`", lambda name: f"`{name.group(1).replace('_', '-')}`", docstring)
 
 
 def first_sentence(model: type[BaseModel]) -> str:
     """The first sentence of a docstring."""
-    return re.split(r"(?<=[.:])\s", _text(inspect.getdoc(model) or ""))[0].replace("\n", " ")
+    return re.split(r"(?<=[.:])\s", text_of(inspect.getdoc(model) or ""))[0].replace("\n", " ")
 
 
 def type_text(schema: Mapping[str, Any]) -> str:
@@ -184,7 +188,7 @@ def _schema(model: type[BaseModel], title: str) -> str:
     for name, part in [(model.__name__, schema), *schema.get("$defs", {}).items()]:
         if name not in documented:
             continue
-        part["description"] = re.sub(r"\s+", " ", _text(inspect.getdoc(documented[name]) or ""))
+        part["description"] = re.sub(r"\s+", " ", text_of(inspect.getdoc(documented[name]) or ""))
         for key, text in descriptions(documented[name]).items():
             if key in part.get("properties", {}):
                 part["properties"][key]["description"] = re.sub(r"\s+", " ", text)

@@ -25,6 +25,15 @@ TEMPLATE = """\
 #name = "home"
 #broker = "mqtts://broker.example:8883"
 #authority = "/var/lib/edge-authority/home"     # of `edge-server enroll`; without certificates leave it out
+
+# Who hears of a silent board: `edge-server alerts --help`.
+#[[alerts.rules]]
+#when = "silent-for"
+#value = "2h"
+
+#[alerts.receivers.ops]
+#kind = "webhook"
+#url = "https://ops.example/hook"
 """
 
 

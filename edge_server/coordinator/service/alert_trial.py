@@ -4,7 +4,7 @@ import queue
 import time
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
+from edge_client.transport.link_events import Confirmed, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.config.service import ServiceSettings
 from edge_server.observability.alerts.delivery import DeliveryError
@@ -43,6 +43,10 @@ def publish_retained(address: BrokerAddress, client_id: str, topic: str, payload
         link.publish(topic, payload, retain=True)
     finally:
         link.close()
+    while not inbox.empty():
+        event = inbox.get()
+        if isinstance(event, Confirmed):
+            link.handle(event)
     if link.outgoing:
         raise DeliveryError(f"{address}: the broker did not confirm the message: check its access rules")
 
@@ -54,10 +58,10 @@ def _wait_for_link(link: Link, inbox: Inbox, address: BrokerAddress) -> None:
             event = inbox.get(timeout=left)
         except queue.Empty:
             break
+        link.handle(event)
         if isinstance(event, LinkUp):
-            link.handle(event)
             return
-        if isinstance(event, LinkDown):
+        if isinstance(event, LinkDown) and not event.downgrade:
             why = event.reason
             break
     raise DeliveryError(f"{address}: cannot be reached: {why}; check [[federations]] broker")

@@ -18,6 +18,8 @@ class Finding:
     remedy: str
 
 
+CONNECTED_S = 180.0
+"""A connected device counts as silent after this time at the earliest: it reports its state now and then."""
 Condition = Callable[[Subject, Rule, float], Finding | None]
 Key = tuple[str, str, str, str]
 """The fingerprint of an alert: its rule, and the kind, federation and name of its subject."""
@@ -26,7 +28,9 @@ Key = tuple[str, str, str, str]
 def silent(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A device that was heard before, but not for that long."""
     device = subject.device
-    if device is None or device.seen_at is None or now - device.seen_at <= rule.threshold:
+    if device is None or device.seen_at is None:
+        return None
+    if now - device.seen_at <= max(rule.threshold, CONNECTED_S if device.alive else 0.0):
         return None
     state = "is connected, but has sent nothing" if device.alive else "has not been heard"
     remedy = f"check its power and network; once it is back: edge-server logs {subject.name} --since 3h"

@@ -112,3 +112,9 @@ def test_runs_and_jobs_are_subjects_of_their_own():
 
 def test_incidents_of_unknown_devices_are_left_out():
     assert found(make_rule("refused-times", 1), incidents=(incident(Happening.REFUSAL, "stranger"),)) == {}
+
+
+def test_a_connected_device_may_be_quiet_between_two_reports():
+    rule = make_rule("silent-for", 10)
+    assert found(rule, board("pi", alive=True, seen_at=NOW - 179)) == {}
+    assert found(rule, board("pi", alive=False, seen_at=NOW - 11)).keys() == {"pi"}
