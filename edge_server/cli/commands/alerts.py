@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
@@ -9,7 +10,7 @@ from edge_server.cli.commands.serve import add_service_option
 
 if TYPE_CHECKING:
     from edge_server.observability.alerts.alert import Alert, Silence
-    from edge_server.observability.alerts.store import Waiting
+    from edge_server.observability.alerts.store import AlertStore, Waiting
 
 EXAMPLES = """\
 examples:
@@ -187,7 +188,7 @@ def silence(args: argparse.Namespace) -> int:
         return _end(args, store, folder.audit) if args.end is not None else _begin(args, store, folder.audit)
 
 
-def _begin(args: argparse.Namespace, store: Any, audit: Any) -> int:
+def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     from edge_server.config.measures import parse_duration
     from edge_server.storage import audit_log
     from schemas.labels import parse_where
@@ -204,7 +205,7 @@ def _begin(args: argparse.Namespace, store: Any, audit: Any) -> int:
     return 0
 
 
-def _end(args: argparse.Namespace, store: Any, audit: Any) -> int:
+def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     from edge_server.storage import audit_log
     from schemas.errors import ConfigError
 

@@ -55,8 +55,7 @@ class AlertKeeper(Part):
         self._store = AlertStore(context.folder.alerts)
         self._alerts = self._store.alerts()
         self._incidents = IncidentReader(
-            context.folder.runs,
-            context.folder.registry,
+            context.folder,
             horizon_s=max((rule.within_s for rule in self._rules), default=0.0),
         )
         self._messages = RetainedMessages(context)

@@ -1,4 +1,4 @@
-"""Incidents from the disk: refusals, failed rounds and jobs of run folders, and trials of rollouts.
+"""Incidents from the disk: refusals, abandoned rounds and failed runs, failed jobs, trials of rollouts.
 
 A run folder's event list is read from the last change on; run folders and registry may be written meanwhile.
 """
@@ -6,22 +6,27 @@ A run folder's event list is read from the last change on; run folders and regis
 import logging
 import sqlite3
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text, leading
 from edge_server.observability.alerts.facts import Happening, Incident
+from edge_server.observability.alerts.failed_jobs import EndedJobs, read_ended_jobs
 from edge_server.releases.registry.registry import FILE
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.storage.event_list.file import EventRow, read_events
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import FINAL
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MOST_EVENTS = 2000
@@ -43,45 +48,53 @@ class _Run:
 
 
 class IncidentReader:
-    """Incidents of the last `horizon_s` seconds from the run folders below `runs` and a `registry`."""
+    """Incidents of the last `horizon_s` seconds from the folder of a service."""
 
-    def __init__(self, runs: Path, registry: Path, *, horizon_s: float) -> None:
-        self._runs, self._registry, self._horizon_s = runs, registry, horizon_s
+    def __init__(self, folder: ServiceFolder, *, horizon_s: float) -> None:
+        self._folder, self._horizon_s = folder, horizon_s
         self._known: dict[str, _Run] = {}
         self._complained: set[str] = set()
 
     def read(self, now: float) -> list[Incident]:
         """All incidents since `now - horizon_s`; what cannot be read is logged once, and left out."""
         since = now - self._horizon_s
-        found: list[Incident] = []
+        nothing: list[Incident] = []
+        jobs = self._tried("jobs", lambda: read_ended_jobs(self._folder.jobs, since), EndedJobs())
+        trials = self._tried("registry", lambda: read_trials(self._folder.registry, since), nothing)
+        found = [*jobs.failed, *trials]
         for folder in self._folders():
-            try:
-                found += self._of_run(folder, since, now)
-            except (ConfigError, OSError) as error:
-                self._complain(folder.name, error)
-        try:
-            found += read_trials(self._registry, since)
-        except sqlite3.Error as error:
-            self._complain("registry", error)
+            of_run = self._tried(folder.name, partial(self._of_run, folder, since, now), nothing)
+            # A run of the queue is known by its job.
+            known = folder.name in jobs.runs
+            found += [entry for entry in of_run if not (known and entry.kind is Happening.JOB)]
         return found
+
+    def _tried(self, name: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (ConfigError, OSError, sqlite3.Error, ValueError, LookupError) as error:
+            if name not in self._complained:
+                self._complained.add(name)
+                log.warning("alerts: %s is left out: %s", name, error)
+            return otherwise
 
     def _folders(self) -> list[Path]:
         try:
-            return sorted(path for path in self._runs.iterdir() if (path / "events.sqlite").is_file())
+            return sorted(path for path in self._folder.runs.iterdir() if (path / "events.sqlite").is_file())
         except OSError:
             return []
 
-    def _of_run(self, folder: Path, since: float, now: float) -> Iterable[Incident]:
+    def _of_run(self, folder: Path, since: float, now: float) -> list[Incident]:
         written_at = (folder / "events.sqlite").stat().st_mtime
         if written_at < since:
             self._known.pop(folder.name, None)
-            return ()
+            return []
         run = self._known.setdefault(folder.name, _Run(federation_of(folder)))
         if written_at > run.read_at - CLOCK_TICK_S:
             self._catch_up(folder, run)
             run.read_at = now
         run.incidents = {row: incident for row, incident in run.incidents.items() if incident.at > since}
-        return run.incidents.values()
+        return list(run.incidents.values())
 
     def _catch_up(self, folder: Path, run: _Run) -> None:
         path = folder / "events.sqlite"
@@ -90,11 +103,6 @@ class IncidentReader:
             incident = incident_of(row, folder.name, run.federation)
             if incident is not None:
                 run.incidents[row.id] = incident
-
-    def _complain(self, name: str, error: Exception) -> None:
-        if name not in self._complained:
-            self._complained.add(name)
-            log.warning("alerts: %s is left out: %s", name, error)
 
 
 def incident_of(row: EventRow, run: str, federation: str) -> Incident | None:

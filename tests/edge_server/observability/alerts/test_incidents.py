@@ -1,5 +1,6 @@
 """Incidents are read from run folders and the registry, also while they are written."""
 
+import json
 import os
 import sqlite3
 from contextlib import closing
@@ -11,6 +12,7 @@ from edge_server.observability.alerts.incidents import IncidentReader
 from edge_server.releases.registry.registry import Registry
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.storage.event_list.file import EventFile
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import ModelMeasurement, Stage
 
@@ -39,7 +41,7 @@ def write(folder, *events: RunEvent) -> None:
 
 
 def reader(tmp_path) -> IncidentReader:
-    return IncidentReader(tmp_path / "runs", tmp_path / "registry", horizon_s=DAY)
+    return IncidentReader(ServiceFolder(tmp_path), horizon_s=DAY)
 
 
 def test_refusals_failed_rounds_and_failed_runs_are_incidents(tmp_path, night):
@@ -107,3 +109,33 @@ def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
 def insert_target(database: sqlite3.Connection, device: str, report: str) -> None:
     row = ("r", device, 1, 0, "kept", report, NOW - 10)
     database.execute("INSERT INTO targets VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def write_jobs(path, *runs: tuple[str, str, str, float]) -> None:
+    """A queue with the job `train` of federation `farm`, and its runs: name, phase, why, end."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE jobs (name TEXT PRIMARY KEY, record TEXT NOT NULL)")
+        database.execute("CREATE TABLE runs (run TEXT, job TEXT, due REAL, record TEXT)")
+        job = json.dumps({"name": "train", "federation": "farm"})
+        database.execute("INSERT INTO jobs VALUES (?, ?)", ("train", job))
+        for name, phase, why, ended_at in runs:
+            record = {"name": name, "phase": phase, "why": why, "ended_at": ended_at}
+            database.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?)", (name, "train", ended_at, json.dumps(record))
+            )
+
+
+def test_a_job_of_the_queue_is_one_incident_that_its_next_success_ends(tmp_path, night):
+    write(night, RunEvent(NOW - 80, EventKind.ROUND, "run failed: given up", "run failed"))
+    write_jobs(tmp_path / "jobs.sqlite", ("night", "failed", "given up", NOW - 80))
+    (found,) = reader(tmp_path).read(NOW)
+    assert (found.kind, found.federation, found.subject, found.text) == (
+        Happening.JOB,
+        "farm",
+        "train",
+        "given up",
+    )
+    (tmp_path / "jobs.sqlite").unlink()
+    done = ("later", "done", "", NOW - 10)
+    write_jobs(tmp_path / "jobs.sqlite", ("night", "failed", "given up", NOW - 80), done)
+    assert reader(tmp_path).read(NOW) == []
