@@ -53,6 +53,7 @@ class AlertKeeper(Part):
         self._rules = settings.parsed_rules()
         self._resend = resend_seconds(settings)
         self._store = AlertStore(context.folder.alerts)
+        self._store.keep_receivers(settings.receivers)
         self._alerts = self._store.alerts()
         self._incidents = IncidentReader(
             context.folder,
@@ -106,6 +107,5 @@ class AlertKeeper(Part):
 
     def _facts(self, now: float) -> Facts:
         heard = {name for name, since in self._connected.items() if now - since >= self._settled_s}
-        return gather(
-            self._inventory.devices(), self._incidents.read(now), unheard=frozenset(self._federations - heard)
-        )
+        devices = (row for row in self._inventory.devices() if row.federation in self._federations)
+        return gather(devices, self._incidents.read(now), unheard=frozenset(self._federations - heard))

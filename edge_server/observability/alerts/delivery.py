@@ -90,6 +90,10 @@ class DeliveryThread:
             self._deliver(waiting.notification)
         except DeliveryError as error:
             self._failed(waiting, str(error), now)
+        except Exception as error:
+            # A fault of a receiver's module must not be tried without end and without pause.
+            log.exception("alerts: %s has failed", self._receiver)
+            self._failed(waiting, f"{type(error).__name__}: {error}", now)
         else:
             self._store.delivered(waiting.number)
 

@@ -4,8 +4,9 @@ Every method is a transaction, and any process may open the file. An evaluation'
 notifications are written at once: a process that is killed neither loses a notification nor sends it twice.
 """
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,6 +116,14 @@ class AlertStore:
             database.execute(
                 "UPDATE outbox SET attempts = attempts + 1, error = ?, due_at = ? WHERE number = ?",
                 (error, due_at, number),
+            )
+
+    def keep_receivers(self, receivers: Iterable[str]) -> None:
+        """Forget the notifications for all other receivers."""
+        kept = json.dumps(list(receivers))
+        with self._file.writing() as database:
+            database.execute(
+                "DELETE FROM outbox WHERE receiver NOT IN (SELECT value FROM json_each(?))", (kept,)
             )
 
     # --- silences ---

@@ -131,6 +131,30 @@ def test_a_notification_that_is_too_old_is_dropped(store):
     assert receiver.rules == ["b"]
 
 
+def test_a_faulty_receiver_is_not_tried_without_pause(store):
+    store.save({}, {}, [note("a")], now=NOW)
+    failed = threading.Event()
+
+    def delay(attempts: int) -> float:
+        failed.set()
+        return 100.0
+
+    def faulty(notification: Notification) -> None:
+        raise ZeroDivisionError("oh")
+
+    thread = DeliveryThread("hook", faulty, store, clock=lambda: NOW, delay=delay)
+    thread.start()
+    assert failed.wait(DEADLINE_S)
+    thread.end()
+    assert [row.error for row in store.waiting()] == ["ZeroDivisionError: oh"]
+
+
+def test_what_waits_for_a_receiver_that_is_gone_is_forgotten(store):
+    store.save({}, {}, [note("a", "old"), note("b", "hook")], now=NOW)
+    store.keep_receivers(["hook"])
+    assert [row.notification.receiver for row in store.waiting()] == ["hook"]
+
+
 def test_a_receiver_that_hangs_delays_no_other(store):
     release, receiver = threading.Event(), Receiver(1)
     store.save({}, {}, [note("a", "stuck"), note("b", "hook")], now=NOW)
