@@ -19,7 +19,7 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that happened `count` times, the last time `at`; `run` is its run folder's name.
+    """Something that happened `count` times, the last time `at`; `run` is its run folder.
 
     The subject is a device of a refusal or trial, else a run or job. `lost` is by how much a trial's model
     was worse than the one before, if both were measured.

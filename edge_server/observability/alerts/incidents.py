@@ -100,25 +100,25 @@ class IncidentReader:
         path = folder / "events.sqlite"
         for row in read_events(path, kinds=KINDS, after=run.change, most=MOST_EVENTS):
             run.change = max(run.change, row.change)
-            incident = incident_of(row, folder.name, run.federation)
+            incident = incident_of(row, folder, run.federation)
             if incident is not None:
                 run.incidents[row.id] = incident
 
 
-def incident_of(row: EventRow, run: str, federation: str) -> Incident | None:
+def incident_of(row: EventRow, folder: Path, federation: str) -> Incident | None:
     """The incident of an entry of a run's event list, if it is one."""
     event = row.event
-    kind, subject = _kind(event), event.device or run
+    kind = _kind(event)
     if kind is None or (kind is Happening.REFUSAL and not event.device):
         return None
     return Incident(
         at=max(event.at, event.last_at),
         kind=kind,
         federation=federation,
-        subject=subject if kind is Happening.REFUSAL else run,
+        subject=event.device if kind is Happening.REFUSAL else folder.name,
         text=f"{event.reason}: {event.text}" if event.reason else event.text,
         count=event.count,
-        run=run,
+        run=str(folder),
     )
 
 

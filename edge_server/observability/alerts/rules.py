@@ -55,7 +55,9 @@ def drifts(subject: Subject, rule: Rule, now: float) -> Finding | None:
     if drift is None:
         return None
     why = f"{clean(drift.statistic)} of {drift.examples} new examples, p = {drift.p_value:.2g}"
-    return Finding(f"reports drift of its data: {why}", "train again: edge-server jobs add FEDERATION.toml")
+    return Finding(
+        f"reports drift of its data: {why}", "train again: edge-server jobs add NAME FEDERATION.toml"
+    )
 
 
 def disk_is_full(subject: Subject, rule: Rule, now: float) -> Finding | None:
@@ -82,7 +84,7 @@ def is_refused(subject: Subject, rule: Rule, now: float) -> Finding | None:
         return None
     return Finding(
         f"was refused {_times(times)} in {duration_text(rule.within_s)}: {clean(found[-1].text)}",
-        f"edge-server devices --run runs/{found[-1].run} --why {subject.name}",
+        f"edge-server devices {found[-1].run} --why {subject.name}",
     )
 
 
@@ -92,9 +94,8 @@ def accuracy_fell(subject: Subject, rule: Rule, now: float) -> Finding | None:
     lost = found[-1].lost if found else None
     if lost is None or lost <= rule.threshold:
         return None
-    return Finding(
-        clean(found[-1].text), f"edge-server models list; edge-server logs {subject.name} --since 1h"
-    )
+    remedy = f"edge-server logs {subject.name} --since 1h; another version: edge-server rollout VERSION"
+    return Finding(clean(found[-1].text), remedy)
 
 
 def round_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:
@@ -105,7 +106,7 @@ def round_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:
         return None
     return Finding(
         f"abandoned a round {_times(times)} in {duration_text(rule.within_s)}: {clean(found[-1].text)}",
-        f"edge-server dashboard runs/{found[-1].run}",
+        f"edge-server dashboard {found[-1].run}",
     )
 
 

@@ -59,7 +59,7 @@ def test_refusals_failed_rounds_and_failed_runs_are_incidents(tmp_path, night):
         (Happening.ROUND, "farm", "night", 1),
         (Happening.JOB, "farm", "night", 1),
     ]
-    assert found[0].text == "norm: update refused"
+    assert (found[0].text, found[0].run) == ("norm: update refused", str(night))
 
 
 def test_counts_that_grow_are_not_counted_twice(tmp_path, night):
