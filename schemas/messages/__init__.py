@@ -15,6 +15,7 @@ from schemas.messages.identity import CertificateRequest, IssuedCertificate
 from schemas.messages.lease import Lease, LeaseHolder
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.messages.presence import Birth, Death, Telemetry
+from schemas.messages.remote import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest
 from schemas.messages.results import Acknowledgement, Delivery, Refusal, SiteReceipt, TaskReply, Update
 from schemas.messages.rollout import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.secure_aggregation import (
@@ -45,6 +46,11 @@ __all__ = [
     "Death",
     "DeliverTask",
     "Delivery",
+    "DiagnosticMessage",
+    "DiagnosticPart",
+    "DiagnosticReceipt",
+    "DiagnosticRefusal",
+    "DiagnosticRequest",
     "EntrustedShares",
     "FederationEnd",
     "FromDevice",
@@ -119,13 +125,23 @@ IdentityMessage = CertificateRequest | IssuedCertificate
 """Between a device and the certificate authority, on their own topics."""
 RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 """Between a device and a rollout service, on their own topics, as are its blob requests."""
+DiagnosticMessage = DiagnosticRequest | DiagnosticReceipt | DiagnosticPart | DiagnosticRefusal
+"""Between a device and an operator, on the `fleet` topics."""
 ServerMessage = Lease | StandbyReport | StandbyEntry | StandbyRefusal
 """Between the servers of one federation."""
 FromSite = SiteBirth | SiteDeath | SiteSum | BlobRequest | Refusal
 """From the gateway of a site, about the site itself; what its devices say comes on topics of their own."""
 ToSite = SiteTerms | SumRequest | BlobRequest | Refusal
 SiteMessage = SiteBirth | SiteDeath | SiteTerms | SumRequest | SiteSum
-AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage | ServerMessage | SiteMessage
+AnyMessage = (
+    FromDevice
+    | FromServer
+    | IdentityMessage
+    | RolloutMessage
+    | DiagnosticMessage
+    | ServerMessage
+    | SiteMessage
+)
 
 MESSAGES: dict[str, type[Message]] = {
     **{message.model_fields["kind"].default: message for message in get_args(AnyMessage)},

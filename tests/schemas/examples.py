@@ -12,6 +12,10 @@ from schemas.messages import (
     Death,
     DeliverTask,
     Delivery,
+    DiagnosticPart,
+    DiagnosticReceipt,
+    DiagnosticRefusal,
+    DiagnosticRequest,
     EntrustedShares,
     FederationEnd,
     Increment,
@@ -45,6 +49,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from schemas.messages.remote import Diagnostic, DiagnosticObstacle
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.security.manifest import Manifest, SignedManifest
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Member
@@ -393,6 +398,34 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         terms=TrialTerms(
             examples=100, accuracy_drop=0.01, latency_ratio=2.0, error_rate=0.05, crashes=1, watch_s=60.0
         ),
+    ),
+    "diagnostic-request": DiagnosticRequest(
+        federation=FEDERATION,
+        device=DEVICE,
+        request="0123456789abcdef",
+        what=Diagnostic.LOGS,
+        since_s=3600.0,
+        level="warning",
+        lines=200,
+        wanted=(4, 5),
+    ),
+    "diagnostic-receipt": DiagnosticReceipt(federation=FEDERATION, device=DEVICE, request="0123456789abcdef"),
+    "diagnostic-part": DiagnosticPart(
+        federation=FEDERATION,
+        device=DEVICE,
+        request="0123456789abcdef",
+        part=1,
+        parts=2,
+        digest=DIGEST,
+        text='{"what": "doctor"}',
+    ),
+    "diagnostic-refusal": DiagnosticRefusal(
+        federation=FEDERATION,
+        device=DEVICE,
+        request="0123456789abcdef",
+        obstacle=DiagnosticObstacle.RATE_LIMITED,
+        again_s=60.0,
+        detail="more than 4 such requests in a row",
     ),
     "model-withdrawal": ModelWithdrawal(
         federation=FEDERATION,
