@@ -1,0 +1,205 @@
+"""Answers requests for diagnostics, as a pure state machine: `step(state, event, now)`.
+
+One request is worked on at a time. Its answer is kept for a while, so that a requester can ask for the parts
+that it lacks; what asks for more than the limits allow gets a refusal that says when to ask again.
+"""
+
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from edge_client.agent.remote.limits import Limits
+from schemas.messages import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest
+from schemas.messages.remote import (
+    MAX_ANSWER_CHARS,
+    MAX_PART_CHARS,
+    PARTS_AT_ONCE,
+    DiagnosticObstacle,
+)
+
+KEPT_S = 300.0
+"""Seconds for which an answer is kept after the last request for it."""
+LONGEST_COLLECTION_S = 300.0
+BUSY_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The text that was collected for a request; it is forgotten at `until`."""
+
+    request: str
+    text: str
+    until: float
+
+    @property
+    def parts(self) -> int:
+        """The number of messages that the text takes."""
+        return -(-len(self.text) // MAX_PART_CHARS)
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """The state: the request that is `open` since `since`, and the last `answer`.
+
+    Unless `enabled` by the owner every request is refused.
+    """
+
+    federation: str
+    device: str
+    enabled: bool = True
+    limits: Limits = field(default_factory=Limits)
+    open: DiagnosticRequest | None = None
+    since: float = 0.0
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Event: a request has arrived."""
+
+    request: DiagnosticRequest
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Event: the text for a request is there, ASCII JSON; or `failure` says why it is not."""
+
+    request: str
+    text: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time has passed."""
+
+
+Event = Requested | Collected | Tick
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Command: collect what is requested; ends in `Collected`."""
+
+    request: DiagnosticRequest
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Command: end the collection that takes too long."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """Command: publish a message to the requester."""
+
+    message: DiagnosticReceipt | DiagnosticPart | DiagnosticRefusal
+
+
+Command = Collect | Abandon | Send
+Step = tuple[Diagnostics, list[Command]]
+
+
+def step(state: Diagnostics, event: Event, now: float) -> Step:
+    """Apply one event."""
+    match event:
+        case Requested(request):
+            return _requested(state, request, now)
+        case Collected():
+            return _collected(state, event, now)
+        case Tick():
+            return _tick(state, now)
+
+
+def _requested(state: Diagnostics, request: DiagnosticRequest, now: float) -> Step:
+    if not state.enabled:
+        return _refuse(state, request, DiagnosticObstacle.DISABLED, now, "disabled by the device's owner")
+    if state.answer is not None and state.answer.request == request.request:
+        return _send_parts(state, state.answer, request.wanted, now)
+    if state.open is not None and state.open.request == request.request:
+        return state, [Send(_receipt(state, request))]
+    if state.open is not None:
+        detail = "another request is being answered"
+        return _refuse(state, request, DiagnosticObstacle.BUSY, now, detail, BUSY_AGAIN_S)
+    if missing := state.limits.missing_s(request.what, now):
+        detail = f"'{request.what}' was asked for too often"
+        return _refuse(state, request, DiagnosticObstacle.RATE_LIMITED, now, detail, missing)
+    begun = replace(state, open=request, since=now, limits=state.limits.collected(request.what, now))
+    return begun, [Send(_receipt(state, request)), Collect(request)]
+
+
+def _collected(state: Diagnostics, event: Collected, now: float) -> Step:
+    request = state.open
+    if request is None or request.request != event.request:
+        return state, []
+    done = replace(state, open=None)
+    failure = event.failure or _flaw(event.text)
+    if failure:
+        return _refuse(done, request, DiagnosticObstacle.FAILED, now, failure)
+    answer = Answer(request.request, event.text, now + KEPT_S)
+    return _send_parts(replace(done, answer=answer), answer, request.wanted, now)
+
+
+def _flaw(text: str) -> str:
+    if not text:
+        return "nothing was collected"
+    if len(text) > MAX_ANSWER_CHARS or not text.isascii():
+        return f"an answer of {len(text)} characters cannot be sent"
+    return ""
+
+
+def _send_parts(state: Diagnostics, answer: Answer, wanted: tuple[int, ...], now: float) -> Step:
+    """Send the wanted parts, a few at once; none while too many were sent in a short time."""
+    numbers = [part for part in dict.fromkeys(wanted or range(answer.parts)) if part < answer.parts]
+    allowed = min(PARTS_AT_ONCE, int(state.limits.parts.filled(now).tokens))
+    sent = numbers[:allowed]
+    kept = replace(answer, until=now + KEPT_S)
+    left = replace(state, answer=kept, limits=state.limits.sent(len(sent), now))
+    return left, [Send(_part(state, answer, number)) for number in sent]
+
+
+def _part(state: Diagnostics, answer: Answer, number: int) -> DiagnosticPart:
+    return DiagnosticPart(
+        federation=state.federation,
+        device=state.device,
+        request=answer.request,
+        part=number,
+        parts=answer.parts,
+        digest=sha256(answer.text.encode()).hexdigest(),
+        text=answer.text[number * MAX_PART_CHARS : (number + 1) * MAX_PART_CHARS],
+    )
+
+
+def _receipt(state: Diagnostics, request: DiagnosticRequest) -> DiagnosticReceipt:
+    return DiagnosticReceipt(federation=state.federation, device=state.device, request=request.request)
+
+
+def _refuse(
+    state: Diagnostics,
+    request: DiagnosticRequest,
+    obstacle: DiagnosticObstacle,
+    now: float,
+    detail: str,
+    again_s: float | None = None,
+) -> Step:
+    """Refuse a request; a flood of them is not answered any more."""
+    if state.limits.refusals.missing_s(now):
+        return state, []
+    refusal = DiagnosticRefusal(
+        federation=state.federation,
+        device=state.device,
+        request=request.request,
+        obstacle=obstacle,
+        again_s=again_s,
+        detail=detail[:500],
+    )
+    return replace(state, limits=state.limits.refused(now)), [Send(refusal)]
+
+
+def _tick(state: Diagnostics, now: float) -> Step:
+    if state.answer is not None and now >= state.answer.until:
+        state = replace(state, answer=None)
+    if state.open is None or now < state.since + LONGEST_COLLECTION_S:
+        return state, []
+    late = Collected(state.open.request, failure=f"not done after {LONGEST_COLLECTION_S:.0f} s")
+    ended, commands = _collected(state, late, now)
+    return ended, [Abandon(), *commands]

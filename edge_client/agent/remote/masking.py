@@ -1,0 +1,188 @@
+"""Removes data and keys from text before it leaves the device. Pure: what is hidden is an argument.
+
+Too much is removed rather than too little: a password ends with the next space, the name of a data file with
+its line, an HTTP address with its host.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+SECRET, FILE, DATA, KEY_BLOCK, ENCODED = "<secret>", "<file>", "<data>", "<key>", "<encoded>"
+LONGEST_TEXT = 65_536
+"""Characters of one text that are read; the rest is left out."""
+LEAST_CHARS = 3
+"""Shorter secrets and names of files are not looked for: they are parts of ordinary words."""
+
+_SENSITIVE = (
+    r"(?:(?i:password|passwd|passphrase|passcode|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
+    r"signing[_-]?key|authori[sz]ation|credential|cookie|session[_-]?id|signature)"
+    r"|(?<![a-zA-Z])(?i:pass|pwd|auth|psk|pin|otp))(?i:s)?(?![a-z])"
+)
+_VALUE = (
+    r"(?:(?i:bearer|basic|digest)\s+\S+"
+    r"""|"(?:[^"\\\n]|\\.)*"?\S*|'(?:[^'\\\n]|\\.)*'?\S*|\S+)"""
+)
+_NAMED_SECRET = re.compile(_SENSITIVE)
+_PEM = re.compile(r"-----BEGIN [^-]{0,80}-----.*?(?:-----END [^-]{0,80}-----|\Z)", re.DOTALL)
+_PEM_END = re.compile(r"\A.*-----END [^-]{0,80}-----", re.DOTALL)
+_CODE = re.compile(r"edge1\.\S*")
+_ADDRESS = re.compile(r"\b(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]{0,20})://(?P<rest>[^\s\"'<>]+)")
+_ASSIGNED = re.compile(rf"(?P<key>{_SENSITIVE}[\w.-]{{0,60}}+[\"']?\s{{0,9}}[:=]\s{{0,9}}){_VALUE}")
+_OPTION = re.compile(rf"(?P<key>(?<!\S)--?[\w-]{{0,60}}?{_SENSITIVE}[\w-]{{0,60}}+\s+){_VALUE}")
+_SCHEME = re.compile(r"(?P<key>\b(?i:bearer|basic)\s+)\S+")
+_LONG_RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{40,}={0,2}(?![\w+/=-])")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a device hides.
+
+    `data`: paths of its data. `places`: other folders with the words that replace them. `secrets` are hidden
+    wherever they occur, `names` of data files as whole words, and all words with one of the `suffixes`.
+    """
+
+    data: tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    suffixes: frozenset[str] = frozenset()
+
+
+class Masker:
+    """Masks texts and documents of one device."""
+
+    def __init__(self, hidden: Hidden) -> None:
+        known = {secret for secret in hidden.secrets if len(secret) >= LEAST_CHARS}
+        self._secrets = sorted(known | {quote(secret, safe="") for secret in known}, key=len, reverse=True)
+        self._data = [_inside(path) for path in _longest_first(hidden.data)]
+        self._places = [(_folder(path), hidden.places[path]) for path in _longest_first(hidden.places)]
+        self._names = _by_first_word(name for name in hidden.names if _is_telling(name))
+        self._files = _with_suffix(hidden.suffixes)
+
+    def text(self, text: str) -> str:
+        """The text without what is hidden."""
+        text = text[:LONGEST_TEXT]
+        for secret in self._secrets:
+            text = text.replace(secret, SECRET)
+        text = "".join(_without(text, self._names))
+        for path in self._data:
+            text = path.sub(DATA, text)
+        if self._files is not None:
+            text = self._files.sub(FILE, text)
+        for folder, word in self._places:
+            text = folder.sub(word, text)
+        return mask_secrets(text)
+
+    def document(self, value: Any) -> Any:
+        """A JSON document with each of its texts masked, names of its fields included.
+
+        A field whose name says that it is secret loses its value.
+        """
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(key)): self._value(str(key), part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.document(part) for part in value]
+        return value
+
+    def _value(self, key: str, value: Any) -> Any:
+        if isinstance(value, str | int | float) and _NAMED_SECRET.search(key):
+            return SECRET
+        return self.document(value)
+
+
+def mask_secrets(text: str) -> str:
+    """The text without PEM blocks, enrolment codes, addresses' credentials, passwords and tokens."""
+    text = _PEM_END.sub(KEY_BLOCK, _PEM.sub(KEY_BLOCK, text))
+    text = _CODE.sub(SECRET, text)
+    text = _ADDRESS.sub(_address, text)
+    for pattern in (_ASSIGNED, _OPTION, _SCHEME):
+        text = pattern.sub(rf"\g<key>{SECRET}", text)
+    return _LONG_RUN.sub(_encoded, text)
+
+
+def _address(found: re.Match[str]) -> str:
+    """Scheme, host and port. The path of HTTP may be a secret; elsewhere a query may."""
+    # A password may have slashes: everything before the last @ is hidden.
+    credentials, _, rest = found["rest"].rpartition("@")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    behind = rest[len(authority) :]
+    if found["scheme"].lower() in ("http", "https", "ws", "wss"):
+        behind = f"/{SECRET}" if len(behind) > 1 else behind
+    elif "?" in behind:
+        behind = behind.partition("?")[0] + f"?{SECRET}"
+    return f"{found['scheme']}://{SECRET + '@' if credentials else ''}{authority}{behind}"
+
+
+def _encoded(found: re.Match[str]) -> str:
+    """Digests in hex and paths stay; other long runs of mixed letters and digits may be keys."""
+    text = found[0]
+    mixed = all(any(kind(letter) for letter in text) for kind in (str.isupper, str.islower, str.isdigit))
+    is_path = text.count("/") > len(text) / 12
+    return ENCODED if mixed and not is_path else text
+
+
+def _longest_first(paths: Iterable[str]) -> list[str]:
+    return sorted((path for path in paths if path not in ("", "/", ".")), key=len, reverse=True)
+
+
+def _inside(path: str) -> re.Pattern[str]:
+    """A path with everything in it, up to a quote or the end of the line: names may have spaces."""
+    return re.compile(re.escape(path.rstrip("/")) + r"(?:[/#?][^\n\"']*)?(?![\w-])")
+
+
+def _folder(path: str) -> re.Pattern[str]:
+    return re.compile(re.escape(path.rstrip("/")) + r"(?![\w-])")
+
+
+def _with_suffix(suffixes: Iterable[str]) -> re.Pattern[str] | None:
+    kinds = "|".join(re.escape(suffix) for suffix in sorted(suffixes) if suffix)
+    return re.compile(rf"(?<![^\s'\"/=:(\[])[^\s'\"/=:(\[]+(?i:{kinds})(?!\w)") if kinds else None
+
+
+def _is_telling(name: str) -> bool:
+    return len(name) >= LEAST_CHARS and not name.isdigit()
+
+
+def _by_first_word(names: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
+    """All spellings of names by their first run of letters, with its position; the longest first."""
+    index: dict[str, list[tuple[int, str]]] = {}
+    spellings = {spelling for name in names for spelling in _spellings(name)}
+    for name in sorted(spellings, key=len, reverse=True):
+        word = _WORD.search(name)
+        if word is not None:
+            index.setdefault(word[0], []).append((word.start(), name))
+    return index
+
+
+def _spellings(name: str) -> set[str]:
+    """A name as it is, and as messages and addresses write it."""
+    return {
+        name,
+        repr(name)[1:-1],
+        quote(name, errors="replace"),
+        name.encode("unicode_escape").decode("ascii"),
+    }
+
+
+def _without(text: str, index: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
+    """The pieces of the text, names of files replaced."""
+    end = 0
+    for word in _WORD.finditer(text) if index else ():
+        for offset, name in index.get(word[0], ()):
+            begin = word.start() - offset
+            if begin >= end and text.startswith(name, begin) and _ends(text, begin + len(name)):
+                yield text[end:begin]
+                yield FILE
+                end = begin + len(name)
+                break
+    yield text[end:]
+
+
+def _ends(text: str, at: int) -> bool:
+    return at >= len(text) or not (text[at].isalnum() and text[at - 1].isalnum())
