@@ -51,9 +51,9 @@ class Limits:
             }
         )
     )
-    total: Bucket = Bucket.full(12, 20.0)
-    parts: Bucket = Bucket.full(64, 0.5)
-    refusals: Bucket = Bucket.full(20, 1.0)
+    total: Bucket = Bucket(12, 20.0, 12.0)
+    parts: Bucket = Bucket(64, 0.5, 64.0)
+    refusals: Bucket = Bucket(20, 1.0, 20.0)
 
     def missing_s(self, what: Diagnostic, now: float) -> float:
         """Seconds until this diagnostic may be asked for again; 0 if it may now."""

@@ -1,4 +1,4 @@
-"""Requests for diagnostics are answered in parts, one at a time, within limits, and only by the owner's leave."""
+"""Diagnostics are answered in parts, one at a time, within limits, and only by the owner's leave."""
 
 import json
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_an_answer_is_sent_in_parts_that_the_requester_puts_together():
 
 
 def test_the_largest_answer_fits_into_messages_below_64_kb():
-    state, parts = answered('"' * MAX_ANSWER_CHARS)
+    _, parts = answered('"' * MAX_ANSWER_CHARS)
     assert parts[0].parts == MAX_PARTS
     assert all(len(encode_message(part)) < 64 * 1024 for part in parts)
 
