@@ -11,6 +11,7 @@ from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.message_intake import MessageIntake
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
+from edge_client.agent.remote.lazy_start import LazyDiagnostics
 from edge_client.agent.rollout.lazy_start import LazyRollout
 from edge_client.agent.service import Service
 from edge_client.agent.session_runner import SessionRunner
@@ -84,6 +85,7 @@ def assemble(
             EligibilityService(monitor, worker, runner, announcer),
             runner,
             LazyRollout(settings, data, inbox, messenger),
+            LazyDiagnostics(settings, inbox, messenger, root=root),
             MessageIntake(messenger, runner, policy, monitor, announcer),
             *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
             Housekeeping(worker),

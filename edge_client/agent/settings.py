@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
@@ -31,7 +32,8 @@ class AgentSettings:
     the data. `variants`: which forms of a finished model to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
-    at data that may grow; 0 looks before tasks alone. `labels`: stated in births.
+    at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `remote`: what an
+    operator may ask for.
     """
 
     federation: str
@@ -54,6 +56,7 @@ class AgentSettings:
     keep_trying: bool = False
     watch_data_s: float = 30.0
     labels: Mapping[str, str] = field(default_factory=dict)
+    remote: RemoteSettings = field(default_factory=RemoteSettings)
 
     def trainers(self) -> TaskTrainers:
         """The trainer that the owner gave, else those that the device announces."""

@@ -36,6 +36,10 @@ class DeviceOption(NamedTuple):
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Add the option to a verb."""
         flag = f"--{self.name.replace('_', '-')}"
+        if self.kind is bool and self.default:
+            switch = argparse.BooleanOptionalAction
+            parser.add_argument(flag, action=switch, default=True, help=self.help)
+            return
         if self.kind is bool:
             parser.add_argument(flag, action="store_true", help=self.help)
             return
@@ -260,6 +264,13 @@ RUN = (
         "keep_trying",
         bool,
         "retry the broker even if that cannot help (wrong authority, refused)",
+    ),
+    _Option(
+        "remote_diagnostics",
+        bool,
+        "let an operator read this device's checks, log, profile and last crash, masked of data and keys"
+        " (default: yes)",
+        True,
     ),
     _Option("once", bool, "end with the first run"),
     _Option("quiet", bool, "log warnings only"),

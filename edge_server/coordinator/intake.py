@@ -56,8 +56,8 @@ class Intake:
 
     def take(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         """Take a message from the broker; raises `PeerError` for one that speaks for devices of others."""
-        if topic.channel is Channel.UP_ROLLOUT:
-            return  # a rollout has its own connection
+        if topic.channel in (Channel.UP_ROLLOUT, Channel.UP_FLEET):
+            return  # rollouts and operators have connections of their own
         self._check_way(topic)
         if isinstance(topic, SiteTopic) and not topic.device:
             self._take_of_site(topic, payload)

@@ -39,6 +39,11 @@ def register(subparsers: Subparsers) -> None:
         parser, "broker", "ca", "cert", "key", "federation", "device_id", "state_dir", "trainer"
     )
     parser.add_argument("--offline", action="store_true", help="skip the broker")
+    parser.add_argument(
+        "--beside-agent",
+        action="store_true",
+        help="skip the checks that connect in this device's name, which would disconnect a running agent",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -83,5 +88,6 @@ def _online(args: argparse.Namespace) -> "Iterator[Finding]":
         from edge_client.cli.doctor.broker import broker
         from edge_client.cli.doctor.open_broker import strangers
 
-        yield from broker(address, args.federation, args.device_id)
+        if not args.beside_agent:
+            yield from broker(address, args.federation, args.device_id)
         yield strangers(address, args.federation)

@@ -78,6 +78,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run until the federation ends (with --once) or the user stops the device."""
     from edge_client.agent.agent import Agent, AgentSettings
     from edge_client.agent.eligibility.rules import Rules
+    from edge_client.agent.remote.settings import RemoteSettings
     from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.malloc import keep_freed_memory, return_large_blocks
@@ -94,6 +95,7 @@ def execute(args: argparse.Namespace) -> int:
     _check_certificate(address, args.device_id)
     state = args.state_dir or default_state(args.federation, args.device_id)
     usable_folder(state, option="--state-dir")
+    _keep_records(state)
     profile = _profile(args, state)
     if profile.trainers[0] == "torch":
         keep_freed_memory()
@@ -120,6 +122,7 @@ def execute(args: argparse.Namespace) -> int:
         trainer=flower_trainer(args),
         keep_trying=args.keep_trying,
         watch_data_s=args.watch_data_s,
+        remote=RemoteSettings(args.remote_diagnostics, args.data_root),
     )
     source = _local_source(args, state)
     agent = Agent(settings, source.read(), feed=source if source.grows else None)
@@ -136,6 +139,18 @@ def _labels(stated: list[str]) -> dict[str, str]:
     if len(labels) > MAX_LABELS:
         raise ConfigError(f"--label: {len(labels)} labels; a device has at most {MAX_LABELS}")
     return labels
+
+
+def _keep_records(state: Path) -> None:
+    """Keep the log and unexpected ends of this process in the state folder; log how the last one ended."""
+    from edge_client.system.crash_record import record_crashes
+    from edge_client.system.logging.recent_log import keep_recent_log
+
+    keep_recent_log(state)
+    ended = record_crashes(state)
+    if ended is not None:
+        last = (ended["text"].strip().splitlines() or [""])[-1]
+        log.warning("the process before this one ended unexpectedly (%s): %s", ended["cause"], last)
 
 
 def _where(args: argparse.Namespace) -> str:

@@ -1,0 +1,164 @@
+"""Collects what an operator may ask for, as JSON text that is masked and bounded."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
+from edge_client.agent.remote.hidden import hidden_by
+from edge_client.agent.remote.masking import Masker
+from edge_client.agent.settings import AgentSettings
+from edge_client.system.crash_record import last_crash
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.logging.recent_log import recent_lines
+from schemas.messages import DiagnosticRequest
+from schemas.messages.remote import MAX_ANSWER_CHARS, Diagnostic
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+LONGEST_TEXT = 8_000
+"""Characters of one text of an answer; of a longer one the end is kept, where a stack names its error."""
+LIBRARIES = ("edge-federation", "torch", "torchvision", "onnxruntime", "onnx", "numpy", "paho-mqtt",
+             "pydantic", "cryptography", "safetensors", "pillow", "zstandard")  # fmt: skip
+
+
+class Collector:
+    """Collects diagnostics of one device, in a thread of its own; `root` is above `/proc` and `/sys`."""
+
+    def __init__(
+        self, settings: AgentSettings, *, root: Path = ROOT, doctor: DoctorProcess | None = None
+    ) -> None:
+        self._settings, self._root = settings, root
+        self._doctor = doctor or DoctorProcess(doctor_command(settings))
+
+    def collect(self, request: DiagnosticRequest) -> str:
+        """The answer as ASCII JSON, at most `MAX_ANSWER_CHARS` long."""
+        now = time.time()
+        document = {
+            "device": self._settings.device,
+            "federation": self._settings.federation,
+            "what": str(request.what),
+            "at": now,
+            **{str(what): self._part(what, request, now) for what in _parts_of(request.what)},
+        }
+        if request.what is Diagnostic.BUNDLE:
+            document |= {"versions": self._versions(), "settings": self._stated()}
+        masked = Masker(hidden_by(self._settings)).document(document)
+        return bounded(masked)
+
+    def end(self) -> None:
+        """End what is being collected."""
+        self._doctor.end()
+
+    def _part(self, what: Diagnostic, request: DiagnosticRequest, now: float) -> Any:
+        collect: Mapping[Diagnostic, Callable[[], Any]] = {
+            Diagnostic.DOCTOR: self._findings,
+            Diagnostic.LOGS: lambda: selected(recent_lines(self._settings.state), request, now),
+            Diagnostic.PROFILE: self._profile,
+            Diagnostic.CRASH: lambda: last_crash(self._settings.state),
+        }
+        return collect[what]()
+
+    def _findings(self) -> list[dict[str, Any]]:
+        connected = {
+            "check": "mqtt",
+            "level": "ok",
+            "detail": "connected: this answer came by it",
+            "remedy": "",
+        }
+        return [*self._doctor.findings(), connected]
+
+    def _profile(self) -> dict[str, Any]:
+        from edge_client.system.hardware.board import look
+        from edge_client.system.hardware.profile import described
+        from edge_client.system.hardware.speed_cache import kept_at
+
+        state = self._settings.state
+        board = look(state, self._root)
+        profile = described(board, tier=self._settings.profile.tier, measured=kept_at(state))
+        return {"profile": profile.model_dump(mode="json"), "board": asdict(board)}
+
+    def _versions(self) -> dict[str, str]:
+        import platform
+
+        from edge_client.system.hardware.versions import releases
+
+        own = {"python": platform.python_version(), "system": platform.platform()}
+        return own | releases(LIBRARIES)
+
+    def _stated(self) -> dict[str, Any]:
+        """Settings that explain what the device does; none of them is a path or a key."""
+        settings = self._settings
+        return {
+            "broker": str(settings.address),
+            "source": settings.source.partition(":")[0],
+            "trainers": list(settings.profile.trainers),
+            "signed_only": settings.trust is not None,
+            "only_masked": settings.only_masked,
+            "keep_trying": settings.keep_trying,
+            "telemetry_every_s": settings.telemetry_every_s,
+            "labels": dict(settings.labels),
+        }
+
+
+def _parts_of(what: Diagnostic) -> tuple[Diagnostic, ...]:
+    every = (Diagnostic.DOCTOR, Diagnostic.PROFILE, Diagnostic.CRASH, Diagnostic.LOGS)
+    return every if what is Diagnostic.BUNDLE else (what,)
+
+
+def selected(lines: list[dict[str, Any]], request: DiagnosticRequest, now: float) -> list[dict[str, Any]]:
+    """The newest lines of the wanted level and age."""
+    since = None if request.since_s is None else now - request.since_s
+    least = LEVELS.index(request.level)
+    chosen = [line for line in lines if _level(line) >= least and (since is None or _time(line) >= since)]
+    return chosen[-request.lines :]
+
+
+def _level(line: Mapping[str, Any]) -> int:
+    level = line.get("level")
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
+
+
+def _time(line: Mapping[str, Any]) -> float:
+    try:
+        return datetime.fromisoformat(str(line.get("time"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def bounded(document: dict[str, Any], most: int = MAX_ANSWER_CHARS) -> str:
+    """The document as text of at most `most` characters: texts are cut, then old log lines left out."""
+    fitting = _with_newest_lines(_cut(document), most)
+    text = json.dumps(fitting, default=str)
+    return text if len(text) <= most else json.dumps({**_head(fitting), "left_out": "it is too large"})
+
+
+def _with_newest_lines(document: dict[str, Any], most: int) -> dict[str, Any]:
+    lines = document.get(str(Diagnostic.LOGS))
+    if not isinstance(lines, list) or len(json.dumps(document, default=str)) <= most:
+        return document
+    room = most - len(json.dumps({**document, "logs": [], "left_out": len(lines)}, default=str))
+    kept: list[Any] = []
+    for line in reversed(lines):
+        room -= len(json.dumps(line, default=str)) + 2
+        if room < 0:
+            break
+        kept.append(line)
+    return {**document, "logs": kept[::-1], "left_out": len(lines) - len(kept)}
+
+
+def _head(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: document[key] for key in ("device", "federation", "what", "at") if key in document}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else "..." + value[-LONGEST_TEXT:]
+    if isinstance(value, dict):
+        return {key: _cut(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_cut(part) for part in value]
+    return value

@@ -1,0 +1,83 @@
+"""The device's part in remote diagnostics: runs the state machine, and collects in a thread of its own."""
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.remote import machine
+from edge_client.agent.remote.collection import Collector
+from edge_client.agent.remote.machine import Abandon, Collect, Collected, Command, Diagnostics, Event, Send
+from edge_client.agent.settings import AgentSettings
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.transport.link_events import Inbox
+from schemas.errors import PeerError
+from schemas.messages import DiagnosticRefusal, DiagnosticRequest
+from schemas.topics import Channel
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+
+class RemoteDiagnostics:
+    """Answers requests; each that is answered is a line of the device's own log."""
+
+    def __init__(
+        self, settings: AgentSettings, inbox: Inbox, messenger: Messenger, *, root: Path = ROOT
+    ) -> None:
+        self._settings, self._inbox, self._messenger, self._root = settings, inbox, messenger, root
+        self._state = Diagnostics(settings.federation, settings.device, settings.remote.enabled)
+        self._collector: Collector | None = None
+
+    def receive(self, request: DiagnosticRequest) -> None:
+        """Handle a request; raises `PeerError` for one to another device."""
+        if request.device != self._settings.device:
+            raise PeerError(f"'{request.kind}' for {request.device}", reason=Reason.WRONG_SENDER)
+        self._step(machine.Requested(request))
+
+    def collected(self, event: Collected) -> None:
+        """Send what the thread has collected."""
+        if not event.failure:
+            log.info("diagnostics %s: an answer of %d characters", event.request, len(event.text))
+        self._step(event)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._step(machine.Tick())
+
+    def stop(self) -> None:
+        """End what is being collected."""
+        if self._collector is not None:
+            self._collector.end()
+
+    def _step(self, event: Event) -> None:
+        self._state, commands = machine.step(self._state, event, time.monotonic())
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Send(message):
+                if isinstance(message, DiagnosticRefusal):
+                    reason = str(message.obstacle)
+                    text = "an operator's request for diagnostics is refused (%s): %s"
+                    log.info(text, reason, message.detail, extra={"reason": reason})
+                self._messenger.publish(Channel.UP_FLEET, message)
+            case Collect(request):
+                log.info("an operator asks for diagnostics (%s): %s", request.request, request.what)
+                self._collector = Collector(self._settings, root=self._root)
+                arguments = (self._collector, request)
+                threading.Thread(
+                    target=self._collect, args=arguments, name="diagnostics", daemon=True
+                ).start()
+            case Abandon():
+                self.stop()
+
+    def _collect(self, collector: Collector, request: DiagnosticRequest) -> None:
+        try:
+            event = Collected(request.request, collector.collect(request))
+        except Exception as error:
+            log.exception("diagnostics cannot be collected")
+            event = Collected(request.request, failure=f"cannot be collected: {type(error).__name__}")
+        self._inbox.put(event)
