@@ -19,7 +19,6 @@ from edge_client.cli.output import (
 )
 from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError
-from schemas.labels import MAX_LABELS, parse_label
 
 if TYPE_CHECKING:
     from edge_client.agent.local_source import LocalSource
@@ -135,6 +134,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _labels(stated: list[str]) -> dict[str, str]:
+    from schemas.labels import MAX_LABELS, parse_label
+
     labels = dict(parse_label(text) for text in stated)
     if len(labels) > MAX_LABELS:
         raise ConfigError(f"--label: {len(labels)} labels; a device has at most {MAX_LABELS}")

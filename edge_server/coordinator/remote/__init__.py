@@ -1,0 +1,1 @@
+"""Asks devices for diagnostics: a pure state machine, the service's part, and an operator's connection."""
