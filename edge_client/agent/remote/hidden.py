@@ -70,7 +70,7 @@ def _data_paths(kind: str, stated: str, path: Path | None, root: Path | None) ->
 
 def _names(path: Path) -> Iterator[str]:
     """The names of a data file, or of all files in a data folder."""
-    if not path.is_dir():
+    if path.is_file():
         yield path.name
     for _, _, files in os.walk(path):
         yield from files

@@ -35,6 +35,8 @@ _OPTION = re.compile(rf"(?P<key>(?<!\S)--?[\w-]{{0,60}}?{_SENSITIVE}[\w-]{{0,60}
 _SCHEME = re.compile(r"(?P<key>\b(?i:bearer|basic)\s+)\S+")
 _LONG_RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{40,}={0,2}(?![\w+/=-])")
 _WORD = re.compile(r"\w+")
+_INSIDE = re.compile(re.escape(DATA) + r"[/#?][^\n\"']*")
+"""What follows the data's path, up to a quote or the end of the line: names may have spaces."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Masker:
     def __init__(self, hidden: Hidden) -> None:
         known = {secret for secret in hidden.secrets if len(secret) >= LEAST_CHARS}
         self._secrets = sorted(known | {quote(secret, safe="") for secret in known}, key=len, reverse=True)
-        self._data = [_inside(path) for path in _longest_first(hidden.data)]
+        self._data = [_folder(path) for path in _longest_first(hidden.data)]
         self._places = [(_folder(path), hidden.places[path]) for path in _longest_first(hidden.places)]
         self._names = _by_first_word(name for name in hidden.names if _is_telling(name))
         self._files = _with_suffix(hidden.suffixes)
@@ -68,9 +70,10 @@ class Masker:
         text = text[:LONGEST_TEXT]
         for secret in self._secrets:
             text = text.replace(secret, SECRET)
-        text = "".join(_without(text, self._names))
         for path in self._data:
             text = path.sub(DATA, text)
+        text = "".join(_without(text, self._names))
+        text = _INSIDE.sub(DATA, text)
         if self._files is not None:
             text = self._files.sub(FILE, text)
         for folder, word in self._places:
@@ -129,11 +132,6 @@ def _encoded(found: re.Match[str]) -> str:
 
 def _longest_first(paths: Iterable[str]) -> list[str]:
     return sorted((path for path in paths if path not in ("", "/", ".")), key=len, reverse=True)
-
-
-def _inside(path: str) -> re.Pattern[str]:
-    """A path with everything in it, up to a quote or the end of the line: names may have spaces."""
-    return re.compile(re.escape(path.rstrip("/")) + r"(?:[/#?][^\n\"']*)?(?![\w-])")
 
 
 def _folder(path: str) -> re.Pattern[str]:

@@ -99,7 +99,8 @@ class OperatorConnection:
         now = time.monotonic()
         if self._up_at is None and now >= begun_at + CONNECT_S:
             raise EdgeError(self._connection.trouble)
-        if self._inquiry is None and self._up_at is not None and now >= self._up_at + GATHER_S:
+        gather_s = 0.0 if self._selection.where is None else GATHER_S
+        if self._inquiry is None and self._up_at is not None and now >= self._up_at + gather_s:
             self._begin(now)
         if self._inquiry is not None:
             self._step(machine.Tick(), now)
@@ -129,6 +130,8 @@ class OperatorConnection:
                 received = self._connection.receive(event, now)
                 if isinstance(event, LinkUp):
                     self._connected(now)
+                elif isinstance(event, LinkDown) and event.taken_over:
+                    raise EdgeError("another command asks devices as this operator: wait until it has ended")
                 elif isinstance(event, LinkDown) and event.lasting:
                     raise EdgeError(f"no connection to {self._connection.address}: {event.reason}")
                 elif received is not None and received[1]:

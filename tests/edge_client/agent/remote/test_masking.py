@@ -122,6 +122,8 @@ def test_ordinary_lines_stay_as_they_are(line):
         (f"the state is {HOME}/state/models", "the state is <state>/models"),
         (f"--data 'folder:{DATA}#train' is empty", "--data 'folder:<data>' is empty"),
         (f"{DATA}2 is another folder", f"{DATA}2 is another folder"),
+        (f"cannot read {DATA}/a/it's me.png", "cannot read <data>"),
+        (f"'{DATA}/a/it's me.png' is gone", "'<data>' is gone"),
         ("it said hunter two", "it said <secret>"),
         ("as s3cret%2Fbroker", "as <secret>"),
         ("cannot read 'my holiday.JPG'", "cannot read 'my <file>'"),

@@ -1,0 +1,173 @@
+"""What the verbs that ask devices have in common: options, the connection, the audit log, texts."""
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.cli.output import positive_float
+from edge_server.cli.commands.serve import add_service_option
+
+if TYPE_CHECKING:
+    from edge_client.transport.broker_address import BrokerAddress
+    from edge_server.coordinator.remote.inquiry import Inquired, Terms
+    from edge_server.storage.service_folder import ServiceFolder
+
+BROKER = "mqtt://127.0.0.1:1883"
+ANSWERS = """\
+A device answers if its owner lets it (`remote-diagnostics` in its client.toml) and not too often. What leaves
+a device is masked of its data, keys and passwords. Each request is a line of the service's audit log, and of
+the device's own log.
+
+On a broker with certificates this command uses its own, edge-operator (AUTHORITY/operator, from `edge-server
+enroll`). A device behind the gateway of a site answers at the broker of its site.
+"""
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def add_asking_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the connection."""
+    add_service_option(parser)
+    parser.add_argument("--federation", metavar="NAME", help="federation, if the service has several")
+    parser.add_argument(
+        "--broker",
+        metavar="URL",
+        help=f"the devices' broker (default: of the service's folder; without a folder {BROKER})",
+    )
+    add_tls_options(parser, whose="the operator's")
+    parser.add_argument(
+        "--timeout",
+        type=positive_float,
+        default=300.0,
+        metavar="S",
+        help="give up devices that have not answered after this time (default: %(default)g s)",
+    )
+
+
+def device_name(text: str) -> str:
+    """Parse a device's name."""
+    from schemas.names import is_name
+
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
+    return text
+
+
+def age(text: str) -> float:
+    """Parse an age such as `90s`, `30m`, `1h` or `2d`, in seconds."""
+    found = _AGE.fullmatch(text.strip())
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < seconds <= 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is no age: write 90s, 30m, 1h or 2d")
+    return seconds
+
+
+def ask(
+    args: argparse.Namespace, terms: "Terms", names: Sequence[str], where: str | None = None
+) -> "dict[str, Inquired]":
+    """Ask the named devices, and the connected ones that the selector chooses."""
+    from edge_server.coordinator.remote.operator import OperatorConnection, Selection
+    from schemas.labels import parse_where
+
+    folder = _folder(args)
+    federation, address = _broker(args, folder)
+    selection = Selection(
+        tuple(names), None if where is None else parse_where(where), _own_labels(folder, federation)
+    )
+
+    def begun(devices: tuple[str, ...]) -> None:
+        from edge_server.coordinator.remote.audit import record_request
+        from edge_server.storage.audit_log import local_user
+
+        if folder is not None and devices:
+            record_request(folder.audit, local_user(), federation, devices, terms)
+
+    return OperatorConnection(
+        address, federation, selection, terms, patience_s=args.timeout, begun=begun
+    ).run()
+
+
+def _folder(args: argparse.Namespace) -> "ServiceFolder | None":
+    """The service's folder; None if the user names none and there is none at the usual place."""
+    from edge_server.storage.service_folder import ServiceFolder, default_service_folder, open_service_folder
+
+    if args.service is None and not default_service_folder().is_dir():
+        return None
+    return open_service_folder(args.service) if args.service else ServiceFolder(default_service_folder())
+
+
+def _broker(args: argparse.Namespace, folder: "ServiceFolder | None") -> "tuple[str, BrokerAddress]":
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.config.service import load_service_settings
+
+    settings = None if folder is None else load_service_settings(folder.settings)
+    if args.broker is None and settings is not None and settings.federations:
+        served = settings.federation(args.federation)
+        return served.name, served.address("operator")
+    files = TlsFiles(args.ca, args.cert, args.key)
+    return args.federation or "federation", parse_address(args.broker or BROKER, files)
+
+
+def _own_labels(folder: "ServiceFolder | None", federation: str) -> dict[str, dict[str, str]]:
+    from edge_server.storage.inventory.inventory import Inventory
+
+    if folder is None or not folder.inventory.exists():
+        return {}
+    inventory = Inventory(folder.inventory)
+    try:
+        return inventory.labels(federation)
+    finally:
+        inventory.close()
+
+
+def as_document(device: "Inquired") -> dict[str, Any]:
+    """What came of one device, for programs."""
+    return {
+        "device": device.device,
+        "status": str(device.status),
+        "detail": device.detail,
+        "again_s": device.again_s,
+        "answer": device.document,
+    }
+
+
+def why_none(device: "Inquired") -> str:
+    """Why a device has not answered."""
+    from edge_server.config.units import duration_text
+
+    again = f"; ask again in {duration_text(device.again_s)}" if device.again_s else ""
+    return safe(f"{device.detail or device.status}{again}")
+
+
+def answer_of(args: argparse.Namespace, terms: "Terms") -> Mapping[str, Any]:
+    """The answer of the one device of `args`; raises `EdgeError` if there is none."""
+    from schemas.errors import EdgeError
+
+    device = ask(args, terms, (args.device,))[args.device]
+    if device.document is None:
+        raise EdgeError(f"{args.device}: {device.status}: {why_none(device)}")
+    return device.document
+
+
+def safe(text: object) -> str:
+    """A device's text without characters that move the cursor or begin lines."""
+    from edge_client.system.logging.formatters import plain
+
+    return plain(str(text))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a new file that only this user may read."""
+    import os
+
+    from schemas.errors import ConfigError
+
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"{path}: there is a file of that name; name another with --out") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
