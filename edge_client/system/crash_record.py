@@ -1,7 +1,7 @@
 """What ended this process unexpectedly, in files of the state folder that its next start reads.
 
 `crash.json` is an exception that nothing caught, `fault.txt` the stacks that faulthandler writes when a
-signal such as SIGSEGV ends the process, and `running.json` is removed at a regular end: if it is left, the
+signal such as SIGSEGV ends the process, and `running` is removed at a regular end: if it is left, the
 process was killed, or lost its power.
 """
 
@@ -21,8 +21,9 @@ from typing import Any, Literal, TextIO, TypedDict
 
 from edge_client.storage.atomic_files import write_synced
 
-FOLDER, EXCEPTION, FAULT, RUNNING, LAST = "crash", "crash.json", "fault.txt", "running.json", "last.json"
+FOLDER, EXCEPTION, FAULT, RUNNING, LAST = "crash", "crash.json", "fault.txt", "running", "last.json"
 LONGEST_TEXT = 32_768
+MAIN = "main"
 _open: list[TextIO] = []
 """The file of faulthandler, which must stay open."""
 
@@ -40,7 +41,7 @@ def record_crashes(state: Path) -> Crash | None:
     """Record unexpected ends of this process; returns that of the process before, if it was one."""
     folder = state / FOLDER
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         ended = _collect(folder)
         _begin(folder)
     except OSError:
@@ -56,16 +57,15 @@ def last_crash(state: Path) -> Crash | None:
 
 def _collect(folder: Path) -> Crash | None:
     """Move what the process before has left to `last.json`."""
-    found = _exception(folder) or _fault(folder) or _killed(folder)
+    killed = _killed(folder)
+    found = _read(folder / EXCEPTION) or _fault(folder) or killed
     if found is not None:
         write_synced(folder / LAST, json.dumps(found).encode())
     for name in (EXCEPTION, FAULT, RUNNING):
         (folder / name).unlink(missing_ok=True)
-    return found
-
-
-def _exception(folder: Path) -> Crash | None:
-    return _read(folder / EXCEPTION)
+    # A process may go on after an exception in one of its threads.
+    ended = killed is not None or (found is not None and found["thread"] in ("", MAIN))
+    return found if ended else None
 
 
 def _fault(folder: Path) -> Crash | None:
@@ -79,8 +79,10 @@ def _fault(folder: Path) -> Crash | None:
 
 def _killed(folder: Path) -> Crash | None:
     path = folder / RUNNING
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         begun = path.stat().st_mtime
+        if path.read_text() == str(os.getpid()):
+            return None  # this process has replaced its program
         text = "the process ended without a trace: it was killed, or the board lost its power"
         return Crash(cause="killed", at=begun, thread="", text=f"{text}, after it had begun at this time")
     return None
@@ -91,7 +93,7 @@ def _begin(folder: Path) -> None:
     _open[:] = [file]
     faulthandler.enable(file=file)
     running = folder / RUNNING
-    running.write_text(json.dumps({"pid": os.getpid()}))
+    running.write_text(str(os.getpid()))
     atexit.register(running.unlink, missing_ok=True)
     sys.excepthook = _hook(folder, sys.excepthook)
     earlier = threading.excepthook
@@ -111,7 +113,7 @@ Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 def _hook(folder: Path, earlier: Hook) -> Hook:
     def record(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
         if not isinstance(error, KeyboardInterrupt):
-            _write(folder, error, "main")
+            _write(folder, error, MAIN)
         earlier(kind, error, stack)
 
     return record

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from edge_client.agent.remote.masking import Hidden
 from edge_client.agent.settings import AgentSettings
 
-MOST_NAMES = 50_000
-"""Names of data files that are looked for one by one; of more files the endings remain."""
+MOST_NAMES, MOST_FILES = 10_000, 200_000
+"""Names of data files that are looked for one by one, and files whose endings are: an index takes memory."""
 LONGEST_SUFFIX = 6
 NO_PATHS = frozenset({"digits", "python"})
 
@@ -20,7 +20,12 @@ def hidden_by(settings: AgentSettings) -> Hidden:
     kind, colon, stated = settings.source.partition(":")
     root = settings.remote.data_root
     path = _path_of(stated, root) if colon and kind not in NO_PATHS else None
-    names = tuple(islice(_names(path), MOST_NAMES)) if path is not None else ()
+    names: list[str] = []
+    suffixes: set[str] = set()
+    for name in islice(_names(path), MOST_FILES) if path is not None else ():
+        suffixes.add(_suffix(name))
+        if len(names) < MOST_NAMES:
+            names.append(name)
     address = settings.address
     return Hidden(
         data=tuple(_data_paths(kind, stated, path, root)),
@@ -30,8 +35,8 @@ def hidden_by(settings: AgentSettings) -> Hidden:
             str(Path.home()): "~",
         },
         secrets=tuple(secret for secret in (address.username, address.password) if secret),
-        names=names,
-        suffixes=frozenset(_suffix(name) for name in names) - {""},
+        names=tuple(names),
+        suffixes=frozenset(suffixes - {""}),
     )
 
 

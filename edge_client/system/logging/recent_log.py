@@ -57,7 +57,7 @@ class RecentLog(logging.Handler):
         if self._written and self._written + len(data) > self._most_bytes:
             path.replace(self._folder / EARLIER)
             self._written = 0
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(data)
         self._written += len(data)

@@ -101,7 +101,8 @@ def rows_of(device: "Inquired") -> Iterator[tuple[str, ...]]:
         texts = (finding.get(key, "") for key in ("level", "check", "detail", "remedy"))
         yield (device.device, *map(safe, texts))
     if not problems:
-        yield device.device, level_of(device), "-", f"{len(findings)} checks passed", ""
+        passed = f"{len(findings)} checks passed" if findings else "its answer has no findings"
+        yield device.device, level_of(device), "-", passed, ""
 
 
 def summary(devices: "list[Inquired]") -> str:

@@ -22,8 +22,12 @@ ENDS = {
 SAID = {"exception": "ValueError: from main", "signal": "Segmentation fault", "killed": "without a trace"}
 
 
-def end_as(code: str, state: Path) -> None:
-    subprocess.run([sys.executable, "-c", BEGIN + code, str(state)], capture_output=True, check=False)
+AGAIN = BEGIN + "sys.exit(0)"
+
+
+def end_as(code: str, state: Path, *words: str) -> None:
+    command = [sys.executable, "-c", BEGIN + code, str(state), *words]
+    subprocess.run(command, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("cause", ENDS)
@@ -50,6 +54,14 @@ def test_an_exception_of_a_thread_is_recorded_while_the_process_goes_on(tmp_path
     found = last_crash(tmp_path)
     assert found is not None
     assert (found["cause"], found["thread"]) == ("exception", "worker")
+    # The process has gone on and ended regularly.
+    assert _collect(tmp_path / FOLDER) is None
+    assert last_crash(tmp_path) == found
+
+
+def test_a_process_that_replaces_its_program_has_not_ended(tmp_path: Path) -> None:
+    end_as("os.execv(sys.executable, [sys.executable, '-c', sys.argv[2], sys.argv[1]])", tmp_path, AGAIN)
+    assert last_crash(tmp_path) is None
 
 
 def test_a_damaged_record_is_none(tmp_path: Path) -> None:
