@@ -1,5 +1,6 @@
 """What this device hides in diagnostics: its data, its folders, its broker's password."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from itertools import islice
@@ -29,15 +30,19 @@ def hidden_by(settings: AgentSettings) -> Hidden:
     address = settings.address
     return Hidden(
         data=tuple(_data_paths(kind, stated, path, root)),
-        places={
-            str(settings.state.absolute()): "<state>",
-            str(settings.state): "<state>",
-            str(Path.home()): "~",
-        },
+        places=dict(_places(settings.state)),
         secrets=tuple(secret for secret in (address.username, address.password) if secret),
         names=tuple(names),
         suffixes=frozenset(suffixes - {""}),
     )
+
+
+def _places(state: Path) -> Iterator[tuple[str, str]]:
+    yield str(state), "<state>"
+    yield str(state.absolute()), "<state>"
+    # A service's user may have no home folder.
+    with contextlib.suppress(RuntimeError):
+        yield str(Path.home()), "~"
 
 
 def _path_of(stated: str, root: Path | None) -> Path:
@@ -45,13 +50,20 @@ def _path_of(stated: str, root: Path | None) -> Path:
     text = stated
     if not _exists(text):
         text = stated.partition("?")[0].partition("#")[0]
-    path = Path(text).expanduser()
+    path = _expanded(text)
     return path if root is None else root / path
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def _exists(text: str) -> bool:
     try:
-        return Path(text).expanduser().exists()
+        return _expanded(text).exists()
     except (OSError, ValueError):
         return False
 

@@ -107,7 +107,11 @@ def rows_of(device: "Inquired") -> Iterator[tuple[str, ...]]:
 
 def summary(devices: "list[Inquired]") -> str:
     """How many devices there are of each kind."""
+    from edge_server.config.units import counted_text
+
     kinds = Counter(
         level_of(device) if device.document is not None else str(device.status) for device in devices
     )
-    return f"{len(devices)} devices: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return f"{counted_text(len(devices), 'device')}: " + ", ".join(
+        f"{count} {kind}" for kind, count in kinds.items()
+    )

@@ -98,7 +98,7 @@ class OperatorConnection:
     def _turn(self, begun_at: float) -> None:
         now = time.monotonic()
         if self._up_at is None and now >= begun_at + CONNECT_S:
-            raise EdgeError(self._connection.trouble)
+            raise EdgeError(f"{self._connection.trouble.removesuffix('; trying again')}; look at --broker")
         gather_s = 0.0 if self._selection.where is None else GATHER_S
         if self._inquiry is None and self._up_at is not None and now >= self._up_at + gather_s:
             self._begin(now)

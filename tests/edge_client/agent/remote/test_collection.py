@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,13 +141,19 @@ def test_the_command_of_the_checks_has_no_password(settings: AgentSettings) -> N
     ],
 )
 def test_the_paths_of_a_source_are_hidden(settings: AgentSettings, source: str, path: str) -> None:
-    from dataclasses import replace
-
     assert path in hidden_by(replace(settings, source=source)).data
 
 
 def test_a_source_without_a_path_hides_no_path(settings: AgentSettings) -> None:
-    from dataclasses import replace
-
     for source in ("digits", "MNIST", "python:module:function"):
         assert hidden_by(replace(settings, source=source)).data == ()
+
+
+def test_a_user_without_a_home_folder_is_no_obstacle(
+    settings: AgentSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    assert "~" not in hidden_by(settings).places.values()
