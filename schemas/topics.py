@@ -11,8 +11,8 @@
     sites/{site}/up/birth             retained birth of a gateway, or its death by last will
     sites/{site}/up/control           JSON, gateway to server (down/control: server to gateway)
     sites/{site}/up/blob              chunk frames, gateway to server
-    sites/{site}/up/devices/{device}/...    birth, control, blob: as `devices/{device}/up/...`, by the gateway
-    sites/{site}/down/devices/{device}/...  control, blob: as `devices/{device}/down/...`, to the gateway
+    sites/{site}/up/devices/{device}/...    as `devices/{device}/up/...`, by the gateway, but for rollout
+    sites/{site}/down/devices/{device}/...  as `devices/{device}/down/...`, to the gateway, but for rollout
     server/echo                       the server to itself (rollout/, fleet/, operator/echo: others alike)
     server/lease                      retained: which server holds the federation
     server/standby/report             JSON, standby to server (server/standby/entry: back)
@@ -62,8 +62,6 @@ _CHANNELS = frozenset(Channel)
 SITE_CHANNELS = _CHANNELS - {
     Channel.UP_ROLLOUT,
     Channel.DOWN_ROLLOUT,
-    Channel.UP_FLEET,
-    Channel.DOWN_FLEET,
 }
 """The channels that a gateway passes on."""
 
@@ -232,15 +230,16 @@ def fleet_filters(federation: str) -> tuple[str, ...]:
     """Subscriptions of the fleet service: presence, telemetry and answers, also of sites' devices."""
     channels = (Channel.BIRTH, Channel.UP, Channel.UP_FLEET)
     own = (f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
-    passed_on = (Channel.BIRTH, Channel.UP)
-    sites = (f"{ROOT}/{federation}/sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in passed_on)
+    sites = (f"{ROOT}/{federation}/sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in channels)
     return (*own, *sites)
 
 
 def operator_filters(federation: str) -> tuple[str, ...]:
-    """Subscriptions of an operator's command: births, and answers of devices."""
+    """Subscriptions of an operator's command: births and answers of devices, and of sites' devices."""
     channels = (Channel.BIRTH, Channel.UP_FLEET)
-    return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
+    own = (f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
+    sites = (f"{ROOT}/{federation}/sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in channels)
+    return (*own, *sites)
 
 
 def receiver_filters(federation: str, group: str) -> tuple[str, ...]:

@@ -101,3 +101,6 @@ class DiagnosticRefusal(Message):
     obstacle: DiagnosticObstacle
     again_s: Seconds | None = None
     detail: Text = ""
+
+
+DiagnosticAnswer = DiagnosticReceipt | DiagnosticPart | DiagnosticRefusal

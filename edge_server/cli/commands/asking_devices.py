@@ -22,7 +22,7 @@ a device is masked of its data, keys and passwords. Each request is a line of th
 the device's own log.
 
 On a broker with certificates this command uses its own, edge-operator (AUTHORITY/operator, from `edge-server
-enroll`). A device behind the gateway of a site answers at the broker of its site.
+enroll`). A device behind the gateway of a site is asked through it.
 """
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}

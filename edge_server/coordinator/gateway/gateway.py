@@ -13,6 +13,7 @@ from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.gateway.command_runner import CommandRunner
+from edge_server.coordinator.gateway.diagnostics import PassedRequests
 from edge_server.coordinator.gateway.early_births import EarlyBirths
 from edge_server.coordinator.gateway.intake import read_above, read_below
 from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
@@ -23,6 +24,7 @@ from edge_server.rounds.gateway.events import (
     Announced,
     CutAbove,
     DeviceSpoke,
+    DeviceTold,
     Event,
     LinkedAbove,
     SiteTold,
@@ -31,7 +33,8 @@ from edge_server.rounds.gateway.events import (
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.errors import ConfigError, EdgeError, PeerError
-from schemas.messages import FederationEnd, Refusal, SiteTerms, Update
+from schemas.messages import DiagnosticRequest, FederationEnd, Refusal, SiteTerms, Update
+from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.topics import DeviceTopic, SiteTopic
 from schemas.values import Reason
@@ -85,7 +88,7 @@ class SiteGateway:
             lambda: self.gateway,
         )
         self._progress = Progress(site, self._above.traffic, show)
-        self._early = EarlyBirths()
+        self._early, self._passed = EarlyBirths(), PassedRequests()
         self._fitted: int | None = None
         self._next_tick = 0.0
         self._watchdog = watchdog_of(os.environ)
@@ -166,6 +169,8 @@ class SiteGateway:
 
     def _take_above(self, event: Event) -> None:
         match event:
+            case DeviceTold(message=DiagnosticRequest() as request):
+                self._passed.admit(request, time.monotonic())
             case SiteTold(SiteTerms() as terms):
                 self._work.take_terms(terms)
                 self._progress.terms(terms)
@@ -198,6 +203,9 @@ class SiteGateway:
         except PeerError as error:
             self._refuse(topic.device, error, time.monotonic())
             return
+        if isinstance(found, DeviceSpoke) and isinstance(found.message, DiagnosticAnswer):
+            # Answers to an operator within the site stay there.
+            found = found if self._passed.is_answer(found.message) else None
         if found is not None:
             self._step(self._with_bytes(found))
 

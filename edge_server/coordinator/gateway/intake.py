@@ -15,6 +15,7 @@ from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker_connection import check_sender
 from schemas.errors import PeerError
 from schemas.messages import (
+    DiagnosticRequest,
     FederationEnd,
     FromDevice,
     FromServer,
@@ -27,6 +28,7 @@ from schemas.messages import (
     Update,
     decode_message,
 )
+from schemas.messages.remote import DiagnosticAnswer
 from schemas.names import is_of_site
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic, StateTopic, parse_topic
@@ -50,6 +52,9 @@ def read_above(topic: str, payload: bytes, gateway: Gateway) -> Event | None:
         if not isinstance(told, ToSite):
             raise PeerError(f"a server does not send '{told.kind}' to a site", reason=Reason.UNKNOWN_KIND)
         return SiteTold(told)
+    if where.channel is Channel.DOWN_FLEET and isinstance(told, DiagnosticRequest):
+        check_sender(where, kind=told.kind, device=told.device)
+        return DeviceTold(where.device, told)
     if not isinstance(told, FromServer) or isinstance(told, RoundAnnouncement | FederationEnd):
         raise PeerError(f"a server does not send '{told.kind}' to a device", reason=Reason.UNKNOWN_KIND)
     return DeviceTold(where.device, told)
@@ -60,11 +65,16 @@ def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway)
     _check_way(topic, gateway)
     if isinstance(topic, SiteTopic) and not topic.device:
         return _of_site(topic.site, topic.channel, payload, gateway)
-    if topic.channel in (Channel.UP_ROLLOUT, Channel.UP_FLEET):
-        return None  # rollouts and operators in the site have connections of their own
+    if topic.channel is Channel.UP_ROLLOUT:
+        return None  # a rollout in the site has its own connection
     if topic.channel is Channel.UP_BLOB:
         return ChunkFromBelow(topic.device, decode_chunk(payload))
     message = decode_message(payload, federation=gateway.federation)
+    if topic.channel is Channel.UP_FLEET:
+        if not isinstance(message, DiagnosticAnswer):
+            return None  # a rollout of the client in the site has its own connection
+        check_sender(topic, kind=message.kind, device=message.device)
+        return DeviceSpoke(message)
     if not isinstance(message, FromDevice):
         raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
     check_sender(topic, kind=message.kind, device=message.device)

@@ -12,7 +12,17 @@ from edge_client.transport.link_events import Inbox, LinkEvent
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.publisher import MOST_STRANGERS, WINDOW_S, RateLimit
 from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection
-from schemas.messages import Birth, Death, Message, SiteBirth, SiteDeath, Telemetry, encode_message
+from schemas.messages import (
+    Birth,
+    Death,
+    DiagnosticRequest,
+    Message,
+    SiteBirth,
+    SiteDeath,
+    Telemetry,
+    encode_message,
+)
+from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, BlobRef, Chunk, chunk_header
 from schemas.topics import (
     Channel,
@@ -101,6 +111,8 @@ class LinkAbove:
         self.traffic.sent += len(payload)
         retain = isinstance(message, RETAINED)
         channel = Channel.BIRTH if retain else Channel.UP
+        if isinstance(message, DiagnosticAnswer):
+            channel = Channel.UP_FLEET
         qos = 0 if isinstance(message, Telemetry) else 1
         self.link.publish(self._topic(channel, device), payload, retain=retain, qos=qos)
 
@@ -158,7 +170,8 @@ class LinkBelow:
 
     def tell(self, message: Message, device: str, site: str = "") -> None:
         """Publish to a device, through the gateway of a site within this one if it has one."""
-        self.link.publish(self._topic(Channel.DOWN, device, site), encode_message(message))
+        channel = Channel.DOWN_FLEET if isinstance(message, DiagnosticRequest) else Channel.DOWN
+        self.link.publish(self._topic(channel, device, site), encode_message(message))
 
     def tell_stranger(self, message: Message, device: str, now: float) -> None:
         """Publish to a client that is no device of the site, at a limited rate."""

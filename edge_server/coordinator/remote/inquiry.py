@@ -23,7 +23,7 @@ AT_ONCE = 32
 """Devices that are asked at the same time."""
 MOST_DAMAGED = 2
 """Answers with a wrong digest before a device is given up."""
-AT_A_SITE = "; a device behind a gateway answers at the broker of its site"
+AT_A_SITE = "; is the gateway of its site connected, and of this version?"
 
 
 class Status(StrEnum):

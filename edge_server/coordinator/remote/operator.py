@@ -42,18 +42,23 @@ class Selection:
     where: Where | None = None
     own_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def chosen(self, births: Mapping[str, Birth]) -> tuple[str, ...]:
+    @property
+    def needs_births(self) -> bool:
+        """Whether births must be known first: to choose by labels, or to reach devices of sites."""
+        return self.where is not None or any("." in name for name in self.names)
+
+    def chosen(self, births: Mapping[str, Birth], sites: Mapping[str, str]) -> tuple[str, ...]:
         """The names, and the connected devices that the selector chooses."""
         found = [
             device
             for device, birth in sorted(births.items())
-            if self.where is not None and self.where.matches(self._labels(birth))
+            if self.where is not None and self.where.matches(self._labels(birth, sites.get(device, "")))
         ]
         return tuple(dict.fromkeys((*self.names, *found)))
 
-    def _labels(self, birth: Birth) -> dict[str, str]:
+    def _labels(self, birth: Birth, site: str) -> dict[str, str]:
         labels = {**birth.labels, **self.own_labels.get(birth.device, {})}
-        return selectable(labels, device=birth.device, federation=birth.federation)
+        return selectable(labels, device=birth.device, federation=birth.federation, site=site)
 
 
 Begun = Callable[[tuple[str, ...]], None]
@@ -80,6 +85,7 @@ class OperatorConnection:
             address, self._inbox, federation=federation, role="operator", filters=operator_filters(federation)
         )
         self._births: dict[str, Birth] = {}
+        self._sites: dict[str, str] = {}
         self._gone: set[str] = set()
         self._inquiry: Inquiry | None = None
         self._up_at: float | None = None
@@ -99,7 +105,7 @@ class OperatorConnection:
         now = time.monotonic()
         if self._up_at is None and now >= begun_at + CONNECT_S:
             raise EdgeError(f"{self._connection.trouble.removesuffix('; trying again')}; look at --broker")
-        gather_s = 0.0 if self._selection.where is None else GATHER_S
+        gather_s = GATHER_S if self._selection.needs_births else 0.0
         if self._inquiry is None and self._up_at is not None and now >= self._up_at + gather_s:
             self._begin(now)
         if self._inquiry is not None:
@@ -114,7 +120,7 @@ class OperatorConnection:
             return  # a device that says nonsense does not keep the others from answering
 
     def _begin(self, now: float) -> None:
-        devices = self._selection.chosen(self._births)
+        devices = self._selection.chosen(self._births, self._sites)
         self._begun(devices)
         request = secrets.token_hex(8)
         self._inquiry = machine.begin(
@@ -145,6 +151,10 @@ class OperatorConnection:
     def _heard(self, topic: DeviceTopic | SiteTopic, payload: bytes, now: float) -> None:
         message = decode_message(payload, federation=self._federation)
         check_sender(topic, kind=message.kind, device=str(getattr(message, "device", "")))
+        if isinstance(topic, SiteTopic):
+            self._sites[topic.device] = topic.site
+        else:
+            self._sites.pop(topic.device, None)
         match message:
             case Birth():
                 self._births[message.device] = message
@@ -161,5 +171,10 @@ class OperatorConnection:
         assert self._inquiry is not None
         self._inquiry, requests = machine.step(self._inquiry, event, now)
         for request in requests:
-            topic = str(DeviceTopic(self._federation, request.device, Channel.DOWN_FLEET))
-            self._connection.link.publish(topic, encode_message(request))
+            self._connection.link.publish(str(self._topic(request.device)), encode_message(request))
+
+    def _topic(self, device: str) -> DeviceTopic | SiteTopic:
+        """The topic of a device, or that of the gateway by which it was heard."""
+        if device in self._sites:
+            return SiteTopic(self._federation, self._sites[device], Channel.DOWN_FLEET, device)
+        return DeviceTopic(self._federation, device, Channel.DOWN_FLEET)

@@ -45,6 +45,7 @@ class FederationLink:
 
     def __init__(self, served: ServedFederation, inbox: "queue.SimpleQueue[Any]") -> None:
         self.name = served.name
+        self._sites: dict[str, str] = {}
         self.connection = BrokerConnection(
             served.address(),
             cast(Inbox, TaggedInbox(inbox, served.name)),
@@ -67,8 +68,13 @@ class FederationLink:
 
     def publish(self, device: str, message: Message) -> None:
         """Publish a message to a device on its fleet topic."""
-        topic = str(DeviceTopic(self.name, device, Channel.DOWN_FLEET))
-        self.connection.link.publish(topic, encode_message(message))
+        site = self._sites.get(device)
+        topic = (
+            DeviceTopic(self.name, device, Channel.DOWN_FLEET)
+            if site is None
+            else SiteTopic(self.name, site, Channel.DOWN_FLEET, device)
+        )
+        self.connection.link.publish(str(topic), encode_message(message))
 
     def retain(self, topic: str, payload: bytes) -> None:
         """Publish a retained message."""
@@ -93,4 +99,8 @@ class FederationLink:
             return None
         check_sender(topic, kind=message.kind, device=str(getattr(message, "device", "")))
         site = topic.site if isinstance(topic, SiteTopic) else ""
+        if site:
+            self._sites[topic.device] = site
+        else:
+            self._sites.pop(topic.device, None)
         return Heard(self.name, topic.device, message, site)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.events import Note
 from schemas.messages import (
+    DiagnosticRequest,
     FederationEnd,
     FromDevice,
     FromServer,
@@ -22,6 +23,7 @@ from schemas.messages import (
     TrainTask,
     Update,
 )
+from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import BlobRef, Chunk
 
 
@@ -42,7 +44,7 @@ class DeviceTold:
     """Event: a message from above to one of the site's devices."""
 
     device: str
-    message: FromServer
+    message: FromServer | DiagnosticRequest
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class DeviceSpoke:
     Of an update `have` is a bit mask of the chunks that are here, and `most_bytes` the most that it may have.
     """
 
-    message: FromDevice
+    message: FromDevice | DiagnosticAnswer
     have: int = 0
     most_bytes: int = 0
 

@@ -127,7 +127,9 @@ topic read {root}/devices/+/up/control
 topic read {root}/devices/+/up/fleet
 topic read {root}/sites/+/up/devices/+/birth
 topic read {root}/sites/+/up/devices/+/control
+topic read {root}/sites/+/up/devices/+/fleet
 topic write {root}/devices/+/down/fleet
+topic write {root}/sites/+/down/devices/+/fleet
 topic write {root}/devices/+/down/blob
 topic write {root}/home/devices/+/alerts/#
 topic write homeassistant/device/{node}/#
@@ -136,7 +138,10 @@ topic readwrite {root}/fleet/echo
 user {operator}
 topic read {root}/devices/+/up/birth
 topic read {root}/devices/+/up/fleet
+topic read {root}/sites/+/up/devices/+/birth
+topic read {root}/sites/+/up/devices/+/fleet
 topic write {root}/devices/+/down/fleet
+topic write {root}/sites/+/down/devices/+/fleet
 topic write {root}/devices/+/down/blob
 topic write {root}/home/devices/+/alerts/#
 topic write homeassistant/device/{node}/#
