@@ -1,13 +1,17 @@
 """Builds the parts of the fleet service."""
 
+from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.alerts import AlertKeeper
 from edge_server.coordinator.service.metrics import FleetMetrics
-from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.part import Part, ServiceContext
 from edge_server.coordinator.service.presence import PresenceKeeper
 
 
 def make_parts(context: ServiceContext) -> tuple[Part, ...]:
     """The parts, in the order in which they hear of each event."""
-    return (PresenceKeeper(context.inventory), AlertKeeper(context), FleetMetrics(context))
-    return (PresenceKeeper(context.inventory), RemotePart(context))
+    return (
+        PresenceKeeper(context.inventory),
+        RemotePart(context),
+        AlertKeeper(context),
+        FleetMetrics(context),
+    )
