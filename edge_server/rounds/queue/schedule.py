@@ -1,0 +1,152 @@
+"""When a job is due: at one time, at fixed distances, or by a cron expression in a time zone.
+
+Times are seconds since the epoch. cronsim treats daylight saving as Debian's cron does: a job of a skipped
+hour runs right after it, a job of a repeated hour runs once.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+from pydantic import Field
+
+from schemas.base import Frozen
+from schemas.errors import ConfigError
+
+SHORTEST_S = 60.0
+LONGEST_S = 366 * 86400.0
+UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+FIELDS = "minute, hour, day of the month, month, day of the week; '0 2 * * SUN' is each Sunday at 2"
+_DISTANCE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
+
+
+class At(Frozen):
+    """Due once, at a time."""
+
+    kind: Literal["at"] = "at"
+    at: float
+
+    def __str__(self) -> str:
+        return f"at {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+class Every(Frozen):
+    """Due again and again, at fixed distances from the time at which the job was added or started."""
+
+    kind: Literal["every"] = "every"
+    seconds: float = Field(ge=SHORTEST_S, le=LONGEST_S)
+
+    def __str__(self) -> str:
+        unit, size = max(
+            ((unit, size) for unit, size in UNITS.items() if unit != "m" and self.seconds % size == 0),
+            key=lambda found: found[1],
+        )
+        return f"every {self.seconds / size:g} {unit}"
+
+
+class Cron(Frozen):
+    """Due whenever the clock of a time zone matches an expression."""
+
+    kind: Literal["cron"] = "cron"
+    expression: str
+    zone: str = "UTC"
+
+    def __str__(self) -> str:
+        return f"{self.expression} ({self.zone})"
+
+
+Schedule = Annotated[At | Every | Cron, Field(discriminator="kind")]
+
+
+def next_time(schedule: At | Every | Cron, after: float, *, since: float) -> float | None:
+    """The first time later than `after` at which the job is due; None if there is none.
+
+    `since` is when the schedule began.
+    """
+    match schedule:
+        case At(at=at):
+            return at if at > after else None
+        case Every(seconds=seconds):
+            return since + seconds * (max(0, (after - since) // seconds) + 1)
+        case Cron(expression=expression, zone=zone):
+            times = _times(expression, time_zone(zone), after)
+            return next((time for time in times if time > after), None)
+
+
+def _times(expression: str, zone: tzinfo, after: float) -> Iterator[float]:
+    return (moment.timestamp() for moment in CronSim(expression, datetime.fromtimestamp(after, zone)))
+
+
+def zone_of(schedule: At | Every | Cron | None) -> tzinfo:
+    """The zone by whose clock a schedule goes, UTC if it names none."""
+    return time_zone(schedule.zone) if isinstance(schedule, Cron) else UTC
+
+
+def time_zone(name: str) -> tzinfo:
+    """The zone of that name; raises `ConfigError`."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(
+            f"there is no time zone '{name}' on this machine: name one such as Europe/Berlin, or UTC"
+        ) from error
+
+
+# --- what users write ---
+def parse_every(text: str) -> Every:
+    """The schedule `6h`, `30min`, `1d`; raises `ConfigError`."""
+    found = _DISTANCE.fullmatch(text.strip())
+    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise ConfigError(f"every '{text}': write a distance from 1min to 366d, such as 30min, 6h or 1d")
+    return Every(seconds=seconds)
+
+
+def parse_cron(expression: str, zone: str, *, now: float) -> Cron:
+    """A checked cron schedule; raises `ConfigError` also if the expression never matches."""
+    parsed = Cron(expression=" ".join(expression.split()), zone=zone)
+    time_zone(zone)
+    if len(expression.split()) != 5:
+        raise ConfigError(f"'{expression}' is no cron expression: it needs five fields: {FIELDS}")
+    try:
+        comes = next_time(parsed, now, since=now) is not None
+    except CronSimError as error:
+        if not _is_impossible_day(parsed):
+            raise ConfigError(
+                f"'{expression}' is no cron expression: {str(error).lower()}: {FIELDS}"
+            ) from error
+        comes = False
+    if not comes:
+        raise ConfigError(
+            f"'{expression}' never comes: no month of it has such a day; change the day of the month or the"
+            " month ('L' is a month's last day)"
+        )
+    return parsed
+
+
+def _is_impossible_day(cron: Cron) -> bool:
+    """Whether each field of a refused expression is right and only the months lack the day."""
+    minute, hour, day, month, weekday = cron.expression.split()
+    try:
+        CronSim(f"{minute} {hour} {day} * {weekday}", datetime(2000, 1, 1, tzinfo=UTC))
+        CronSim(f"{minute} {hour} * {month} {weekday}", datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def parse_at(text: str, zone: str, *, now: float) -> At:
+    """One time, `2026-12-01T02:00`, by the clock of a zone; raises `ConfigError` if it has passed."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"'{text}' is no time: write 2026-12-01T02:00") from error
+    at = (moment if moment.tzinfo else moment.replace(tzinfo=time_zone(zone))).timestamp()
+    if at <= now:
+        raise ConfigError(f"the time {text} ({zone}) has passed: name a later one, or none to start now")
+    return At(at=at)
