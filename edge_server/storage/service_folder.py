@@ -64,6 +64,19 @@ class ServiceFolder:
         """The releases of the client."""
         return self.path / "releases"
 
+    def is_served(self) -> bool:
+        """Whether a service runs in the folder."""
+        try:
+            with (self.path / "lock").open() as file:
+                # Only a process of that number may hold the lock; otherwise a look must not disturb a start.
+                os.kill(int(file.read()), 0)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return False
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder; raises `ConfigError` while another service runs in it."""
