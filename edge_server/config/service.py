@@ -47,6 +47,15 @@ class ServedFederation(Settings):
         return TlsFiles(folder / "ca.pem", folder / f"{identity}.pem", folder / f"{identity}.key")
 
 
+class JobSettings(Settings):
+    """How the service runs its jobs."""
+
+    at_once: int = Field(default=2, ge=1, le=64)
+    """Jobs that run at the same time, at most."""
+    grace_s: float = Field(default=300, ge=0)
+    """How long a running job may lack its eligible devices before it is suspended, in seconds."""
+
+
 class ServiceSettings(Settings):
     """A whole `service.toml`."""
 
@@ -56,6 +65,8 @@ class ServiceSettings(Settings):
     """Alerts: rules in tables `[[alerts.rules]]`, receivers in tables `[alerts.receivers.NAME]`."""
     metrics: MetricsSettings = MetricsSettings.model_construct()
     """Metrics of the fleet for Prometheus."""
+    jobs: JobSettings = JobSettings.model_construct()
+    """The queue of jobs."""
 
     def federation(self, name: str | None) -> ServedFederation:
         """The federation of that name, or the only one; raises `ConfigError`."""

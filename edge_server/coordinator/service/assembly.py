@@ -2,6 +2,7 @@
 
 from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.alerts import AlertKeeper
+from edge_server.coordinator.service.jobs import JobsPart
 from edge_server.coordinator.service.metrics import FleetMetrics
 from edge_server.coordinator.service.part import Part, ServiceContext
 from edge_server.coordinator.service.presence import PresenceKeeper
@@ -12,6 +13,7 @@ def make_parts(context: ServiceContext) -> tuple[Part, ...]:
     return (
         PresenceKeeper(context.inventory),
         RemotePart(context),
+        JobsPart(context),
         AlertKeeper(context),
         FleetMetrics(context),
     )

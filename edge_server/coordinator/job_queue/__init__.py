@@ -1,0 +1,1 @@
+"""The processes of jobs, and what their actions run."""

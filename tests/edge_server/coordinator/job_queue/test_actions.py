@@ -1,0 +1,58 @@
+"""The command lines of jobs."""
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.config.service import ServedFederation
+from edge_server.coordinator.job_queue.actions import ACTIONS, command_of
+from edge_server.storage.service_folder import ServiceFolder
+from tests.edge_server.rounds.queue.jobs import job
+
+PLAIN = ServedFederation(name="home", broker="mqtt://farm.lan:1883")
+SECURE = ServedFederation(name="home", broker="mqtts://farm.lan:8883", authority=Path("/authority"))
+FOLDER = ServiceFolder(Path("/service"))
+RUN = FOLDER.runs / "night-20261129-010000"
+
+
+def test_a_federation_file_is_run_in_its_folder() -> None:
+    night = job("night", words=("/work/home.toml", "rounds=3", "--metrics", "127.0.0.1:9464"))
+    words = (
+        "run --broker mqtt://farm.lan:1883 /work/home.toml rounds=3 --out /service/runs/night-20261129-010000"
+    )
+    rest = "--registry /service/registry --metrics 127.0.0.1:9464"
+    assert command_of(night, RUN, FOLDER, PLAIN, program=()) == f"{words} {rest}".split()
+
+
+def test_a_run_that_has_begun_goes_on_by_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").touch()
+    night = job("night", words=("/work/home.toml", "rounds=3", "--metrics"))
+    words = command_of(night, tmp_path, FOLDER, PLAIN, program=())
+    assert words[3:] == [
+        str(tmp_path / "federation.toml"),
+        *("--out", str(tmp_path), "--registry", "/service/registry", "--metrics"),
+    ]
+
+
+@pytest.mark.parametrize(("action", "identity"), [("run", "server"), ("rollout", "rollout")])
+def test_each_action_has_a_certificate_of_its_own(action: str, identity: str) -> None:
+    words = command_of(job("a", action=action), RUN, FOLDER, SECURE, program=("edge-server",))
+    folder = f"/authority/{identity}"
+    assert words[:2] == ["edge-server", action]
+    assert words[4:10] == [
+        *("--ca", f"{folder}/ca.pem", "--cert", f"{folder}/{identity}.pem"),
+        *("--key", f"{folder}/{identity}.key"),
+    ]
+
+
+def test_a_rollout_names_its_federation() -> None:
+    push = job("push", action="rollout", words=("v1", "--canary", "10%"))
+    assert command_of(push, RUN, FOLDER, PLAIN, program=())[3:] == [
+        *("v1", "--registry", "/service/registry", "--federation", "home", "--canary", "10%")
+    ]
+
+
+def test_an_attempt_that_failed_is_over_when_the_run_has_a_summary(tmp_path: Path) -> None:
+    assert not ACTIONS["run"].is_over(tmp_path)
+    (tmp_path / "summary.json").touch()
+    assert ACTIONS["run"].is_over(tmp_path)

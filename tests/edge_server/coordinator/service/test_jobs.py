@@ -1,0 +1,120 @@
+"""The service's queue with real processes: pause, stop, end of the service, a job that cannot start."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge_server.config.service import ServiceSettings
+from edge_server.coordinator.service.jobs import JobsPart
+from edge_server.coordinator.service.part import ServiceContext
+from edge_server.rounds.queue.events import StartRun
+from edge_server.rounds.queue.job_run import JobRun, RunPhase
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.job_queue.changes import add_job, pause_job, start_job, stop_job
+from edge_server.storage.job_queue.journal import JobJournal
+from edge_server.storage.service_folder import ServiceFolder
+from tests.edge_server.rounds.queue.jobs import job
+
+DEADLINE_S = 30
+ME = "local:me"
+SCRIPT = "trap 'exit 143' TERM; trap 'exit 130' INT; echo ready $0; read line < pipe"
+
+
+class Served:
+    """A folder with a part that is ticked by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = ServiceFolder(path)
+        self.inventory = Inventory(self.folder.inventory)
+        self.part = self.again()
+
+    def again(self, command: Callable[[StartRun], list[str]] | None = None) -> JobsPart:
+        """Another service in the folder."""
+        context = ServiceContext(self.folder, ServiceSettings(), self.inventory, lambda *_: None)
+        self.part = JobsPart(context, command or self._command)
+        return self.part
+
+    def _command(self, start: StartRun) -> list[str]:
+        run = self.folder.runs / start.run.name
+        run.mkdir(parents=True, exist_ok=True)
+        if not (run / "pipe").exists():
+            os.mkfifo(run / "pipe")
+        return ["sh", "-c", f"cd {run}; {SCRIPT}", str(start.run.attempt)]
+
+    def run(self, name: str) -> JobRun | None:
+        """The newest run of a job, as it is on disk."""
+        with closing(JobJournal(self.folder.jobs)) as journal:
+            return next(iter(journal.runs(name, most=1)), None)
+
+    def until(self, name: str, phase: RunPhase, *, says: str = "") -> JobRun:
+        """Tick until a job's run is in a phase, and its log has a line."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            self.part.tick(time.time())
+            run = self.run(name)
+            if run is not None and run.phase is phase and says in self.log(run):
+                return run
+            assert time.monotonic() < until, f"{run}"
+
+    def log(self, run: JobRun) -> str:
+        """The log of a run."""
+        path = self.folder.runs / run.name / "job.log"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path)
+    add_job(served.folder, job("night", folder=str(tmp_path)), who=ME)
+    yield served
+    served.part.stop()
+    served.inventory.close()
+
+
+def test_a_paused_job_goes_on_in_the_same_run(served: Served) -> None:
+    first = served.until("night", RunPhase.RUNNING, says="ready 1")
+    pause_job(served.folder, "night", who=ME)
+    served.until("night", RunPhase.SUSPENDED)
+    start_job(served.folder, "night", who=ME, now=time.time())
+    again = served.until("night", RunPhase.RUNNING, says="ready 2")
+    assert again.name == first.name
+
+
+def test_a_stopped_job_is_asked_to_complete_its_run(served: Served) -> None:
+    served.until("night", RunPhase.RUNNING, says="ready 1")
+    stop_job(served.folder, "night", who=ME)
+    assert served.until("night", RunPhase.STOPPED).code == 130
+
+
+def test_a_service_that_ends_suspends_its_jobs_and_the_next_goes_on(served: Served) -> None:
+    first = served.until("night", RunPhase.RUNNING, says="ready 1")
+    served.part.stop()
+    suspended = served.run("night")
+    assert suspended is not None
+    assert (suspended.phase, suspended.code) == (RunPhase.SUSPENDED, 143)
+    served.again()
+    assert served.until("night", RunPhase.RUNNING, says="ready 2").name == first.name
+
+
+def test_a_job_of_a_federation_without_a_table_fails_and_says_so(served: Served) -> None:
+    served.part.stop()
+    context = ServiceContext(served.folder, ServiceSettings(), served.inventory, lambda *_: None)
+    served.part = JobsPart(context)
+    run = served.until("night", RunPhase.FAILED)
+    assert "cannot be started: service.toml names no federation" in served.log(run)
+    assert "exit code 2" in run.why
+
+
+def test_a_process_that_the_machine_refuses_is_tried_again(served: Served) -> None:
+    def refuse(start: StartRun) -> list[str]:
+        raise BlockingIOError("no more processes")
+
+    served.part.stop()
+    served.again(refuse)
+    run = served.until("night", RunPhase.SUSPENDED)
+    assert run.not_before > time.time()
+    assert "no more processes" in served.log(run)
