@@ -13,6 +13,8 @@ from schemas.errors import ConfigError, EdgeError, nearest
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
 WORDS = ("overrides", "words")
 """Names of the argument lists that hold KEY=VALUE overrides."""
+BEHIND = "behind"
+"""Name of the argument list of a verb that takes another command's options behind `--`."""
 
 
 class Verb(Protocol):
@@ -82,6 +84,10 @@ class CommandLine:
         except KeyboardInterrupt:
             return INTERRUPTED
 
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse a command line without running it; raises `ConfigError`."""
+        return self._parsed(argv)
+
     def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """The parsed arguments; KEY=VALUE words may follow options, which argparse does not support."""
         parser, subparsers = self._built()
@@ -91,6 +97,10 @@ class CommandLine:
         if getattr(args, "config_file", None) is not None:
             # The file's values are defaults now: parsed again, whatever stands on the command line wins.
             args, rest = parser.parse_known_args(words)
+        if hasattr(args, BEHIND) and "--" in words:
+            words, behind = words[: words.index("--")], words[words.index("--") + 1 :]
+            args, rest = parser.parse_known_args(words)
+            setattr(args, BEHIND, behind)
         rest = [*getattr(args, DISPLACED, ()), *rest]
         taker = next((name for name in WORDS if hasattr(args, name)), None)
         unknown = [word for word in rest if taker is None or word.startswith("-")]

@@ -1,0 +1,207 @@
+"""`edge-server jobs add`: check a job and enter it."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int, print_json
+from edge_server.cli.commands.serve import add_service_option
+from schemas.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from edge_server.config.service import ServiceSettings
+    from edge_server.rounds.queue.job import Job
+    from edge_server.rounds.queue.schedule import At, Cron, Every
+    from edge_server.storage.service_folder import ServiceFolder
+
+EXAMPLES = """\
+examples:
+  edge-server jobs add try home.toml rounds=2                       once, as soon as possible
+  edge-server jobs add nightly home.toml --cron "0 2 * * SUN" --zone Europe/Berlin --min-eligible 12
+  edge-server jobs add often home.toml --every 6h --where site=barn --weight 2
+  edge-server jobs add push --action rollout --federation home -- --canary 10%
+  edge-server jobs add watched home.toml -- --metrics 127.0.0.1:9464
+
+Behind -- stand options of `edge-server run` or of the action. The service adds broker and certificates of
+the federation from service.toml, and the run folder. Each run reads the federation file again.
+
+Of the times that a schedule had while the service did not run, one run comes of all; a time at which the
+run before is still on is skipped. A cron expression has minute, hour, day of the month, month and day of
+the week; `L` is the last day of a month, `SUN#1` the first Sunday.
+"""
+
+
+def register(verbs: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(verbs, "add", help="add a job", examples=EXAMPLES)
+    parser.add_argument("name", metavar="NAME", help="the job's name, new in this folder")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        default=[],
+        metavar="FEDERATION.toml [KEY=VALUE]",
+        help="federation file or recipe with overrides; with --action the arguments of the action",
+    )
+    add_service_option(parser)
+    parser.add_argument("--action", default="run", metavar="NAME", help="run or rollout (default: run)")
+    parser.add_argument("--federation", metavar="NAME", help="the federation of an action")
+    _add_schedule(parser)
+    _add_condition(parser)
+    parser.set_defaults(execute=execute, behind=())
+
+
+def _add_schedule(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("schedule (default: once, now)")
+    kinds = group.add_mutually_exclusive_group()
+    kinds.add_argument("--cron", metavar="EXPR", help="by a cron expression, such as '0 2 * * SUN'")
+    kinds.add_argument("--every", metavar="TIME", help="at fixed distances, such as 30min, 6h, 1d")
+    kinds.add_argument("--at", metavar="TIME", help="once, such as 2026-12-01T02:00")
+    group.add_argument(
+        "--zone", metavar="ZONE", default="UTC", help="time zone, such as Europe/Berlin (default: UTC)"
+    )
+
+
+def _add_condition(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("devices and turns")
+    group.add_argument(
+        "--where", default="", metavar="LABELS", help="devices that count, such as site=barn (default: all)"
+    )
+    group.add_argument(
+        "--min-eligible",
+        type=positive_int,
+        default=0,
+        metavar="N",
+        help="run only while N of these devices are online; a run that lacks them is suspended",
+    )
+    group.add_argument(
+        "--weight",
+        type=positive_float,
+        default=1.0,
+        metavar="X",
+        help="share of time beside jobs of other federations (default: 1)",
+    )
+    group.add_argument(
+        "--shared",
+        action="store_true",
+        help="may use devices at the same time as shared jobs of other federations",
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Check the job, and enter it."""
+    from edge_server.storage.audit_log import local_user
+    from edge_server.storage.job_queue.changes import add_job
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder, who = open_service_folder(args.service), local_user()
+    job = _job(args, folder, who=who, now=time.time())
+    add_job(folder, job, who=who)
+    if args.format == "json":
+        print_json(job.model_dump(mode="json"))
+        return 0
+    print(f"job {job.name} is added: {_when(job)}")
+    print(f"edge-server jobs show {job.name} shows what it waits for")
+    return 0
+
+
+def _when(job: "Job") -> str:
+    from edge_server.cli.commands.jobs import time_text
+    from edge_server.storage.job_queue.overview import next_at
+
+    if job.schedule is None:
+        return "it starts as soon as it is its turn"
+    return f"it starts first on {time_text(next_at(job, None), job)}"
+
+
+def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: float) -> "Job":
+    """The checked job; raises `ConfigError`."""
+    from pydantic import ValidationError
+
+    from edge_server.config.service import load_service_settings
+    from edge_server.coordinator.job_queue.actions import ACTIONS
+    from edge_server.rounds.queue.job import RUN, Job
+    from schemas.labels import parse_where
+
+    if args.action not in ACTIONS:
+        raise ConfigError(f"there is no action '{args.action}'{nearest(args.action, ACTIONS)}")
+    settings = load_service_settings(folder.settings)
+    schedule = _schedule(args, now)
+    words, federation = _run(args) if args.action == RUN else _fleet_action(args, settings)
+    try:
+        job = Job(
+            name=args.name,
+            action=args.action,
+            words=words,
+            federation=federation,
+            folder=str(Path.cwd()),
+            schedule=schedule,
+            where=str(parse_where(args.where)),
+            min_eligible=args.min_eligible,
+            weight=args.weight,
+            shared=args.shared,
+            asked=0 if schedule else 1,
+            since=now,
+            owner=who,
+        )
+    except ValidationError as error:
+        raise ConfigError(_explained(error)) from error
+    _check_command(job, settings, folder)
+    return job
+
+
+def _explained(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    assert isinstance(error, ValidationError)
+    key = str(error.errors()[0]["loc"][0])
+    remedies = {
+        "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
+        "weight": "--weight is above 0 and at most 1000",
+    }
+    return remedies.get(key, f"{key}: {error.errors()[0]['msg']}")
+
+
+def _schedule(args: argparse.Namespace, now: float) -> "At | Every | Cron | None":
+    from edge_server.rounds.queue.schedule import parse_at, parse_cron, parse_every, time_zone
+
+    time_zone(args.zone)
+    if args.cron is not None:
+        return parse_cron(args.cron, args.zone, now=now)
+    if args.every is not None:
+        return parse_every(args.every)
+    return None if args.at is None else parse_at(args.at, args.zone, now=now)
+
+
+def _run(args: argparse.Namespace) -> tuple[tuple[str, ...], str]:
+    """The words of a federation file, which is checked now, and the federation's name."""
+    from edge_server.config.load import load_config
+
+    if not args.words:
+        raise ConfigError("name a federation file or a recipe: edge-server jobs add NAME FEDERATION.toml")
+    source, *overrides = args.words
+    if args.federation is not None:
+        raise ConfigError("--federation is for actions: the federation file has its own `name`")
+    config = load_config(source, overrides)
+    place = str(Path(source).absolute()) if Path(source).exists() else source
+    return (place, *overrides, *args.behind), config.federation.name
+
+
+def _fleet_action(args: argparse.Namespace, settings: "ServiceSettings") -> tuple[tuple[str, ...], str]:
+    return (*args.words, *args.behind), settings.federation(args.federation).name
+
+
+def _check_command(job: "Job", settings: "ServiceSettings", folder: "ServiceFolder") -> None:
+    """Parse the command line that the service will start; raises `ConfigError`."""
+    from edge_server.cli.main import EDGE_SERVER
+    from edge_server.coordinator.job_queue.actions import ACTIONS, command_of, split_words
+
+    served = settings.federation(job.federation)
+
+    def parsed(job: "Job") -> argparse.Namespace:
+        return EDGE_SERVER.parse(command_of(job, folder.runs / job.name, folder, served, program=()))
+
+    with_options, without = parsed(job), parsed(job.model_copy(update={"words": split_words(job.words)[0]}))
+    for name in ACTIONS[job.action].set_by_service:
+        if getattr(with_options, name) != getattr(without, name):
+            raise ConfigError(f"--{name} is set by the service for each run: leave it out")
