@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from edge_server.coordinator.job_queue.actions import ACTIONS, command_of
 from edge_server.coordinator.job_queue.processes import JobProcesses
-from edge_server.coordinator.service.part import Part, ServiceContext
+from edge_server.coordinator.service.part import Heard, Part, ServiceContext
 from edge_server.rounds.queue.endings import BAD_USAGE, FAILED
 from edge_server.rounds.queue.events import (
     Closing,
@@ -29,11 +29,12 @@ from edge_server.storage.job_queue.eligible import devices_of_jobs
 from edge_server.storage.job_queue.journal import JobJournal
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
+from schemas.messages import Birth, Death
 
 log = logging.getLogger(__name__)
 
-FLEET_EVERY_S = 5.0
-"""Seconds between two looks into the inventory."""
+CHANGED_FLEET_EVERY_S, FLEET_EVERY_S = 2.0, 60.0
+"""Seconds between two looks into the inventory: after a birth, a death or a command, and without one."""
 POLL_S = 0.1
 """Seconds between two looks at the processes while the service ends."""
 
@@ -54,6 +55,11 @@ class JobsPart(Part):
         self._queue = self._journal.load(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
         self._fleet: dict[str, DevicesOfJob] = {}
         self._fleet_at = 0.0
+        self._fleet_changed = False
+        self._inventory_version = 0
+
+    def heard(self, heard: Heard, now: float) -> None:
+        self._fleet_changed |= isinstance(heard.message, Birth | Death)
 
     def tick(self, now: float) -> None:
         if self._journal.changed():
@@ -81,10 +87,12 @@ class JobsPart(Part):
 
     def _look_at_devices(self, now: float) -> None:
         """Renew the view of the devices if it is old and a run depends on it."""
-        depends = [run for run in self._queue.runs.values() if not run.over]
-        if depends and not 0 <= now - self._fleet_at < FLEET_EVERY_S:
+        version = self._context.inventory.changed_elsewhere()
+        changed = self._fleet_changed or version != self._inventory_version
+        depends = any(not run.over for run in self._queue.runs.values())
+        if depends and not 0 <= now - self._fleet_at < (CHANGED_FLEET_EVERY_S if changed else FLEET_EVERY_S):
             self._fleet = devices_of_jobs(self._context.inventory, self._queue.jobs.values())
-            self._fleet_at = now
+            self._fleet_at, self._fleet_changed, self._inventory_version = now, False, version
 
     def _is_over(self, run: JobRun) -> bool:
         action = ACTIONS[self._queue.jobs[run.job].action]

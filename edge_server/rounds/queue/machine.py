@@ -30,7 +30,7 @@ from edge_server.rounds.queue.job import Job, Wanted
 from edge_server.rounds.queue.job_run import JobRun, RunPhase, run_name
 from edge_server.rounds.queue.schedule import next_time
 from edge_server.rounds.queue.state import JobProgress, Queue, Step
-from edge_server.rounds.queue.turns import NO_DEVICES, take_turns
+from edge_server.rounds.queue.turns import NO_DEVICES, Turns, take_turns
 
 
 def step(queue: Queue, event: Event, now: float) -> Step:
@@ -77,14 +77,16 @@ def _ended(queue: Queue, event: RunEnded, now: float) -> Queue:
 
 
 def _tick(queue: Queue, fleet: Fleet, now: float) -> Step:
+    """What comes due starts with the next tick, which knows the devices as they are then."""
     for run in queue.on():
         queue = _charged(queue, run, now)
+    turns = take_turns(queue, fleet, now)
     if not queue.closing:
         for job in queue.jobs.values():
             queue = _scheduled(queue, job, now)
     queue = _watched(queue, fleet, now)
     queue, commands = _requested(queue, now)
-    queue, starts = _started(queue, fleet, now)
+    queue, starts = _started(queue, turns, now)
     return queue, [*commands, *starts]
 
 
@@ -106,8 +108,9 @@ def _scheduled(queue: Queue, job: Job, now: float) -> Queue:
         return queue.moved(job.name, progress)
     if job.asked > progress.answered:
         queue, progress = _asked(queue, job, progress, now)
-    if progress.next_at is not None and progress.next_at <= now:
-        queue, progress = _came_due(queue, job, progress, now)
+    if job.schedule is not None and progress.next_at is not None and progress.next_at <= now:
+        following = next_time(job.schedule, now, since=job.since)
+        queue, progress = _came_due(queue, job, progress, progress.next_at, following)
     return queue.moved(job.name, progress)
 
 
@@ -120,10 +123,9 @@ def _asked(queue: Queue, job: Job, progress: JobProgress, now: float) -> tuple[Q
     return _fired(queue, job, progress, now, by="request")
 
 
-def _came_due(queue: Queue, job: Job, progress: JobProgress, now: float) -> tuple[Queue, JobProgress]:
-    assert job.schedule is not None
-    assert progress.next_at is not None
-    due, following = progress.next_at, next_time(job.schedule, now, since=job.since)
+def _came_due(
+    queue: Queue, job: Job, progress: JobProgress, due: float, following: float | None
+) -> tuple[Queue, JobProgress]:
     progress = progress.model_copy(update={"next_at": following})
     run = queue.runs.get(job.name)
     if run is not None and not run.over:
@@ -193,9 +195,9 @@ def _signalled(queue: Queue, run: JobRun, phase: RunPhase, why: str, now: float)
 
 
 # --- what may start ---
-def _started(queue: Queue, fleet: Fleet, now: float) -> Step:
+def _started(queue: Queue, turns: Turns, now: float) -> Step:
     commands: list[Command] = []
-    for waiting in take_turns(queue, fleet, now).starts:
+    for waiting in turns.starts:
         job = queue.jobs[waiting.job]
         run = waiting.model_copy(
             update={

@@ -90,6 +90,14 @@ def test_a_stopped_job_is_asked_to_complete_its_run(served: Served) -> None:
     assert served.until("night", RunPhase.STOPPED).code == 130
 
 
+def test_a_job_starts_when_devices_have_come(served: Served) -> None:
+    add_job(served.folder, job("dozen", federation="barn", min_eligible=1, folder="/"), who=ME)
+    served.until("dozen", RunPhase.WAITING)
+    with closing(Inventory(served.folder.inventory)) as inventory:
+        inventory.add("barn", "pi-1", alive=True)
+    served.until("dozen", RunPhase.RUNNING)
+
+
 def test_a_service_that_ends_suspends_its_jobs_and_the_next_goes_on(served: Served) -> None:
     first = served.until("night", RunPhase.RUNNING, says="ready 1")
     served.part.stop()

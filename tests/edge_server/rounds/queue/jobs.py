@@ -61,9 +61,9 @@ class Driver:
         return commands
 
     def tick(self, seconds: float = 0.0) -> list[Command]:
-        """Let time pass."""
+        """Let time pass; with a second tick, in which starts what came due in the first."""
         self.now += seconds
-        return self.apply(Tick(self.fleet))
+        return self.apply(Tick(self.fleet)) + self.apply(Tick(self.fleet))
 
     def want(self, name: str, wanted: Wanted, **fields: Any) -> None:
         """The operator pauses, stops or starts a job."""

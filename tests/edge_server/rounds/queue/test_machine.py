@@ -142,35 +142,33 @@ def test_a_running_job_that_lacks_devices_is_suspended_after_the_grace_and_goes_
     assert driver.run("night").attempt == 2
 
 
-def test_time_is_shared_by_weight() -> None:
-    jobs = [job("a", federation="a", weight=3), job("b", federation="b")]
-    driver = Driver.of(*jobs, at_once=1)
-    for asked in range(2, 42):
-        driver.now += 60
+def take_turns(driver: Driver, count: int) -> str:
+    """Let jobs run one after the other for ten minutes each; returns the federations, in order."""
+    begun = len(driver.started())
+    for _ in range(count):
+        driver.now += 600
         running = next(run.job for run in driver.queue.on())
         driver.end(running)
-        driver.want(running, Wanted.ACTIVE, asked=asked)
+        driver.want(running, Wanted.ACTIVE, asked=driver.queue.jobs[running].asked + 1)
         driver.tick()
-    assert driver.started().count("a") == pytest.approx(31, abs=1)
+    return "".join(name[0] for name in driver.started()[begun:])
+
+
+def test_time_is_shared_by_weight() -> None:
+    jobs = [
+        job(name, federation=name[0], weight={"a": 3, "b": 1}[name[0]]) for name in ("a1", "a2", "b1", "b2")
+    ]
+    turns = take_turns(Driver.of(*jobs, at_once=1), 40)
+    assert turns.count("a") == pytest.approx(30, abs=1)
+    assert "bb" not in turns
 
 
 def test_idle_time_is_no_credit() -> None:
-    driver = Driver.of(job("a", federation="a"), at_once=1)
-    for asked in range(2, 12):
-        driver.now += 600
-        driver.end("a")
-        driver.want("a", Wanted.ACTIVE, asked=asked)
-        driver.tick()
-    late = job("b", federation="b")
-    driver.define(*driver.queue.jobs.values(), late)
-    for asked in range(2, 8):
-        driver.now += 600
-        running = next(run.job for run in driver.queue.on())
-        driver.end(running)
-        driver.want(running, Wanted.ACTIVE, asked=asked + 10)
-        driver.tick()
-    last = driver.started()[-6:]
-    assert 2 <= last.count("b") <= 4
+    driver = Driver.of(job("a1", federation="a"), job("a2", federation="a"), at_once=1)
+    take_turns(driver, 10)
+    driver.define(*driver.queue.jobs.values(), job("b1", federation="b"), job("b2", federation="b"))
+    driver.tick()
+    assert "bbb" not in take_turns(driver, 10)
 
 
 def test_a_paused_job_is_suspended_and_goes_on_in_its_run() -> None:
