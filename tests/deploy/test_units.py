@@ -14,6 +14,7 @@ UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
 WATCHED = [
     "edge-client.service",
     "edge-client-serve.service",
+    "edge-fleet.service",
     "edge-gateway.service",
     "edge-server.service",
 ]
@@ -38,6 +39,7 @@ def test_there_are_units_for_every_part():
         "edge-client-record.service",
         "edge-client-serve.service",
         "edge-client.service",
+        "edge-fleet.service",
         "edge-gateway.service",
         "edge-server.service",
         "edge-standby.service",

@@ -93,7 +93,7 @@ def time_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigError(
-            f"there is no time zone '{name}' on this machine: name one such as Europe/Berlin, or UTC"
+            f"there is no time zone '{name}' on this machine: name one such as Europe/Berlin, or install the package tzdata"
         ) from error
 
 
