@@ -54,6 +54,8 @@ class JobSettings(Settings):
     """Jobs that run at the same time, at most."""
     grace_s: float = Field(default=300, ge=0)
     """How long a running job may lack its eligible devices before it is suspended, in seconds."""
+    keep_runs: int = Field(default=0, ge=0, le=100)
+    """Run folders that are kept of each job, the newest; 0 keeps all. The registry keeps models anyway."""
 
 
 class ServiceSettings(Settings):

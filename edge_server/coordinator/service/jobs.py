@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from edge_server.coordinator.job_queue.actions import ACTIONS, command_of
+from edge_server.coordinator.job_queue.old_runs import remove_run_folders
 from edge_server.coordinator.job_queue.processes import JobProcesses
 from edge_server.coordinator.service.part import Heard, Part, ServiceContext
 from edge_server.rounds.queue.endings import BAD_USAGE, FAILED
@@ -105,8 +106,10 @@ class JobsPart(Part):
             log.info("a job was removed meanwhile; the queue is read again")
             self._queue = self._journal.load(self._queue.rules)
             return
-        self._log_changes(self._queue.runs, after.runs)
+        changed = _changed(self._queue.runs, after.runs)
         self._queue = after
+        for run in changed:
+            self._changed(run)
         for command in commands:
             self._do(command, now)
 
@@ -143,14 +146,18 @@ class JobsPart(Part):
         run = self._folder.runs / command.run.name
         return command_of(command.job, run, self._folder, served)
 
-    def _log_changes(self, before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> None:
-        for job, run in after.items():
-            known = before.get(job)
-            if known is None or (known.name, known.phase, known.attempt) != (
-                run.name,
-                run.phase,
-                run.attempt,
-            ):
-                log.info(
-                    "job %s: run %s is %s%s", job, run.name, run.phase, f": {run.why}" if run.why else ""
-                )
+    def _changed(self, run: JobRun) -> None:
+        log.info("job %s: run %s is %s%s", run.job, run.name, run.phase, f": {run.why}" if run.why else "")
+        keep = self._context.settings.jobs.keep_runs
+        if run.over and keep:
+            old = self._journal.runs(run.job, most=keep + 100)[keep:]
+            remove_run_folders(self._folder.runs, [gone.name for gone in old])
+
+
+def _changed(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[JobRun]:
+    """The runs that have begun or entered another phase."""
+
+    def stage(run: JobRun | None) -> object:
+        return run and (run.name, run.phase, run.attempt)
+
+    return [run for job, run in after.items() if stage(before.get(job)) != stage(run)]

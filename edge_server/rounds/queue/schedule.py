@@ -93,7 +93,8 @@ def time_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigError(
-            f"there is no time zone '{name}' on this machine: name one such as Europe/Berlin, or install the package tzdata"
+            f"there is no time zone '{name}' on this machine: name one such as Europe/Berlin, or "
+            "install the package tzdata"
         ) from error
 
 

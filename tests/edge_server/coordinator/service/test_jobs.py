@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config.service import ServiceSettings
+from edge_server.config.service import JobSettings, ServiceSettings
 from edge_server.coordinator.service.jobs import JobsPart
 from edge_server.coordinator.service.part import ServiceContext
 from edge_server.rounds.queue.events import StartRun
@@ -34,7 +34,8 @@ class Served:
 
     def again(self, command: Callable[[StartRun], list[str]] | None = None) -> JobsPart:
         """Another service in the folder."""
-        context = ServiceContext(self.folder, ServiceSettings(), self.inventory, lambda *_: None)
+        settings = ServiceSettings(jobs=JobSettings(keep_runs=1))
+        context = ServiceContext(self.folder, settings, self.inventory, lambda *_: None)
         self.part = JobsPart(context, command or self._command)
         return self.part
 
@@ -106,6 +107,21 @@ def test_a_service_that_ends_suspends_its_jobs_and_the_next_goes_on(served: Serv
     assert (suspended.phase, suspended.code) == (RunPhase.SUSPENDED, 143)
     served.again()
     assert served.until("night", RunPhase.RUNNING, says="ready 2").name == first.name
+
+
+def test_the_folders_of_old_runs_are_removed(served: Served) -> None:
+    def end(start: StartRun) -> list[str]:
+        return ["true"]
+
+    served.part.stop()
+    served.again(end)
+    first = served.until("night", RunPhase.DONE)
+    start_job(served.folder, "night", who=ME, now=time.time())
+    until = time.monotonic() + DEADLINE_S
+    while (served.folder.runs / first.name).exists():
+        served.part.tick(time.time())
+        assert time.monotonic() < until
+    assert served.until("night", RunPhase.DONE, says="true").name != first.name
 
 
 def test_a_job_of_a_federation_without_a_table_fails_and_says_so(served: Served) -> None:
