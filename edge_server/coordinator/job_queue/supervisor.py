@@ -18,13 +18,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LOCK, LOG, OLD_LOG, OUTCOME = "job.lock", "job.log", "job.log.1", "job.json"
 LOG_BYTES = 4 * 1024 * 1024
 """Size at which the log becomes the old one, of which there is one."""
 IN_USE, NOT_FOUND = 75, 127
+WATCHDOG = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EDGE_HEARTBEAT")
+"""Variables by which systemd and containers watch the service."""
 _PR_SET_PDEATHSIG = 1
 _BLOCK = 65536
 
@@ -53,6 +55,12 @@ def end_with_parent() -> None:
     """Let Linux send SIGTERM to this process when the thread that started it ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the command: the service's watchdog is not for it, and lines reach the log at once."""
+    left = {name: value for name, value in environment.items() if name not in WATCHDOG}
+    return {**left, "PYTHONUNBUFFERED": "1"}
 
 
 def _locked(held: contextlib.ExitStack) -> int | None:
@@ -128,8 +136,7 @@ class Supervised:
         return subprocess.Popen(
             self._command,
             cwd=self._directory,
-            # Lines reach the log when they are printed.
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env=job_environment(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -68,6 +68,17 @@ def test_signals_reach_the_command(tmp_path: Path, name: str, code: int, seen: i
     assert outcome(processes, "a") == Outcome(seen)
 
 
+def test_a_command_does_not_answer_for_the_services_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_HEARTBEAT", "/heartbeat")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/socket")
+    outcome(start(tmp_path, "env"), "a")
+    lines = (tmp_path / "a/job.log").read_text().splitlines()
+    assert "PYTHONUNBUFFERED=1" in lines
+    assert not [line for line in lines if line.startswith(("EDGE_HEARTBEAT", "NOTIFY_SOCKET"))]
+
+
 def test_a_killed_run_leaves_nothing_behind(tmp_path: Path) -> None:
     processes = start(tmp_path, "trap '' TERM; (trap '' TERM; echo ready; read line < pipe) & wait")
     ready(tmp_path / "a/job.log")
