@@ -3,7 +3,7 @@
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int, print_json
 from edge_server.cli.commands.serve import add_service_option
@@ -30,6 +30,10 @@ Of the times that a schedule had while the service did not run, one run comes of
 run before is still on is skipped. A cron expression has minute, hour, day of the month, month and day of
 the week; `L` is the last day of a month, `SUN#1` the first Sunday.
 """
+REMEDIES = {
+    "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
+    "weight": "--weight is above 0 and at most 1000",
+}
 
 
 def register(verbs: Subparsers) -> None:
@@ -116,50 +120,35 @@ def _when(job: "Job") -> str:
 
 def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: float) -> "Job":
     """The checked job; raises `ConfigError`."""
-    from pydantic import ValidationError
-
     from edge_server.config.service import load_service_settings
     from edge_server.coordinator.job_queue.actions import ACTIONS
-    from edge_server.rounds.queue.job import RUN, Job
-    from schemas.labels import parse_where
+    from edge_server.rounds.queue.job import RUN
 
     if args.action not in ACTIONS:
         raise ConfigError(f"there is no action '{args.action}'{nearest(args.action, ACTIONS)}")
     settings = load_service_settings(folder.settings)
     schedule = _schedule(args, now)
     words, federation = _run(args) if args.action == RUN else _fleet_action(args, settings)
-    try:
-        job = Job(
-            name=args.name,
-            action=args.action,
-            words=words,
-            federation=federation,
-            folder=str(Path.cwd()),
-            schedule=schedule,
-            where=str(parse_where(args.where)),
-            min_eligible=args.min_eligible,
-            weight=args.weight,
-            shared=args.shared,
-            asked=0 if schedule else 1,
-            since=now,
-            owner=who,
-        )
-    except ValidationError as error:
-        raise ConfigError(_explained(error)) from error
+    job = _made(args, words=words, federation=federation, schedule=schedule, since=now, owner=who)
     _check_command(job, settings, folder)
     return job
 
 
-def _explained(error: Exception) -> str:
+def _made(args: argparse.Namespace, **fields: Any) -> "Job":
+    """The job of these options and fields; raises `ConfigError`."""
     from pydantic import ValidationError
 
-    assert isinstance(error, ValidationError)
-    key = str(error.errors()[0]["loc"][0])
-    remedies = {
-        "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
-        "weight": "--weight is above 0 and at most 1000",
-    }
-    return remedies.get(key, f"{key}: {error.errors()[0]['msg']}")
+    from edge_server.rounds.queue.job import Job
+    from schemas.labels import parse_where
+
+    options = {name: getattr(args, name) for name in ("name", "action", "min_eligible", "weight", "shared")}
+    where, asked = str(parse_where(args.where)), 0 if fields["schedule"] else 1
+    try:
+        return Job(folder=str(Path.cwd()), where=where, asked=asked, **options, **fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = str(problem["loc"][0])
+        raise ConfigError(REMEDIES.get(key, f"{key}: {problem['msg']}")) from error
 
 
 def _schedule(args: argparse.Namespace, now: float) -> "At | Every | Cron | None":
