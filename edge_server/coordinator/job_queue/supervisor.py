@@ -58,7 +58,7 @@ def end_with_parent() -> None:
 
 
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the command: without the service's watchdog, and with lines that are logged at once."""
+    """The environment of the command: without the watchdog of the service, and with unbuffered lines."""
     left = {name: value for name, value in environment.items() if name not in WATCHDOG}
     return {**left, "PYTHONUNBUFFERED": "1"}
 
