@@ -156,7 +156,7 @@ def _facts(overview: "JobOverview") -> list[tuple[str, str]]:
         ("next", time_text(overview.next_at, job)),
         ("devices", f"{overview.devices}, {overview.eligible} of them eligible"),
         ("where", job.where or "all devices of the federation"),
-        ("needs", f"{job.min_eligible} eligible devices" if job.min_eligible else "-"),
+        ("needs", f"{job.min_eligible} or more eligible" if job.min_eligible else "-"),
         ("weight", f"{job.weight:g}"),
         ("added by", job.owner),
     ]

@@ -64,8 +64,9 @@ def condition(queue: Queue, job: Job, run: JobRun, fleet: Fleet, now: float) -> 
 
 def short_of(job: Job, eligible: int) -> str:
     """That the job has too few devices."""
+    devices = "device" if job.min_eligible == 1 else "devices"
     are = "is" if eligible == 1 else "are"
-    return f"waits for {job.min_eligible} eligible devices, {eligible} {are}"
+    return f"waits for {job.min_eligible} eligible {devices}, {eligible} {are}"
 
 
 def collide(job: Job, other: Job, fleet: Fleet) -> bool:
