@@ -106,16 +106,6 @@ class JobJournal:
         with self._reading() as database:
             return _runs(database, job, most=most)
 
-    def ended_since(self, since: float) -> list[JobRun]:
-        """The runs of all jobs that have ended later than `since`, the oldest first."""
-        query = (
-            "SELECT record FROM runs WHERE json_extract(record, '$.ended_at') > ?"
-            " ORDER BY json_extract(record, '$.ended_at')"
-        )
-        with self._reading() as database:
-            rows = database.execute(query, (since,)).fetchall()
-        return [JobRun.model_validate_json(record) for (record,) in rows]
-
     def load(self, rules: QueueRules | None = None) -> Queue:
         """The queue as it was last written."""
         with self._reading() as database:

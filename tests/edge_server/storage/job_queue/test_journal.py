@@ -114,18 +114,6 @@ def test_old_runs_leave_the_file(journal: JobJournal, monkeypatch: pytest.Monkey
     assert runs[0].phase is RunPhase.RUNNING
 
 
-def test_the_runs_that_have_ended_since(journal: JobJournal) -> None:
-    for name in "ab":
-        journal.add(job(name, federation=name))
-    driver, before = Driver.of(job("a", federation="a"), job("b", federation="b")), journal.load()
-    for name, code in (("b", 1), ("a", 0)):
-        driver.now += 10
-        driver.end(name, code)
-    journal.save(before, driver.queue)
-    assert [(run.job, run.code) for run in journal.ended_since(NOW)] == [("b", 1), ("a", 0)]
-    assert [run.job for run in journal.ended_since(NOW + 10)] == ["a"]
-
-
 def test_a_record_of_another_release_is_named(journal: JobJournal) -> None:
     with closing(sqlite3.connect(journal.path)) as other, other:
         other.execute('INSERT INTO jobs VALUES (\'new\', \'{"name": "new", "colour": "red"}\')')
