@@ -6,13 +6,15 @@ Both may happen at once in different processes.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_server.storage.inventory.records import InventoryDevice
+from edge_server.storage.inventory.fleet_file import FleetRow
+from edge_server.storage.inventory.notes import checked_note
+from edge_server.storage.inventory.records import Change, InventoryDevice
 from edge_server.storage.sqlite_file import SqliteFile
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
 from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
 from schemas.messages import Birth, Death, Telemetry
 
@@ -135,6 +137,36 @@ class Inventory:
             )
             return taken.rowcount == 1
 
+    def predecessors(self, federation: str, device: str) -> list[str]:
+        """The dead boards whose place a device took, the last one first."""
+        found: list[str] = []
+        with self._file.reading() as database:
+            while True:
+                row = database.execute(
+                    "SELECT replaces FROM devices WHERE federation = ? AND device = ?",
+                    (federation, found[-1] if found else device),
+                ).fetchone()
+                if row is None or not row[0] or row[0] in (device, *found):
+                    return found
+                found.append(row[0])
+
+    def of_name(self, device: str, federation: str | None = None) -> InventoryDevice:
+        """The device of that name, removed ones included.
+
+        Raises `ConfigError` if no federation has it, or, without `federation`, if several have.
+        """
+        with self._file.reading() as database:
+            query = f"{_SELECT} WHERE device = ?1 AND (?2 IS NULL OR federation = ?2)"
+            rows = database.execute(query, (device, federation)).fetchall()
+            names = [name for (name,) in database.execute("SELECT device FROM devices")]
+        if len(rows) > 1:
+            found = ", ".join(_device(row).federation for row in rows)
+            raise ConfigError(f"'{device}' is a device of several federations ({found}): add --federation")
+        if not rows:
+            of = "" if federation is None else f" of federation {federation}"
+            raise ConfigError(f"'{device}' is not in the inventory{of}{nearest(device, names)}")
+        return _device(rows[0])
+
     # --- what operators change ---
     def add(self, federation: str, device: str, **changes: Any) -> None:
         """Add a device if it is unknown, and set these fields of `InventoryDevice`."""
@@ -163,10 +195,20 @@ class Inventory:
 
     def set_note(self, federation: str, device: str, note: str) -> str:
         """Set the operator's note; returns the note before. Raises `ConfigError` for an unknown device."""
+        note = checked_note(note)
         with self._file.writing() as database:
             before = _known(database, federation, device).note
             _update(database, federation, device, {"note": note})
         return before
+
+    def take_rows(self, rows: Sequence[FleetRow], federation: str) -> list[Change]:
+        """Take the rows of a fleet file, all or none; rows that state no federation are of `federation`.
+
+        Returns what was changed, one entry per device. Raises `ConfigError`.
+        """
+        with self._file.writing() as database:
+            changes = [_take_row(database, row, row.federation or federation) for row in rows]
+        return [change for change in changes if change.before != change.after]
 
     def remove(self, federation: str, device: str, at: float) -> InventoryDevice:
         """Mark a device as removed; its row stays. Raises `ConfigError` for an unknown device."""
@@ -180,6 +222,8 @@ class Inventory:
 
         Raises `ConfigError` if `old` is unknown or was removed.
         """
+        if old == new:
+            raise ConfigError(f"{old} cannot replace itself: name the old board and the new one")
         with self._file.writing() as database:
             former = _known(database, federation, old)
             if former.removed_at is not None:
@@ -194,6 +238,27 @@ class Inventory:
             _update(database, federation, new, taken)
             _update(database, federation, old, {"removed_at": at, "alive": False})
         return former
+
+
+def _take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Change:
+    query = f"{_SELECT} WHERE federation = ? AND device = ?"
+    found = database.execute(query, (federation, row.device)).fetchone()
+    known = None if found is None else _device(found)
+    stated = {
+        "own_labels": row.labels_after(known.own_labels if known else {}),
+        "note": row.note,
+        "enrolled_at": row.enrolled_at,
+        "replaces": row.replaces,
+        "removed_at": row.removed_at,
+    }
+    after = {name: value for name, value in stated.items() if value is not None}
+    if len(after["own_labels"]) > MAX_LABELS:
+        raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
+    before = None if known is None else {name: getattr(known, name) for name in after}
+    if before != after:
+        _insert(database, federation, row.device)
+        _update(database, federation, row.device, after)
+    return Change(federation, row.device, before, after)
 
 
 def _insert(database: sqlite3.Connection, federation: str, device: str) -> None:

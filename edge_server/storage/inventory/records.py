@@ -1,6 +1,8 @@
 """The devices of an inventory as values."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -46,3 +48,13 @@ class InventoryDevice(Frozen):
     def selectable(self) -> dict[str, str]:
         """The labels that a selector sees."""
         return selectable(self.labels, device=self.device, federation=self.federation, site=self.site)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A device whose fields were changed: their values before and after; `before` is None for a new device."""
+
+    federation: str
+    device: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]

@@ -1,0 +1,243 @@
+"""A fleet file: devices with their labels and notes, as CSV (.csv) or JSON (.json), which operators write.
+
+`edge-server enroll --from` and `edge-server inventory import` read the same files, exported ones included.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from edge_server.storage.inventory.notes import checked_note
+from schemas.errors import ConfigError, nearest
+from schemas.labels import MAX_LABELS, checked_key, checked_value, parse_label
+from schemas.names import is_name
+
+LABEL = "label."
+"""Beginning of a column for one label: `label.site`."""
+WRITTEN = ("device", "federation", "labels", "note", "data", "enrolled-at", "replaces", "removed-at")
+"""Columns that are read, beside those for one label each."""
+SHOWN = (
+    "stated-labels",
+    "site",
+    "alive",
+    "seen-at",
+    "certificate-until",
+    "revoked-at",
+    "machine",
+    "client",
+    "torch",
+    "onnxruntime",
+    "model",
+)
+"""Columns of an export that are not read: devices state them."""
+MOST_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """One device of a fleet file; `where` names file and row for messages.
+
+    `labels` are those that the row sets, or removes (None); with `all_labels` they are all labels of the
+    device. What the row does not state is None.
+    """
+
+    where: str
+    device: str
+    federation: str = ""
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    all_labels: bool = False
+    note: str | None = None
+    data: str | None = None
+    enrolled_at: float | None = None
+    replaces: str | None = None
+    removed_at: float | None = None
+
+    def error(self, problem: str) -> ConfigError:
+        """An error in this row."""
+        return ConfigError(f"{self.where}: {problem}")
+
+    def labels_after(self, before: Mapping[str, str]) -> dict[str, str]:
+        """The labels of a device that had `before`."""
+        kept = {} if self.all_labels else before
+        return {key: value for key, value in {**kept, **self.labels}.items() if value is not None}
+
+
+def read_fleet_file(path: Path) -> list[FleetRow]:
+    """The rows in the order of the file, each device once; raises `ConfigError`."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 ({error.reason}): save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    records = _json_records(path, text) if path.suffix.lower() == ".json" else _csv_records(path, text)
+    rows = [_row(where, record) for where, record in records]
+    if not rows:
+        raise ConfigError(f"{path}: there is no device in it: write one row per device below the header")
+    _check_each_once(rows)
+    return rows
+
+
+def _check_each_once(rows: Sequence[FleetRow]) -> None:
+    first: dict[tuple[str, str], FleetRow] = {}
+    for row in rows:
+        known = first.setdefault((row.federation, row.device), row)
+        if known is not row:
+            raise row.error(
+                f"'{row.device}' is in {known.where.rpartition(', ')[2]} already: give each device a name of "
+                "its own"
+            )
+
+
+# --- CSV ---
+def _csv_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    head = text.partition("\n")[0]
+    # Spreadsheets of many countries separate columns by semicolons.
+    delimiter = ";" if ";" in head and "," not in head else ","
+    rows = enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), start=1)
+    try:
+        columns = [name.strip() for name in next(rows, (1, [""]))[1]]
+        _check_columns(path, columns)
+        for number, cells in rows:
+            if not any(map(str.strip, cells)):
+                continue
+            where = f"{path}, row {number}"
+            if number > MOST_ROWS:
+                raise ConfigError(f"{where}: a fleet file has at most {MOST_ROWS} rows")
+            if len(cells) > len(columns):
+                raise ConfigError(
+                    f"{where}: {len(cells)} cells, and the header names {len(columns)} columns: put a cell "
+                    "with a comma in quotes"
+                )
+            yield where, dict(zip(columns, map(str.strip, cells), strict=False))
+    except csv.Error as error:
+        raise ConfigError(f"{path}: not valid CSV: {error}") from error
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    if twice := next((name for name in columns if columns.count(name) > 1), None):
+        raise ConfigError(f"{path}, row 1: the column '{twice}' is there twice")
+    if "device" not in columns:
+        raise ConfigError(
+            f"{path}, row 1: there is no column 'device': the first row names the columns, for example "
+            "device,label.site,note"
+        )
+    for name in columns:
+        _check_column(f"{path}, row 1", name)
+
+
+def _check_column(where: str, name: str) -> None:
+    if name.startswith(LABEL):
+        try:
+            checked_key(name.removeprefix(LABEL))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: column '{name}': {error}") from None
+    elif name not in (*WRITTEN, *SHOWN):
+        raise ConfigError(
+            f"{where}: unknown column '{name}'{nearest(name, WRITTEN)}; there are {', '.join(WRITTEN)}, and "
+            "label.KEY for one label each"
+        )
+
+
+# --- JSON ---
+def _json_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
+        raise ConfigError(f'{path}: not a list of devices: [{{"device": "pi-1", "labels": {{}}}}, ...]')
+    if len(document) > MOST_ROWS:
+        raise ConfigError(f"{path}: a fleet file has at most {MOST_ROWS} devices")
+    for number, entry in enumerate(document, start=1):
+        where = f"{path}, device {number}"
+        # An export has the operator's labels apart from all labels.
+        stated = {key.replace("_", "-"): value for key, value in entry.items()}
+        stated["labels"] = stated.pop("own-labels", stated.get("labels"))
+        for name in stated.keys() - set(FROM_MODEL):
+            _check_column(where, name)
+        yield where, {key: _cell(where, key, value) for key, value in stated.items() if value is not None}
+
+
+FROM_MODEL = ("drift", "board", "versions", "disk-free-bytes")
+"""Further keys of an export as JSON that are not read."""
+
+
+def _cell(where: str, key: str, value: Any) -> str:
+    """The value as a cell of a CSV file has it."""
+    if key in (*SHOWN, *FROM_MODEL):
+        return ""
+    if key == "labels" and isinstance(value, dict):
+        return labels_text({str(name): str(label) for name, label in value.items()})
+    if key in ("enrolled-at", "removed-at") and isinstance(value, int | float):
+        return time_text(float(value))
+    if isinstance(value, str):
+        return value.strip()
+    raise ConfigError(f"{where}: {key}: {json.dumps(value)[:60]} is no text")
+
+
+# --- rows ---
+def _row(where: str, record: Mapping[str, str]) -> FleetRow:
+    device, federation = record.get("device", ""), record.get("federation", "")
+    for name in filter(None, (device or "(empty)", federation, record.get("replaces"))):
+        if not is_name(name):
+            raise ConfigError(
+                f"{where}: '{name}' is no name: 1 to 64 letters, digits, dots, dashes, underscores"
+            )
+    try:
+        labels = _labels(record)
+        note = checked_note(record["note"]) if "note" in record else None
+        enrolled, removed = (_time(record, key) for key in ("enrolled-at", "removed-at"))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return FleetRow(
+        where,
+        device,
+        federation,
+        labels,
+        all_labels="labels" in record,
+        note=note,
+        data=record.get("data") or None,
+        enrolled_at=enrolled,
+        replaces=record.get("replaces"),
+        removed_at=removed,
+    )
+
+
+def _labels(record: Mapping[str, str]) -> dict[str, str | None]:
+    listed = [part for part in record.get("labels", "").split(";") if part.strip()]
+    labels: dict[str, str | None] = dict(parse_label(part) for part in listed)
+    for column, value in record.items():
+        if column.startswith(LABEL):
+            labels[column.removeprefix(LABEL)] = checked_value(value) if value else None
+    if sum(value is not None for value in labels.values()) > MAX_LABELS:
+        raise ConfigError(f"more than {MAX_LABELS} labels")
+    return labels
+
+
+def _time(record: Mapping[str, str], key: str) -> float | None:
+    text = record.get(key, "")
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{key}: '{text}' is no time such as 2026-11-26T12:00:00+00:00") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """Labels in one cell: `role=camera;site=barn`."""
+    return ";".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def time_text(at: float | None) -> str:
+    """A time in seconds since 1970 as ISO 8601; empty for None."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat()
