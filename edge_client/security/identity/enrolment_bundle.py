@@ -1,6 +1,7 @@
 """The files of an enrolled board: `client.toml`, certificates, a systemd unit, an install script."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from edge_client.security.identity.private_files import private_folder, write_private
@@ -177,7 +178,13 @@ fi
 
 
 def board_files(
-    *, broker: str, federation: str, device: str, trusts: bool = False, data: str | None = None
+    *,
+    broker: str,
+    federation: str,
+    device: str,
+    trusts: bool = False,
+    data: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The files' contents by name; `client.toml` has relative paths. Without `data` its owner must set it."""
     lines = {
@@ -188,6 +195,7 @@ def board_files(
         "cert": CERTIFICATE,
         "key": KEY,
         **({"trust": TRUST} if trusts else {}),
+        **({"label": [f"{key}={value}" for key, value in sorted(labels.items())]} if labels else {}),
     }
     source = _UNSET if data is None else f"data = {json.dumps(data)}\n"
     stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
+from edge_server.cli.commands.enroll_issue import check_labels, enter, stated_labels, trusted_key, write_code
+from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ examples:
   edge-server enroll pi-garage --out boards --data folder:/srv/photos       with a data source in client.toml
   edge-server enroll pi-attic --code --out boards        a code: the device generates its own key
   edge-server enroll --serve                             answer codes and renew certificates; keep it running
+  edge-server enroll --from fleet.csv --out boards       one archive per row: columns device, label.site, note
+  edge-server enroll --list                              who is enrolled until when, and when it was last seen
   edge-server enroll pi-garage --out boards --renew      a new certificate for a lost one
   edge-server enroll barn --gateway --out boards         the certificate of a site's gateway
   edge-server enroll barn.pi-1 --within barn --authority barn-ca --out boards   at the site: a device of it
@@ -26,6 +31,11 @@ examples:
 The authority is one folder per federation with the signing keys: keep it private and keep a copy. Its
 `broker/` is all that Mosquitto needs (mosquitto -c AUTHORITY/broker/mosquitto.conf), `server/` is for
 `edge-server run --ca --cert --key`. A device needs only its archive.
+
+A fleet file (--from) is CSV with a header, or JSON: `device`, and where wanted `label.KEY` or `labels`
+(site=barn;role=camera), `note`, `data`. It is checked as a whole before anything is issued. After an
+interruption the same command goes on, and keeps the archives that are there. Labels and notes go into the
+inventory of the service folder, labels also into each client.toml.
 
 A site has an authority of its own, for its own broker; the federation's signs the gateway's certificate and
 no other of the site. So the federation's broker believes nothing that a site's authority has signed, and the
@@ -40,6 +50,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the archive or the code")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
     add_authority_option(parser)
+    _add_fleet_options(parser)
     parser.add_argument(
         "--host",
         action="append",
@@ -97,6 +108,28 @@ def register(subparsers: Subparsers) -> None:
     parser.set_defaults(execute=execute)
 
 
+def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="fleet",
+        type=Path,
+        metavar="FILE",
+        help="enrol the devices of a fleet file, CSV or JSON",
+    )
+    parser.add_argument(
+        "--list", action="store_true", dest="listed", help="list who is enrolled until when, and end"
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label for its client.toml and for the inventory (repeatable)",
+    )
+    parser.add_argument("--note", metavar="TEXT", help="a note for the inventory")
+    add_service_option(parser)
+
+
 def add_authority_option(parser: argparse.ArgumentParser) -> None:
     """Add `--authority`."""
     parser.add_argument(
@@ -108,7 +141,8 @@ def add_authority_option(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Enrol a device, or serve requests for certificates."""
+    """Enrol a device or a fleet, list who is enrolled, or serve requests for certificates."""
+    from edge_server.security.identity.device_names import check_name_of_site
     from edge_server.security.identity.settings import default_folder
 
     folder = args.authority or default_folder(args.federation)
@@ -116,49 +150,34 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(f"--authority {folder}: this is a file; name the authority's folder")
     if args.serve:
         return _serve(args, folder)
+    if args.listed:
+        return list_enrolled(args, folder)
     _check_words(args)
+    if args.fleet is not None:
+        rows = read_rows(args, folder)
+        return enrol_fleet(args, _authority(args, folder), rows)
     authority = _authority(args, folder)
-    _check_site(args, authority)
+    check_name_of_site(authority, args.device, gateway=args.gateway)
     with authority.locked():
         if args.gateway:
             return _give_gateway(args, authority)
         return _give_code(args, authority) if args.code else _give_archive(args, authority)
 
 
-def _check_site(args: argparse.Namespace, authority: "Authority") -> None:
-    """Refuse a name that this authority must not sign, and a gateway where devices are enrolled."""
-    from schemas.names import is_of_site, site_of
-
-    site, name = authority.settings.site, args.device
-    if site is not None and not is_of_site(name, site):
-        raise ConfigError(
-            f"'{name}': the authority in {authority.folder} is that of the site '{site}': its devices, and "
-            f"the sites within it, are called {site}.NAME"
-        )
-    if inside := site_of(name, authority.sites()):
-        raise ConfigError(
-            f"'{name}' belongs to the site '{inside}', whose own authority enrols it: run "
-            f"`edge-server enroll {name} --within {inside} --authority DIR` at the site"
-        )
-    if not args.gateway and name in authority.sites():
-        raise ConfigError(f"'{name}' is a site: --gateway issues its gateway's certificate")
-
-
 def _check_words(args: argparse.Namespace) -> None:
     from edge_client.security.trusted_key import read_trusted_key
-    from edge_server.security.identity.authority import RESERVED
+    from edge_server.security.identity.device_names import check_device_name
     from schemas.names import is_name
 
-    if args.device is None:
-        raise ConfigError("enroll: which DEVICE? (--serve needs none)")
-    if not is_name(args.device):
-        raise ConfigError(f"'{args.device}': 1 to 64 letters, digits, dots, dashes, underscores")
-    if args.device in RESERVED:
-        raise ConfigError(f"'{args.device}' is the name of a part of the server; choose another")
+    if args.device is None and args.fleet is None:
+        raise ConfigError("enroll: which DEVICE? (--from FILE enrols those of a file, --serve needs none)")
+    if args.fleet is None:
+        check_device_name(args.device)
+    who = args.device or "the devices"
     if args.out is None:
-        raise ConfigError(f"enroll: where to? --out DIR is where {args.device}'s files go")
+        raise ConfigError(f"enroll: where to? --out DIR is where {who}'s files go")
     if args.out.exists() and not args.out.is_dir():
-        raise ConfigError(f"--out {args.out}: this is a file; name a folder for {args.device}'s files")
+        raise ConfigError(f"--out {args.out}: this is a file; name a folder for {who}'s files")
     if args.wheel is not None and not args.wheel.is_file():
         raise ConfigError(f"--wheel: there is no file {args.wheel}")
     if args.gateway and (args.code or args.data is not None or args.wheel is not None):
@@ -171,15 +190,7 @@ def _check_words(args: argparse.Namespace) -> None:
         raise ConfigError("--trust and --signing-key say the same: name one of them")
     if args.trust is not None:
         read_trusted_key(args.trust)
-
-
-def _trusted(args: argparse.Namespace) -> str:
-    """The public key for the device to trust, as text; empty if it trusts the broker."""
-    from edge_server.security.signing_key import public_key_text
-
-    if args.signing_key is not None:
-        return public_key_text(args.signing_key)
-    return str(args.trust.read_text()) if args.trust is not None else ""
+    check_labels(args)
 
 
 def _authority(args: argparse.Namespace, folder: Path) -> "Authority":
@@ -241,8 +252,15 @@ def _give_archive(args: argparse.Namespace, authority: "Authority") -> int:
 
     _check_is_new(args, authority)
     path = write_bundle(
-        authority, args.device, args.out, trust=_trusted(args), wheel=args.wheel, data=args.data
+        authority,
+        args.device,
+        args.out,
+        trust=trusted_key(args),
+        wheel=args.wheel,
+        data=args.data,
+        labels=stated_labels(args),
     )
+    enter(args, authority)
     _finish(args, authority, {"archive": str(path)})
     _say(args, f"{path}: bring it to the board over a channel that you trust, then there")
     _say(args, f"  tar xf {path.name} && sudo ./{args.device}/install.sh")
@@ -265,15 +283,14 @@ def _give_gateway(args: argparse.Namespace, authority: "Authority") -> int:
 
 def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
     from edge_client.security.identity.certificates import fingerprint
-    from edge_client.security.identity.private_files import private_folder, write_private
-    from edge_server.security.identity.enrolment_codes import issue_code, withdraw_codes
+    from edge_server.security.identity.enrolment_codes import withdraw_codes
     from schemas.security.enrolment import encode_code
 
     _check_is_new(args, authority)
     withdraw_codes(authority)
-    code = issue_code(authority, args.device, lifetime_s=args.hours * 3600, trust=_trusted(args))
-    text, path = encode_code(code), private_folder(args.out) / f"{args.device}.code"
-    write_private(path, f"{text}\n".encode())
+    code, path = write_code(args, authority, args.device, trusted_key(args))
+    text = encode_code(code)
+    enter(args, authority)
     print_of = fingerprint(authority.root.certificate)
     _finish(
         args, authority, {"file": str(path), "code": text, "expires": code.expires, "fingerprint": print_of}

@@ -9,6 +9,7 @@ home-assistant/ scada-host/    identities of Home Assistant and of a SCADA host,
 devices/NAME/             every certificate issued to that device or site, by serial number
 sites/NAME                marks the names that are those of sites
 codes/ revoked/           enrolment codes; revoked serial numbers, with the time
+issuing/NAME              marks a device of a fleet file whose archive is being written
 """
 
 import contextlib
@@ -90,7 +91,7 @@ class Authority:
 
     def certificates(self, device: str) -> list[x509.Certificate]:
         """A device's certificates that are neither revoked nor expired, the newest first."""
-        revoked, now = self._revoked(), self.clock()
+        revoked, now = self.revoked(), self.clock()
         issued = [
             x509.load_pem_x509_certificate(path.read_bytes())
             for path in (self.folder / "devices" / device).glob("*.pem")
@@ -113,10 +114,11 @@ class Authority:
 
     def write_revocation_list(self) -> None:
         """Write the revocation list to the broker's folder."""
-        signed = revocation_list(self.root, self._revoked().items(), now=self.clock())
+        signed = revocation_list(self.root, self.revoked().items(), now=self.clock())
         write_private(self.broker / mosquitto.REVOKED, signed)
 
-    def _revoked(self) -> dict[int, float]:
+    def revoked(self) -> dict[int, float]:
+        """The revoked serial numbers, each with the time of its revocation."""
         return {
             int(path.name, 16): float(path.read_text()) for path in (self.folder / "revoked").glob("[!.]*")
         }

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -20,10 +21,11 @@ def write_bundle(
     trust: str = "",
     wheel: Path | None = None,
     data: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Path:
     """Issue a certificate for a new key and pack both; returns the archive, the only copy of the key.
 
-    `data` is the data source in its `client.toml`; without it the device's owner must add one.
+    `data` and `labels` are for its `client.toml`; without a data source the device's owner must add one.
     """
     settings, key = authority.settings, new_key()
     texts = board_files(
@@ -32,6 +34,7 @@ def write_bundle(
         device=device,
         trusts=bool(trust),
         data=data,
+        labels=labels,
     )
     contents = {name: text.encode() for name, text in texts.items()}
     contents[CA] = authority.ca_pem

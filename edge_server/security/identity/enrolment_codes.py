@@ -98,6 +98,13 @@ def save_code(authority: Authority, record: CodeRecord) -> None:
     write_private(_path(authority, record.id), record.model_dump_json().encode())
 
 
+def open_codes(authority: Authority) -> list[CodeRecord]:
+    """The records of all codes that have not expired, redeemed ones included."""
+    paths = sorted((authority.folder / "codes").glob("~*.json"))
+    records = [CodeRecord.model_validate_json(path.read_bytes()) for path in paths]
+    return [record for record in records if authority.clock() < record.expires]
+
+
 def withdraw_codes(authority: Authority, device: str | None = None) -> int:
     """Delete a device's codes, or all expired ones; returns their number."""
     gone = 0

@@ -52,7 +52,7 @@ class InventoryDevice(Frozen):
 
 @dataclass(frozen=True)
 class Change:
-    """A device whose fields were changed: their values before and after; `before` is None for a new device."""
+    """Changed fields of a device before and after; `before` is None for a new device."""
 
     federation: str
     device: str

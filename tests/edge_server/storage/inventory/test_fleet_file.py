@@ -77,7 +77,7 @@ def test_json_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match="fleet.csv") as error:
+    with pytest.raises(ConfigError, match=r"fleet\.csv") as error:
         rows_of(tmp_path, text)
     assert words in str(error.value)
     assert "\n" not in str(error.value)

@@ -1,0 +1,90 @@
+"""What `edge-server enroll` does for one device and for each device of a fleet file."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schemas.errors import ConfigError
+from schemas.labels import MAX_LABELS, parse_label
+
+if TYPE_CHECKING:
+    from edge_server.security.identity.authority import Authority
+    from schemas.security.enrolment import EnrolmentCode
+
+
+def check_labels(args: argparse.Namespace) -> None:
+    """Check `--label` and `--note`; raises `ConfigError`."""
+    from edge_server.storage.inventory.notes import checked_note
+
+    labels = stated_labels(args)
+    if len(labels) > MAX_LABELS:
+        raise ConfigError(f"--label: {len(labels)} labels; a device has at most {MAX_LABELS}")
+    if args.note is not None:
+        checked_note(args.note)
+    if args.gateway and (labels or args.note is not None):
+        raise ConfigError("--gateway: the inventory lists devices: leave --label and --note out")
+    if not has_inventory(args) and (args.note is not None or (labels and args.code)):
+        raise ConfigError(
+            "labels of a device with a code, and notes, are kept in the inventory, and there is none: name "
+            "the folder of `edge-server serve` with --service DIR"
+        )
+
+
+def stated_labels(args: argparse.Namespace) -> dict[str, str]:
+    """The labels of `--label`."""
+    return dict(parse_label(text) for text in args.label)
+
+
+def has_inventory(args: argparse.Namespace) -> bool:
+    """Whether there is a service folder, or the user names one."""
+    from edge_server.storage.service_folder import default_service_folder
+
+    return args.service is not None or default_service_folder().is_dir()
+
+
+def certificate_end(authority: "Authority", device: str) -> float | None:
+    """When the newest certificate of a device ends, in seconds since 1970; None without one."""
+    from edge_client.security.identity.certificates import validity_of
+
+    valid = authority.certificates(device)
+    return validity_of(valid[0]).not_after if valid else None
+
+
+def trusted_key(args: argparse.Namespace) -> str:
+    """The public key for the device to trust, as text; empty if it trusts the broker."""
+    from edge_server.security.signing_key import public_key_text
+
+    if args.signing_key is not None:
+        return public_key_text(args.signing_key)
+    return str(args.trust.read_text()) if args.trust is not None else ""
+
+
+def write_code(
+    args: argparse.Namespace, authority: "Authority", device: str, trust: str
+) -> "tuple[EnrolmentCode, Path]":
+    """Issue a code and write its file."""
+    from edge_client.security.identity.private_files import private_folder, write_private
+    from edge_server.security.identity.enrolment_codes import issue_code
+    from schemas.security.enrolment import encode_code
+
+    code = issue_code(authority, device, lifetime_s=args.hours * 3600, trust=trust)
+    path = private_folder(args.out) / f"{device}.code"
+    write_private(path, f"{encode_code(code)}\n".encode())
+    return code, path
+
+
+def enter(args: argparse.Namespace, authority: "Authority") -> None:
+    """Enter one enrolled device in the inventory, if there is one."""
+    from edge_server.storage.audit_log import local_user
+    from edge_server.storage.inventory.enrolments import enrolment_entries
+
+    with enrolment_entries(args.service, authority.settings.federation) as entries:
+        if entries is not None:
+            entries.enter(
+                args.device,
+                labels=stated_labels(args),
+                note=args.note,
+                at=authority.clock(),
+                until=certificate_end(authority, args.device),
+                who=local_user(),
+            )

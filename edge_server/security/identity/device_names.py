@@ -1,0 +1,30 @@
+"""Which names an authority may sign."""
+
+from edge_server.security.identity.authority import RESERVED, Authority
+from schemas.errors import ConfigError
+from schemas.names import is_name, is_of_site, site_of
+
+
+def check_device_name(name: str) -> None:
+    """Raise `ConfigError` for a text that is no name, and for the name of a part of the server."""
+    if not is_name(name):
+        raise ConfigError(f"'{name}': 1 to 64 letters, digits, dots, dashes, underscores")
+    if name in RESERVED:
+        raise ConfigError(f"'{name}' is the name of a part of the server; choose another")
+
+
+def check_name_of_site(authority: Authority, name: str, *, gateway: bool = False) -> None:
+    """Raise `ConfigError` for a name that this authority must not sign, or a site's without `gateway`."""
+    site = authority.settings.site
+    if site is not None and not is_of_site(name, site):
+        raise ConfigError(
+            f"'{name}': the authority in {authority.folder} is that of the site '{site}': its devices, and "
+            f"the sites within it, are called {site}.NAME"
+        )
+    if inside := site_of(name, authority.sites()):
+        raise ConfigError(
+            f"'{name}' belongs to the site '{inside}', whose own authority enrols it: run "
+            f"`edge-server enroll {name} --within {inside} --authority DIR` at the site"
+        )
+    if not gateway and name in authority.sites():
+        raise ConfigError(f"'{name}' is a site: --gateway issues its gateway's certificate")

@@ -1,0 +1,67 @@
+"""Enrolling many devices: everything is checked before anything is issued, and an interrupted one goes on.
+
+An archive is the only copy of its key. One that was cut off between the certificate and the archive is marked
+in the authority's folder, so that the device gets another.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edge_client.security.identity.private_files import private_folder, write_private
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.device_names import check_device_name, check_name_of_site
+from edge_server.security.identity.enrolment_codes import open_codes
+from schemas.errors import ConfigError
+
+ISSUING = "issuing"
+
+
+def issued_already(
+    authority: Authority,
+    devices: Sequence[tuple[str, str]],
+    out: Path,
+    *,
+    code: bool = False,
+    renew: bool = False,
+) -> set[str]:
+    """The devices whose archive or code lies in `out` already; the others are to be issued.
+
+    `devices` are names, each with where it comes from. Raises `ConfigError` for the first that must not be
+    enrolled.
+    """
+    enrolled, suffix = set(authority.devices()), "code" if code else "tar"
+    invited = {record.device for record in open_codes(authority)} if code else set()
+    kept = set()
+    for device, where in devices:
+        try:
+            check_device_name(device)
+            check_name_of_site(authority, device)
+            path, known = out / f"{device}.{suffix}", device in enrolled
+            if renew:
+                continue
+            if path.exists() and (known or device in invited):
+                kept.add(device)
+            else:
+                _check_is_free(authority, device, path, known=known)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    return kept
+
+
+def _check_is_free(authority: Authority, device: str, path: Path, *, known: bool) -> None:
+    if known and not (authority.folder / ISSUING / device).exists():
+        raise ConfigError(
+            f"'{device}' is enrolled already, and {path} is not there: leave out its row, or give it another "
+            "certificate with --renew"
+        )
+    if path.suffix == ".tar" and path.exists() and not known:
+        raise ConfigError(f"{path} is there and not of this authority: name another folder with --out")
+
+
+def issue_marked(authority: Authority, device: str, issue: Callable[[], None]) -> None:
+    """Issue one device's archive or code, marked until it lies in its place."""
+    mark = private_folder(authority.folder / ISSUING) / device
+    with authority.locked():
+        write_private(mark, b"")
+        issue()
+        mark.unlink()
