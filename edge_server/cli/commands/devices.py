@@ -1,16 +1,24 @@
-"""`edge-server devices`: list the devices of a run."""
+"""`edge-server devices`: list the devices of the inventory, or of a run."""
 
 import argparse
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_server.cli.commands.device_list import list_devices
+from edge_server.cli.commands.inventory_options import add_where_option
+from edge_server.cli.commands.serve import add_service_option
+from schemas.errors import ConfigError
 
 EXAMPLES = """\
 examples:
-  edge-server devices runs/demo
+  edge-server devices                                 the inventory: seen, certificate, versions, labels, note
+  edge-server devices --where 'site in (barn,field),role=camera'
+  edge-server devices --format csv > fleet.csv        `edge-server inventory import` reads it again
+  edge-server devices runs/demo                       a run's devices: rounds, bytes, refusals
   edge-server devices runs/demo --format json
   edge-server devices runs/demo --why pi-kitchen     its rounds: selected or not, why, and the result
 
+The inventory is that of the service folder (`edge-server serve`); `edge-server inventory` changes it.
 `down` and `up` are bytes over the device's own link, broadcasts included. The command reads the run folder,
 also during the run. The table has the reasons of refusals; a device that is refused too often is excluded
 until the round in the table (see [firewall]).
@@ -20,15 +28,30 @@ until the round in the table (see [firewall]).
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(
-        subparsers, "devices", help="show each device's updates and refusals", examples=EXAMPLES
+        subparsers,
+        "devices",
+        help="list the devices of the inventory, or of a run",
+        examples=EXAMPLES,
+        formats=("table", "json", "csv"),
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
-    parser.add_argument("--why", metavar="DEVICE", help="show this device's rounds with the reasons")
+    parser.add_argument(
+        "run", type=Path, nargs="?", metavar="RUN", help="run folder (default: the inventory)"
+    )
+    parser.add_argument(
+        "--why", metavar="DEVICE", help="with RUN: show this device's rounds with the reasons"
+    )
+    add_where_option(parser, "only devices that match")
+    parser.add_argument("--federation", metavar="NAME", help="only the devices of this federation")
+    parser.add_argument("--removed", action="store_true", help="also devices that were removed")
+    add_service_option(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print one line per device, or per planning of one device."""
+    if args.run is None:
+        return _of_inventory(args)
+    _check_words(args)
     if args.why is not None:
         return _why(args)
     from edge_server.config.units import bytes_text
@@ -51,6 +74,23 @@ def execute(args: argparse.Namespace) -> int:
     ]
     print_table(("device", "rounds", "down", "up", "refused", "quarantine"), rows)
     return 0
+
+
+def _of_inventory(args: argparse.Namespace) -> int:
+    if args.why is not None:
+        raise ConfigError(
+            f"--why {args.why}: of which run? Name its folder: edge-server devices RUN --why DEVICE"
+        )
+    return list_devices(args)
+
+
+def _check_words(args: argparse.Namespace) -> None:
+    if args.where is not None or args.federation is not None or args.removed:
+        raise ConfigError(
+            "devices RUN: --where, --federation and --removed are for the inventory: leave RUN out"
+        )
+    if args.format == "csv":
+        raise ConfigError("devices RUN: csv is for the inventory; --format json has a run's figures")
 
 
 def _why(args: argparse.Namespace) -> int:

@@ -1,11 +1,17 @@
 """`edge-server revoke`: exclude a device."""
 
 import argparse
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
 from edge_server.cli.commands.enroll import add_authority_option
-from schemas.errors import ConfigError, nearest
+from edge_server.cli.commands.serve import add_service_option
+
+if TYPE_CHECKING:
+    from edge_server.security.identity.authority import Authority
+    from edge_server.security.identity.revocation import Revocation
 
 EXAMPLES = """\
 examples:
@@ -24,46 +30,56 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("device", metavar="DEVICE")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
     add_authority_option(parser)
+    add_mosquitto_options(parser)
+    add_service_option(parser)
+    parser.set_defaults(execute=execute)
+
+
+def add_mosquitto_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that let a broker know of a revocation."""
     parser.add_argument("--mosquitto-pid", type=positive_int, metavar="PID", help="send it SIGHUP")
     parser.add_argument(
         "--mosquitto-pid-file", type=Path, metavar="FILE", help="send SIGHUP to the pid in this file"
     )
     parser.add_argument("--evict", action="store_true", help="close its connection, after a manual SIGHUP")
     parser.add_argument("--broker", metavar="URL", help="the device's broker (default: the devices' broker)")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Revoke the certificate, notify Mosquitto, and close the connection, as the options allow."""
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.enrolment_codes import withdraw_codes
-    from edge_server.security.identity.eviction import copy_revocation_list, evict, read_pid, reload_broker
-    from edge_server.security.identity.mosquitto import REVOKED
+    from edge_server.security.identity.revocation import check_is_known, revoke_certificates
     from edge_server.security.identity.settings import default_folder
 
     authority = open_authority(args.authority or default_folder(args.federation))
-    if args.device not in authority.devices() and not withdraw_codes(authority, args.device):
-        raise ConfigError(
-            f"no device '{args.device}' was enrolled{nearest(args.device, authority.devices())}"
-        )
-    with authority.locked():
-        withdraw_codes(authority, args.device)
-        count = authority.revoke(args.device) if args.device in authority.devices() else 0
-    pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
-    missing = copy_revocation_list(authority)
-    reloaded = pid is not None and missing is None
-    if pid is not None and reloaded:
-        reload_broker(pid)
-    if reloaded or args.evict:
-        evict(authority, args.device, args.broker or authority.settings.broker)
+    check_is_known(authority, args.device)
+    count = revoke_certificates(authority, args.device)
+    _record(args, authority.settings.federation, count)
+    done = tell_mosquitto(args, authority, args.device, count)
     if args.format == "json":
-        about = {"certificates": count, "reloaded": reloaded, "evicted": reloaded or args.evict}
+        about = {"certificates": count, "reloaded": done.reloaded, "evicted": done.evicted}
         print_json({"device": args.device, **about})
         return 0
-    print(f"{args.device}: {count} certificate{'s' if count != 1 else ''} revoked, no code is left")
-    if not reloaded and not args.evict:
-        path = authority.broker / REVOKED
-        print(f"It is let in until Mosquitto has read {path}{f' ({missing})' if missing else ''}.")
-        print("Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:")
-        print(f"  edge-server revoke {args.device} --evict")
+    print("\n".join(done.lines()))
     return 0
+
+
+def tell_mosquitto(
+    args: argparse.Namespace, authority: "Authority", device: str, certificates: int
+) -> "Revocation":
+    """Let the broker of the options read the revocation list, and end the device's connection."""
+    from edge_server.security.identity.eviction import read_pid
+    from edge_server.security.identity.revocation import notify_broker
+
+    pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
+    return notify_broker(authority, device, certificates, pid=pid, end=args.evict, broker=args.broker)
+
+
+def _record(args: argparse.Namespace, federation: str, certificates: int) -> None:
+    """Enter the revocation in the inventory and the audit log of the service folder, if there is one."""
+    from edge_server.storage.audit_log import local_user
+    from edge_server.storage.inventory.enrolments import enrolment_entries
+
+    with enrolment_entries(args.service, federation) as entries:
+        if entries is not None:
+            entries.revoked(args.device, certificates=certificates, at=time.time(), who=local_user())

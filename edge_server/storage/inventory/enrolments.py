@@ -47,6 +47,20 @@ class EnrolmentEntries:
             after={"labels": after, **stated, **({"certificate_until": until} if until else {})},
         )
 
+    def revoked(self, device: str, *, certificates: int, at: float, who: str) -> None:
+        """The certificates of a device were revoked at `at`."""
+        if self._inventory.device(self._federation, device) is not None:
+            self._inventory.add(self._federation, device, revoked_at=at)
+        audit_log.append(
+            self._folder.audit,
+            who=who,
+            what="revoke",
+            target=f"{self._federation}/{device}",
+            before={"certificates": certificates},
+            after={"certificates": 0},
+            at=at,
+        )
+
 
 @contextmanager
 def enrolment_entries(path: Path | None, federation: str) -> Iterator[EnrolmentEntries | None]:

@@ -1,0 +1,104 @@
+"""`edge-server devices` without a run: the devices of the inventory."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import print_json, print_table
+from edge_server.cli.commands.inventory_options import opened
+
+if TYPE_CHECKING:
+    from edge_server.storage.inventory.records import InventoryDevice
+
+COLUMNS = (
+    "device",
+    "seen",
+    "enrolled",
+    "certificate",
+    "client",
+    "torch",
+    "onnxruntime",
+    "model",
+    "labels",
+    "note",
+)
+MOST_LETTERS = 40
+
+
+def list_devices(args: argparse.Namespace) -> int:
+    """Print the devices that `--where` chooses."""
+    from schemas.labels import parse_where
+
+    where = parse_where(args.where or "")
+    with opened(args) as service:
+        devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
+    if args.format == "json":
+        from edge_server.storage.inventory.export import document
+
+        print_json([document(device) for device in devices])
+    elif args.format == "csv":
+        from edge_server.storage.inventory.export import csv_text
+
+        sys.stdout.write(csv_text(devices))
+    else:
+        _print_devices(devices, time.time())
+    return 0
+
+
+def _print_devices(devices: "Sequence[InventoryDevice]", now: float) -> None:
+    several = len({device.federation for device in devices}) > 1
+    rows = [(*((device.federation,) if several else ()), *_line(device, now)) for device in devices]
+    print_table((*(("federation",) if several else ()), *COLUMNS), rows)
+    alive = sum(device.alive for device in devices)
+    print(f"\n{len(devices)} device{'s' if len(devices) != 1 else ''}, {alive} connected")
+
+
+def _line(device: "InventoryDevice", now: float) -> tuple[str, ...]:
+    versions = device.versions
+    return (
+        device.device + (f" (replaces {device.replaces})" if device.replaces else ""),
+        _seen(device, now),
+        _date(device.enrolled_at),
+        _certificate(device, now),
+        _plain(versions.get("edge-federation", "")),
+        _plain(versions.get("torch", "")),
+        _plain(versions.get("onnxruntime", "")),
+        _plain(device.model),
+        ",".join(f"{key}={value}" for key, value in sorted(device.labels.items())) or "-",
+        _plain(device.note),
+    )
+
+
+def _seen(device: "InventoryDevice", now: float) -> str:
+    if device.removed_at is not None:
+        return f"removed {_date(device.removed_at)}"
+    if device.alive:
+        return "now"
+    return "never" if device.seen_at is None else f"{_ago(now - device.seen_at)} ago"
+
+
+def _ago(seconds: float) -> str:
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def _certificate(device: "InventoryDevice", now: float) -> str:
+    if device.revoked_at is not None:
+        return "revoked"
+    until = device.certificate_until
+    return f"expired {_date(until)}" if until is not None and until < now else _date(until)
+
+
+def _date(at: float | None) -> str:
+    return "-" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
+
+
+def _plain(text: str) -> str:
+    """A text of a device or operator, short and without control characters."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return (shown[: MOST_LETTERS - 1] + "…" if len(shown) > MOST_LETTERS else shown) or "-"
