@@ -25,6 +25,11 @@ class Verb(Protocol):
         ...
 
 
+def verb_name(verb: Verb) -> str:
+    """The name of the verb that a module registers: `object_store` is `object-store`."""
+    return getattr(verb, "__name__", "").rpartition(".")[2].replace("_", "-")
+
+
 @dataclass(frozen=True)
 class CommandLine:
     """A command: its name, its summary, examples for `--help`, and its verbs in the order of `--help`.
@@ -44,7 +49,8 @@ class CommandLine:
         """The parser of all verbs."""
         return self._built()[0]
 
-    def _built(self) -> tuple[Parser, Subparsers]:
+    def _built(self, named: str = "") -> tuple[Parser, Subparsers]:
+        """The parser of all verbs, or of the `named` one alone if there is such a verb: that is quicker."""
         parser = Parser(
             prog=self.prog,
             description=self.description,
@@ -53,7 +59,8 @@ class CommandLine:
         )
         parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and end")
         subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
-        for verb in self.verbs:
+        known = {verb_name(verb): verb for verb in self.verbs}
+        for verb in (known[named],) if named in known else self.verbs:
             verb.register(subparsers)
         parser.set_defaults(execute=print_help(parser))
         return parser, subparsers
@@ -90,8 +97,8 @@ class CommandLine:
 
     def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """The parsed arguments; KEY=VALUE words may follow options, which argparse does not support."""
-        parser, subparsers = self._built()
         words = sys.argv[1:] if argv is None else argv
+        parser, subparsers = self._built(words[0] if words else "")
         self._check_verb(words, subparsers)
         args, rest = parser.parse_known_args(words)
         if getattr(args, "config_file", None) is not None:

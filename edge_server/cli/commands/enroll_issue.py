@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from schemas.errors import ConfigError
-from schemas.labels import MAX_LABELS, parse_label
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 def check_labels(args: argparse.Namespace) -> None:
     """Check `--label` and `--note`; raises `ConfigError`."""
     from edge_server.storage.inventory.notes import checked_note
+    from schemas.labels import MAX_LABELS
 
     labels = stated_labels(args)
     if len(labels) > MAX_LABELS:
@@ -32,6 +32,8 @@ def check_labels(args: argparse.Namespace) -> None:
 
 def stated_labels(args: argparse.Namespace) -> dict[str, str]:
     """The labels of `--label`."""
+    from schemas.labels import parse_label
+
     return dict(parse_label(text) for text in args.label)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
 from schemas.errors import ConfigError
-from schemas.names import is_name
 
 EXAMPLES = """\
   edge-server init                              asks five questions and writes federation.toml
@@ -44,6 +43,8 @@ class Question:
 
 
 def _name(answer: str) -> str:
+    from schemas.names import is_name
+
     if not is_name(answer):
         raise ConfigError(f"'{answer}' is no name: letters, digits, dots, dashes and underscores, at most 64")
     return answer

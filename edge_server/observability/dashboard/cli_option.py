@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.cli.output import OptionalAddress
 from edge_server.observability.dashboard.bind_address import (
@@ -13,7 +14,9 @@ from edge_server.observability.dashboard.bind_address import (
     TOKEN_VARIABLE,
     parse_bind_address,
 )
-from edge_server.observability.snapshot import Watcher
+
+if TYPE_CHECKING:
+    from edge_server.observability.snapshot import Watcher
 
 
 def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +44,7 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
+def dashboard_watcher(args: argparse.Namespace, out: Path) -> "Iterator[Watcher]":
     """Serve the dashboard that `args` asks for, with `/metrics`; its address is printed once it answers."""
     from edge_server.observability.dashboard.server_thread import metrics_route, serve_dashboard
     from edge_server.observability.prometheus.collector import RunCollector

@@ -8,15 +8,17 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_server.storage.inventory.fleet_file import FleetRow
 from edge_server.storage.inventory.notes import checked_note
 from edge_server.storage.inventory.records import Change, InventoryDevice
 from edge_server.storage.sqlite_file import SqliteFile
 from schemas.errors import ConfigError, nearest
-from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
-from schemas.messages import Birth, Death, Telemetry
+from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value, selectable
+
+if TYPE_CHECKING:
+    from schemas.messages import Birth, Death, Telemetry
 
 MIGRATIONS = (
     """
@@ -67,8 +69,8 @@ class Inventory:
                 " ORDER BY federation, device",
                 (federation, removed),
             ).fetchall()
-        devices = map(_device, rows)
-        return [device for device in devices if where.matches(device.selectable)]
+        # A selector looks at the labels alone: values of devices are made of those that it chooses.
+        return [_device(row) for row in rows if not where.requirements or where.matches(_selectable(row))]
 
     def labels(self, federation: str) -> dict[str, dict[str, str]]:
         """The labels that the operator has set, by device."""
@@ -86,7 +88,7 @@ class Inventory:
         return [name for (name,) in rows]
 
     # --- what devices say ---
-    def record_birth(self, birth: Birth, at: float, *, site: str = "") -> bool:
+    def record_birth(self, birth: "Birth", at: float, *, site: str = "") -> bool:
         """Take a birth, unless it is of an older session than the known one; returns whether it was taken."""
         profile = birth.profile
         return self._say(
@@ -107,7 +109,7 @@ class Inventory:
             },
         )
 
-    def record_death(self, death: Death, at: float) -> bool:
+    def record_death(self, death: "Death", at: float) -> bool:
         """Take a last will, unless it is of an older session; returns whether it was taken.
 
         The broker repeats it to each new connection: a device that is known to be gone was not seen again.
@@ -118,7 +120,7 @@ class Inventory:
         seen_at = at if known.alive else known.seen_at
         return self._say(death.federation, death.device, death.session, {"alive": 0, "seen_at": seen_at})
 
-    def record_telemetry(self, telemetry: Telemetry, at: float) -> bool:
+    def record_telemetry(self, telemetry: "Telemetry", at: float) -> bool:
         """Take the state of a board, unless it is of an older session; returns whether it was taken."""
         if self.device(telemetry.federation, telemetry.device) is None:
             return False
@@ -289,6 +291,13 @@ def _known(database: sqlite3.Connection, federation: str, device: str) -> Invent
 
 def _column(name: str, value: Any) -> Any:
     return json.dumps(dict(value), sort_keys=True) if name in _JSON and isinstance(value, Mapping) else value
+
+
+def _selectable(row: Sequence[Any]) -> dict[str, str]:
+    """As `InventoryDevice.selectable`."""
+    device, federation, site = (row[_FIELDS.index(name)] for name in ("device", "federation", "site"))
+    stated, own = (json.loads(row[_FIELDS.index(name)]) for name in ("stated_labels", "own_labels"))
+    return selectable({**stated, **own}, device=device, federation=federation, site=site)
 
 
 def _device(row: Iterable[Any]) -> InventoryDevice:
