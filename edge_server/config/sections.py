@@ -17,6 +17,7 @@ from edge_server.config.scaling import Scaling
 from edge_server.strategy.weighting.claims import Claims
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
+from schemas.labels import parse_label, parse_where
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
 from schemas.values import LAST_ROUND, MAX_SITES, ClassName, TrainerName
@@ -132,6 +133,11 @@ class ClientSettings(Settings):
     """
     num_clients: int = Field(default=5, ge=1)
     """Devices of the federation."""
+    where: str = ""
+    """Only devices whose labels match take part: "site=barn", "role!=camera", "site in (barn,field)", "gpu"
+    or "!gpu", with commas between conditions. Labels of `edge-server inventory label` win over those that a
+    device states (`edge-client run --label`).
+    """
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of the devices that a round selects, unless `[strategy] fraction` states a schedule."""
     start_clients: int | None = Field(default=None, ge=1)
@@ -155,6 +161,14 @@ class ClientSettings(Settings):
     """Rounds by which an update may lag behind in buffered mode."""
     concurrency: int | None = Field(default=None, ge=1)
     """Devices that train at the same time in buffered mode; all if unset."""
+
+    @model_validator(mode="after")
+    def _where_is_a_selector(self) -> "ClientSettings":
+        try:
+            parse_where(self.where)
+        except ConfigError as error:
+            raise ValueError(f"where: {error}") from error
+        return self
 
     @model_validator(mode="after")
     def _buffer_can_be_filled(self) -> "ClientSettings":
@@ -353,6 +367,11 @@ class FirewallSettings(Settings):
         return self
 
 
+def _parsed(labels: str) -> dict[str, str]:
+    """The labels in `site=barn,role=camera`."""
+    return dict(parse_label(text) for text in labels.split(",") if text.strip())
+
+
 class SimulationSettings(Settings):
     """How `edge-server simulate` runs devices."""
 
@@ -373,6 +392,10 @@ class SimulationSettings(Settings):
     memory: bool = False
     """Whether the memory of the boards counts: devices then have the boards of `clock` in turn and state no
     tier; the server places them by memory and speed, and they decline what does not fit."""
+    labels: tuple[str, ...] = ()
+    """Labels of the devices, in turn: ["site=barn,role=camera", "site=field"] gives every other device the
+    same; with an empty list devices have none. `[clients] where` chooses by them.
+    """
     dropouts: bool = False
     """Whether devices leave and return as such boards do."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
@@ -385,10 +408,23 @@ class SimulationSettings(Settings):
     until_s: float | None = Field(default=None, gt=0)
     """Virtual seconds after which the run has finished; needed if it has no last round."""
 
+    def labels_of(self, index: int) -> dict[str, str]:
+        """The labels of device `index`, counted from 0."""
+        return _parsed(self.labels[index % len(self.labels)]) if self.labels else {}
+
     @property
     def trainers(self) -> tuple[TrainerName, ...]:
         """What the devices of each tier train with, in turn."""
         return (self.trainer,) if isinstance(self.trainer, str) else self.trainer
+
+    @model_validator(mode="after")
+    def _labels_are_labels(self) -> "SimulationSettings":
+        try:
+            for text in self.labels:
+                _parsed(text)
+        except ConfigError as error:
+            raise ValueError(f"labels: {error}") from error
+        return self
 
     @model_validator(mode="after")
     def _engine_is_known(self) -> "SimulationSettings":

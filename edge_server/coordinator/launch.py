@@ -52,12 +52,14 @@ def serve(
     registry: Path | None = None,
     run: str | None = None,
     lease: LeaseKeeper | None = None,
+    service: Path | None = None,
 ) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
 
     A standby that takes over passes the `lease` that it holds; it is given back at the end. The final models
     are entered in the `registry`, by default the one next to `out`. An unfinished run in
-    `out` is resumed under its own name; a new one is called `run`. Raises `Suspended` where the run is not
+    `out` is resumed under its own name; a new one is called `run`. The operator's labels are those in the
+    inventory of the `service` folder, or of the default one. Raises `Suspended` where the run is not
     over.
     """
     from edge_server.coordinator.scaling import with_scaling
@@ -68,13 +70,17 @@ def serve(
     def measure(asking: Config, folder: Path) -> Summary:
         print_notices([f"asks the devices for statistics of their data first: {folder}"])
         shown, name = PlainDisplay(sys.stderr), run_name(f"{config.federation.name[:29]}-statistics")
-        summary = _serve(asking, address, shown, out=folder, registry_path=registry_path, run=name)
+        summary = _serve(
+            asking, address, shown, out=folder, registry_path=registry_path, run=name, service=service
+        )
         if summary.outcome == "interrupted":
             print_notices([f"interrupted before the first round; the same command with --out {out} goes on"])
         return summary
 
     scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
-    return _serve(scaled, address, watcher, out=out, registry_path=registry_path, run=run, held=lease)
+    return _serve(
+        scaled, address, watcher, out=out, registry_path=registry_path, run=run, held=lease, service=service
+    )
 
 
 def _serve(
@@ -86,6 +92,7 @@ def _serve(
     registry_path: Path,
     run: str | None,
     held: LeaseKeeper | None = None,
+    service: Path | None = None,
 ) -> Summary:
     """`serve` of a configuration in which nothing is left to be asked.
 
@@ -105,6 +112,7 @@ def _serve(
             run=run,
             lease=lease,
             reception=reception,
+            service=service,
         )
 
 
@@ -118,9 +126,11 @@ def _serve_received(
     run: str | None,
     lease: LeaseKeeper | None,
     reception: Reception,
+    service: Path | None,
 ) -> Summary:
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_initial_model
+    from edge_server.coordinator.label_watch import watched_labels
     from edge_server.coordinator.object_store import open_object_store
     from edge_server.coordinator.server import Server
     from edge_server.integrations.open import open_bridges
@@ -131,6 +141,7 @@ def _serve_received(
     with (
         open_object_store(config.object_store, out / "object-store") as object_store,
         open_bridges(config, address, registry_path) as bridges,
+        watched_labels(service, config.federation.name) as labels,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_provenance(folder.path)
@@ -143,7 +154,9 @@ def _serve_received(
             config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
         )
         print_notices(coordinator.model.notices)
-        server = Server(address, coordinator, WatcherGroup(watcher, bridges), recovered, lease, reception)
+        server = Server(
+            address, coordinator, WatcherGroup(watcher, bridges), recovered, lease, reception, labels
+        )
         warn_of_open_broker(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend), lasting_objects():
             summary = server.run()

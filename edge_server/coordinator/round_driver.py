@@ -13,7 +13,7 @@ from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFail
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_record import RoundFigures
-from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.round_rules import make_membership, make_rules
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
@@ -43,6 +43,7 @@ from edge_server.rounds.events import (
     WriteSumChunk,
     WriteUpdateChunk,
 )
+from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.participant import Status
 from edge_server.rounds.sites.presence import Sites
@@ -86,7 +87,10 @@ class RoundDriver:
     def take_over(self, recovered: Recovered) -> None:
         """Continue the run that an earlier process left."""
         own = {"classes": self.federation.classes, "sites": self.federation.sites}
-        self.federation = _doubting(replace(recovered.federation, **own))  # type: ignore[arg-type]
+        membership = self.federation.fleet.membership
+        recovered_state = replace(recovered.federation, **own)  # type: ignore[arg-type]
+        fleet = recovered_state.fleet.with_membership(membership)
+        self.federation = _doubting(replace(recovered_state, fleet=fleet))
         self._reporter.counters.restore(recovered.traffic, recovered.history)
         for delivery in recovered.deliveries:
             self._reporter.counters.delivered(delivery)
@@ -284,6 +288,7 @@ def new_federation(coordinator: Coordinator) -> Federation:
             config.federation.name,
             context.run,
             make_rules(config),
+            fleet=Fleet(membership=make_membership(config)),
             classes=context.classes,
             sites=Sites(config.federation.sites),
         )

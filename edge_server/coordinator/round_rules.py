@@ -2,9 +2,11 @@
 
 from edge_server.config.config import Config
 from edge_server.config.sections import FederationSettings
+from edge_server.rounds.membership import Membership, OwnLabels
 from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.state import Buffering, RoundRules
+from schemas.labels import parse_where
 
 
 def make_rules(config: Config) -> RoundRules:
@@ -44,6 +46,12 @@ def make_rules(config: Config) -> RoundRules:
         ),
         sites=run.sites,
     )
+
+
+def make_membership(config: Config, own_labels: OwnLabels | None = None) -> Membership:
+    """The devices that the configuration chooses, with the labels that the operator has set."""
+    run = config.federation
+    return Membership(parse_where(config.clients.where), run.name, run.sites, own_labels or {})
 
 
 def _deliver_every(run: FederationSettings) -> int:

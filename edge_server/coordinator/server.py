@@ -16,6 +16,7 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.intake import Intake
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
+from edge_server.coordinator.label_watch import LabelWatch
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reception import Reception
 from edge_server.coordinator.replication.shipper import EntryMade, Shipper
@@ -26,7 +27,7 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.observability.workload import ServerParts
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import Note, RepairBlob, Started, StopRequested, Tick
+from edge_server.rounds.events import LabelsChanged, Note, RepairBlob, Started, StopRequested, Tick
 from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
@@ -61,6 +62,7 @@ class Server:
         recovered: Recovered | None = None,
         lease: LeaseKeeper | None = None,
         reception: Reception | None = None,
+        labels: LabelWatch | None = None,
     ) -> None:
         self._coordinator, storage = coordinator, coordinator.storage
         settings = coordinator.context.config.federation
@@ -103,6 +105,7 @@ class Server:
         if recovered is not None:
             self._driver.take_over(recovered)
         self._intake = Intake(self._driver, self._reporter, self._receivers, storage.store, partial=partial)
+        self._labels = labels
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
         self._waiting: deque[Any] = deque(reception.hand_over())
@@ -186,6 +189,7 @@ class Server:
             return
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
+            self._take_labels()
             self._driver.step(Tick())
             self._connection.echo.tick(now)
             if self._shipper is not None:
@@ -205,6 +209,12 @@ class Server:
             self._handle(event)
         except PeerError as error:
             self._reporter.ignored(error)
+
+    def _take_labels(self) -> None:
+        """Take the operator's labels, if they have changed."""
+        changed = None if self._labels is None else self._labels.poll()
+        if changed is not None:
+            self._driver.step(LabelsChanged(changed))
 
     def _next_event(self, timeout_s: float) -> Any:
         """The next event; those that came without the right to write are first."""

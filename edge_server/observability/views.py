@@ -116,7 +116,7 @@ def _device_view(
         profile=device.profile,
         data=device.data,
         board=(reported.board if reported else None) or _board_at_birth(device.profile),
-        ineligible_because=device.ineligible_because,
+        ineligible_because=_kept_out(device, federation),
     )
 
 
@@ -127,6 +127,13 @@ def _state(device: Device, participant: Participant | None, reported: str | None
         at_rest = "incompatible" if device.misfit else "idle"
         return "quarantined" if out else at_rest
     return reported or str(participant.status)
+
+
+def _kept_out(device: Device, federation: Federation) -> str:
+    """Why the device is not asked: its labels, or its owner's rules."""
+    if device.outside:
+        return f"its labels do not match {federation.fleet.membership}"
+    return device.ineligible_because
 
 
 def _attention(tally: RunCounters, device: str) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from edge_server.rounds.class_list import ClassList, class_objection, common_classes, remarks
 from edge_server.rounds.events import Command, Note, RecordStrike, Send
 from edge_server.rounds.fleet import Device
+from edge_server.rounds.membership import OwnLabels
 from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Step, end
 from schemas.errors import ConfigError
@@ -39,6 +40,8 @@ def check_classes(federation: Federation, name: str, *, before: Device | None = 
     It is logged once, and the device is informed in every session; `before` is the device as last known.
     """
     device = federation.fleet.devices[name]
+    if device.outside:
+        return federation, []
     why = class_objection(device.data, federation.classes)
     if not why:
         return federation, []
@@ -48,6 +51,19 @@ def check_classes(federation: Federation, name: str, *, before: Device | None = 
     if commands or (before is not None and before.session != device.session):
         commands += [_refusal(federation, name, why)]
     return mark_misfit(federation, name, why), commands
+
+
+def relabel(federation: Federation, labels: OwnLabels) -> Step:
+    """Take the operator's labels; devices that the run is for now are examined as new ones are."""
+    before = federation.fleet
+    membership = replace(before.membership, own_labels=labels)
+    after = replace(federation, fleet=before.with_membership(membership))
+    commands: list[Command] = []
+    for name, device in before.devices.items():
+        if device.outside and not after.fleet.devices[name].outside:
+            after, notes = check_classes(after, name)
+            commands += notes
+    return after, commands
 
 
 def mark_misfit(federation: Federation, name: str, why: str) -> Federation:

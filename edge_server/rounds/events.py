@@ -7,6 +7,7 @@ from typing import Literal
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.rounds.fleet import Device
+from edge_server.rounds.membership import OwnLabels
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
@@ -198,6 +199,13 @@ class Misbehaved:
 
 
 @dataclass(frozen=True)
+class LabelsChanged:
+    """Event: the operator's labels are now these, by device."""
+
+    labels: OwnLabels
+
+
+@dataclass(frozen=True)
 class StopRequested:
     """Event: the user stops the run."""
 
@@ -230,6 +238,7 @@ Event = (
     | RolledBack
     | BlobsLost
     | Misbehaved
+    | LabelsChanged
     | StopRequested
     | ServerFailed
     | Tick

@@ -27,6 +27,8 @@ def _because(device: Device, federation: Federation) -> str:
         return _its_part(participant)
     if not device.alive:
         return "offline"
+    if device.outside:
+        return f"left out: its labels do not match {federation.fleet.membership}"
     if device.misfit:
         return f"left out: {device.misfit}"
     reputation = federation.reputations.get(device.name)

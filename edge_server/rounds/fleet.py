@@ -4,6 +4,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_server.rounds import newcomers as fresh
+from edge_server.rounds.membership import Membership
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.persistent_map import PersistentMap
 from schemas.messages import Birth, Death, Update
@@ -19,7 +20,8 @@ class Device:
 
     `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
     why its data does not fit the federation's classes. By its own statement its certificate is valid until
-    `certificate_until` (seconds since 1970). `labels` are those that its birth states.
+    `certificate_until` (seconds since 1970). `labels` are those that its birth states; by them and the
+    operator's it is `outside` if the run is for other devices.
     """
 
     name: str
@@ -34,11 +36,12 @@ class Device:
     origin: str = ""
     certificate_until: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    outside: bool = False
 
     @property
     def able(self) -> bool:
-        """Whether the device is connected and its owner lets it train."""
-        return self.alive and self.eligibility is Eligibility.TRAIN
+        """Whether the device is connected, its owner lets it train, and the run is for it."""
+        return self.alive and self.eligibility is Eligibility.TRAIN and not self.outside
 
     @property
     def alive(self) -> bool:
@@ -51,11 +54,13 @@ class Fleet:
     """All devices by name, at most `most`.
 
     With `newcomers` an unknown device is one of them until it has answered; without, every birth is believed.
+    The run is for the devices of `membership`.
     """
 
     devices: Mapping[str, Device] = field(default_factory=dict)
     most: int = field(default_factory=lambda: MAX_DEVICES)
     newcomers: Newcomers | None = None
+    membership: Membership = field(default_factory=Membership)
 
     def has_room_for(self, device: str) -> bool:
         """Whether the device is known, or there is room for one more."""
@@ -84,8 +89,8 @@ class Fleet:
         return tuple(device for _, device in sorted(self.devices.items()) if device.alive)
 
     def fitting(self) -> tuple[Device, ...]:
-        """The connected devices whose data fits the federation's classes, sorted by name."""
-        return tuple(device for device in self.alive() if not device.misfit)
+        """The connected devices that the run is for and whose data fits its classes, sorted by name."""
+        return tuple(device for device in self.alive() if not device.misfit and not device.outside)
 
     def able(self) -> tuple[Device, ...]:
         """The devices that may be asked to train, sorted by name."""
@@ -107,6 +112,7 @@ class Fleet:
             origin=birth.origin,
             certificate_until=birth.certificate_until,
             labels=birth.labels,
+            outside=not self.membership.admits(birth.device, birth.labels),
         )
         return self._with(device)
 
@@ -134,6 +140,15 @@ class Fleet:
             if device is not None and (device.data.new or device.data.drift):
                 known = device.data.model_copy(update={"new": 0, "drift": update.drift})
                 fleet = fleet._with(replace(device, data=known))
+        return fleet
+
+    def with_membership(self, membership: Membership) -> "Fleet":
+        """The fleet of a run that is for the devices of `membership`."""
+        fleet = replace(self, membership=membership)
+        for device in self.devices.values():
+            outside = not membership.admits(device.name, device.labels)
+            if outside is not device.outside:
+                fleet = fleet._with(replace(device, outside=outside))
         return fleet
 
     def with_misfit(self, name: str, why: str) -> "Fleet":

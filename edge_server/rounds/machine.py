@@ -20,6 +20,7 @@ from typing import NamedTuple
 from edge_server.rounds import admission, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
+from edge_server.rounds.class_agreement import relabel
 from edge_server.rounds.closing import RETRY_S, report_findings
 from edge_server.rounds.device_messages import (
     drop_lost_blobs,
@@ -34,6 +35,7 @@ from edge_server.rounds.events import (
     ChunkReceived,
     Command,
     Event,
+    LabelsChanged,
     MessageReceived,
     Misbehaved,
     NotInObjectStore,
@@ -116,6 +118,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return _go_back(federation, event, now)
         case Misbehaved(device, reason):
             return strike(federation, device, reason)
+        case LabelsChanged(labels):
+            return relabel(federation, labels)
         case StopRequested():
             return end(federation, "interrupted", "stopped by the user")
         case ServerFailed(detail):

@@ -206,6 +206,7 @@ class DeviceEdge:
             session=self._number,
             profile=self.profile,
             data=self.data,
+            labels=self.device.labels,
         )
 
     def cut(self) -> None:

@@ -1,7 +1,7 @@
 """The virtual devices of a simulation with their tiers, boards and examples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class VirtualDevice:
     held_out: Indices
     trainer: TrainerName
     arrivals: tuple[Times, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
@@ -56,7 +57,11 @@ def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]
                     f"[simulation] arrives-s: {name} has no example at the start: let fewer classes come "
                     "later, or share the data more evenly"
                 )
-        devices.append(VirtualDevice(name, tier, board, train, held_out, trainer, arrivals))
+        devices.append(
+            VirtualDevice(
+                name, tier, board, train, held_out, trainer, arrivals, config.simulation.labels_of(index)
+            )
+        )
     return tuple(devices)
 
 

@@ -19,7 +19,7 @@ from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_record import RoundFigures, closed_event
-from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.round_rules import make_membership, make_rules
 from edge_server.observability.snapshot import Watcher
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.closing import report_findings
@@ -65,6 +65,7 @@ from edge_server.simulation.events import (
 from edge_server.simulation.resume import ResumedRun
 from edge_server.simulation.round_checkpoint import Boundary, write_boundary
 from edge_server.storage.records import Summary
+from schemas.errors import ConfigError
 from schemas.messages import (
     BlobRequest,
     Death,
@@ -102,7 +103,7 @@ class Simulation:
         self._timeline, self._tally = around.timeline, around.tally
         config, run = coordinator.context.config, coordinator.context.run
         # No device is invented here, so all configured devices are admitted.
-        fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
+        fleet = Fleet(most=max(MAX_DEVICES, len(devices)), membership=make_membership(config))
         self._federation = Federation(
             config.federation.name,
             run,
@@ -394,7 +395,9 @@ class Simulation:
             self._schedule_link_change(edge)
             self._schedule_arrival(edge)
             if state.number:
-                fleet[name] = Device(name, state.number, edge.profile, edge.data, state.lost_at)
+                fleet[name] = Device(
+                    name, state.number, edge.profile, edge.data, state.lost_at, labels=edge.device.labels
+                )
         self._federation = replace(
             Federation(
                 self._federation.name,
@@ -405,7 +408,9 @@ class Simulation:
             phase=Phase.CLOSING,
             round=boundary.round,
             attempt=boundary.attempt,
-            fleet=Fleet(fleet, most=max(MAX_DEVICES, len(self._devices))),
+            fleet=Fleet(fleet, most=max(MAX_DEVICES, len(self._devices))).with_membership(
+                self._federation.fleet.membership
+            ),
             reputations=self._federation.reputations,
             undone=self._federation.undone,
         )
@@ -432,7 +437,13 @@ class Simulation:
 
 def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
     """The configured rules without strikes; devices that are offline at the start are not waited for."""
-    rules = make_rules(config)
-    there = sum(device.is_there() for device in devices.values())
+    rules, membership = make_rules(config), make_membership(config)
+    meant = [edge for name, edge in devices.items() if membership.admits(name, edge.device.labels)]
+    if not meant:
+        raise ConfigError(
+            f"[clients] {membership} chooses none of the virtual devices: give them labels with "
+            "[simulation] labels"
+        )
+    there = sum(device.is_there() for device in meant)
     start = max(1, min(rules.start_clients, there))
     return replace(rules, start_clients=start, reputation=ReputationRules(after=0))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_server.cli.commands.serve import add_service_option
 from edge_server.storage.run_names import RUNS, run_folder
 
 EXAMPLES = """\
@@ -39,6 +40,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--new", action="store_true", help="begin a new run instead of continuing an interrupted one"
     )
+    add_service_option(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -57,5 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_run_log(args)
     name = out.name if args.out is None else None
     return run_and_report(
-        args, out, lambda *to: serve(config, *to, out=out, registry=args.registry, run=name)
+        args,
+        out,
+        lambda *to: serve(config, *to, out=out, registry=args.registry, run=name, service=args.service),
     )

@@ -69,7 +69,6 @@ class Inventory:
                 " ORDER BY federation, device",
                 (federation, removed),
             ).fetchall()
-        # A selector looks at the labels alone: values of devices are made of those that it chooses.
         return [_device(row) for row in rows if not where.requirements or where.matches(_selectable(row))]
 
     def labels(self, federation: str) -> dict[str, dict[str, str]]:
@@ -141,16 +140,13 @@ class Inventory:
 
     def predecessors(self, federation: str, device: str) -> list[str]:
         """The dead boards whose place a device took, the last one first."""
-        found: list[str] = []
+        query = "SELECT device, replaces FROM devices WHERE federation = ? AND replaces != ''"
         with self._file.reading() as database:
-            while True:
-                row = database.execute(
-                    "SELECT replaces FROM devices WHERE federation = ? AND device = ?",
-                    (federation, found[-1] if found else device),
-                ).fetchone()
-                if row is None or not row[0] or row[0] in (device, *found):
-                    return found
-                found.append(row[0])
+            replaced: dict[str, str] = dict(database.execute(query, (federation,)).fetchall())
+        found: list[str] = []
+        while (before := replaced.get(found[-1] if found else device)) and before not in (device, *found):
+            found.append(before)
+        return found
 
     def of_name(self, device: str, federation: str | None = None) -> InventoryDevice:
         """The device of that name, removed ones included.
@@ -246,16 +242,17 @@ def _take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> C
     query = f"{_SELECT} WHERE federation = ? AND device = ?"
     found = database.execute(query, (federation, row.device)).fetchone()
     known = None if found is None else _device(found)
+    labels = row.labels_after(known.own_labels if known else {})
+    if len(labels) > MAX_LABELS:
+        raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
     stated = {
-        "own_labels": row.labels_after(known.own_labels if known else {}),
+        "own_labels": labels,
         "note": row.note,
         "enrolled_at": row.enrolled_at,
         "replaces": row.replaces,
         "removed_at": row.removed_at,
     }
     after = {name: value for name, value in stated.items() if value is not None}
-    if len(after["own_labels"]) > MAX_LABELS:
-        raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
     before = None if known is None else {name: getattr(known, name) for name in after}
     if before != after:
         _insert(database, federation, row.device)

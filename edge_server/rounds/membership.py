@@ -1,0 +1,35 @@
+"""Which devices a run or a rollout is for: a selector on their labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.labels import EVERY, Where, selectable
+from schemas.names import site_of
+
+OwnLabels = Mapping[str, Mapping[str, str]]
+"""The labels that the operator has set, by device."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The devices that `where` chooses; the operator's labels win over those that a device states."""
+
+    where: Where = EVERY
+    federation: str = ""
+    sites: tuple[str, ...] = ()
+    own_labels: OwnLabels = field(default_factory=dict)
+
+    def labels(self, device: str, stated: Mapping[str, str]) -> dict[str, str]:
+        """The labels of a device that states these."""
+        return {**stated, **self.own_labels.get(device, {})}
+
+    def admits(self, device: str, stated: Mapping[str, str]) -> bool:
+        """Whether the device takes part."""
+        if not self.where.requirements:
+            return True
+        labels = self.labels(device, stated)
+        site = site_of(device, self.sites)
+        return self.where.matches(selectable(labels, device=device, federation=self.federation, site=site))
+
+    def __str__(self) -> str:
+        return f"where = '{self.where}'"
