@@ -29,7 +29,7 @@ def add_inventory_verb(verbs: Subparsers, name: str, *, help: str, example: str)
     return parser
 
 
-def add_where_option(parser: argparse.ArgumentParser, what: str) -> None:
+def add_where_option(parser: argparse._ActionsContainer, what: str) -> None:
     """Add `--where`."""
     parser.add_argument(
         "--where",

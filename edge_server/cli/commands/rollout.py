@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.cli.commands.inventory_options import add_where_option
 from edge_server.cli.commands.models import add_registry_option
+from edge_server.cli.commands.serve import add_service_option
 from edge_server.observability.prometheus.cli_option import add_metrics_option, rollout_watcher
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ EXAMPLES = """\
 examples:
   edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 10% --success 0.95
   edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 1 --groups 3 --watch 3600
+  edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --where site=barn
   edge-server rollout --broker mqtt://server:1883          the active version, to devices that serve another
   edge-server rollout home-20261121-180000 --withdraw      return each device to its previous model
 
@@ -69,6 +72,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--withdraw", action="store_true", help="return every device of this version to its previous model"
     )
+    add_service_option(parser)
     add_metrics_option(parser)
     add_log_options(parser, level="warning")
     parser.set_defaults(execute=execute)
@@ -125,6 +129,7 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE",
         help="only this device (repeatable); the active version stays unchanged",
     )
+    add_where_option(group, "only devices that match, the active version stays unchanged")
 
 
 def _add_pace(parser: argparse.ArgumentParser) -> None:
@@ -272,6 +277,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _rules(args: argparse.Namespace) -> "RolloutRules":
     from edge_server.releases.rollout.rules import RolloutRules
+    from schemas.labels import parse_where
     from schemas.messages.rollout_terms import TrialTerms
 
     terms = TrialTerms(
@@ -294,6 +300,7 @@ def _rules(args: argparse.Namespace) -> "RolloutRules":
         silent_s=args.silent_after,
         terms=terms,
         only=tuple(args.only),
+        where=str(parse_where(args.where or "")),
     )
 
 
@@ -303,7 +310,8 @@ def _opened(
     """A new rollout, an unfinished one, or one to withdraw."""
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.machine import stop
-    from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal
+    from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal, with_labels
+    from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 
     journal = RolloutJournal(registry)
     if args.withdraw:
@@ -314,7 +322,7 @@ def _opened(
     rollout, left = begin_or_resume(journal, version, _rules(args), files)
     if left and rollout.rules != _rules(args):
         print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
-    return rollout
+    return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 
 
 def _serve(
@@ -352,7 +360,7 @@ def _end(args: argparse.Namespace, registry: "Registry", version: "Version", end
     from edge_server.releases.rollout.state import RolloutPhase
 
     finished, active = ended.phase is RolloutPhase.FINISHED, ""
-    if ended.rules.only:
+    if ended.rules.is_partial:
         pass  # what a few devices serve is not what all are meant to
     elif finished:
         registry.set_active(version)

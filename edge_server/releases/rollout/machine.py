@@ -94,7 +94,8 @@ def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
 def _joined(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     tier = rollout.tier(birth.device, birth.profile)
     late = Target(birth.device, tier, max(0, rollout.groups - 1))
-    wanted = tier in rollout.files and rollout.rules.are_for(birth.device)
+    meant = rollout.rules.are_for(birth.device) and not rollout.fleet.devices[birth.device].outside
+    wanted = tier in rollout.files and meant
     return rollout.put(_waiting(rollout, late, now)) if wanted else rollout
 
 
@@ -145,7 +146,8 @@ def settle(rollout: Rollout, now: float) -> Step:
 
 def eligible(rollout: Rollout) -> tuple[Device, ...]:
     """The connected devices that the rollout is for and whose tier has a file."""
-    meant = (device for device in rollout.fleet.alive() if rollout.rules.are_for(device.name))
+    there = (device for device in rollout.fleet.alive() if not device.outside)
+    meant = (device for device in there if rollout.rules.are_for(device.name))
     return tuple(device for device in meant if rollout.tier(device.name, device.profile) in rollout.files)
 
 

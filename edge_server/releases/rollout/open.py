@@ -14,7 +14,11 @@ from edge_server.releases.registry.version import TierModel, Version
 from edge_server.releases.rollout.journal import RolloutEntry, RolloutJournal, new_id
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, TierFile
+from edge_server.rounds.membership import Membership
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
+from schemas.labels import parse_where
 from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.tensors.chunks import BlobRef
 
@@ -114,6 +118,19 @@ def begin_for_devices(
         if loaded.rules.only == rules.only:
             return loaded
     raise ConfigError(f"a rollout of {left.version} is not finished: `edge-server rollout {left.version}`")
+
+
+def with_labels(rollout: Rollout, folder: ServiceFolder) -> Rollout:
+    """The rollout for the devices of its selector, by their labels and those in the folder's inventory."""
+    own_labels, sites = {}, set[str]()
+    if folder.inventory.exists():
+        with contextlib.closing(Inventory(folder.inventory)) as inventory:
+            own_labels = inventory.labels(rollout.federation)
+            devices = inventory.devices(federation=rollout.federation)
+            sites = {device.site for device in devices if device.site}
+    where = parse_where(rollout.rules.where)
+    membership = Membership(where, rollout.federation, tuple(sorted(sites)), own_labels)
+    return replace(rollout, fleet=rollout.fleet.with_membership(membership))
 
 
 def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:

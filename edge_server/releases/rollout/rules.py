@@ -25,6 +25,7 @@ class RolloutRules(Frozen):
     - `expect`: devices to wait for before groups are formed, for at least `gather_s`;
     - `away_s`: seconds of silence before switching after which a device is excluded from its group;
     - `only`: only these devices (all, if empty);
+    - `where`: only devices whose labels match this selector (all, if empty);
     - `silent_s`: seconds of silence beyond its watch after which a device that has switched has failed.
     """
 
@@ -38,11 +39,17 @@ class RolloutRules(Frozen):
     away_s: Seconds = 600.0
     silent_s: Seconds = 300.0
     only: tuple[Name, ...] = ()
+    where: str = ""
     terms: TrialTerms = TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:
         """Whether the rollout is for this device."""
         return not self.only or device in self.only
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the rollout is for some of the devices, so that its version is not that of all."""
+        return bool(self.only or self.where)
 
     @property
     def most_failures(self) -> float:

@@ -9,11 +9,19 @@ from edge_server.cli.main import main
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.events import MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begin_for_devices, begin_or_resume, offered_files
+from edge_server.releases.rollout.open import (
+    begin_for_devices,
+    begin_or_resume,
+    offered_files,
+    with_labels,
+)
 from edge_server.releases.rollout.service import RolloutService
 from edge_server.releases.rollout.state import RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
+from schemas.labels import parse_where
 from schemas.messages.rollout_terms import Stage
 from tests.edge_server.releases.rollout.fleet import RULES, World, birth
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
@@ -89,3 +97,40 @@ def test_the_command_accepts_devices_and_does_not_change_the_active_version(
     assert registry.actives() == {}
     assert main(["rollout", "v1", "--registry", str(registry.folder), "--only", "a/b"]) == 2
     assert "1 to 64 letters" in capsys.readouterr().err
+
+
+def labelled(device: str, **labels: str):
+    return birth(device).model_copy(update={"labels": labels})
+
+
+def test_a_rollout_by_label_is_for_matching_devices_and_the_operators_labels_win(tmp_path) -> None:
+    folder = ServiceFolder(tmp_path / "service")
+    inventory = Inventory(folder.inventory)
+    inventory.add("home", "pi-3", own_labels={"site": "barn"})
+    inventory.close()
+    world = World(ONLY.model_copy(update={"only": (), "where": "site=barn"}))
+    world.rollout = with_labels(world.rollout, folder)
+    world.begin()
+    for message in (labelled("pi-1", site="field"), labelled("pi-2", site="barn"), labelled("pi-3")):
+        world.do(MessageReceived(message))
+    world.wait(10)
+    assert set(world.rollout.targets) == {"pi-2", "pi-3"}
+    world.do(MessageReceived(labelled("pi-4", site="barn")))
+    world.do(MessageReceived(labelled("pi-5", site="field")))
+    assert set(world.rollout.targets) == {"pi-2", "pi-3", "pi-4"}
+
+
+def test_the_command_accepts_a_selector_and_does_not_change_the_active_version(tmp_path, monkeypatch) -> None:
+    registry = Registry(tmp_path / "registry")
+    entered(registry, "v1", fitted(), key_in(tmp_path))
+    seen = []
+
+    def run(service: RolloutService):
+        seen.append(service._rollout.fleet.membership.where)
+        return replace(service._rollout, phase=RolloutPhase.FINISHED)
+
+    monkeypatch.setattr(RolloutService, "run", run)
+    words = ["rollout", "v1", "--registry", str(registry.folder), "--service", str(tmp_path / "none")]
+    assert main([*words, "--where", "site=barn"]) == 0
+    assert (seen, registry.actives()) == ([parse_where("site=barn")], {})
+    assert main([*words, "--where", "site=="]) == 2
