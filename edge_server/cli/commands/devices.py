@@ -2,12 +2,16 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_server.cli.commands.device_list import list_devices
 from edge_server.cli.commands.inventory_options import add_where_option
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.observability.device_totals import DeviceTotals
 
 EXAMPLES = """\
 examples:
@@ -16,12 +20,13 @@ examples:
   edge-server devices --format csv > fleet.csv        `edge-server inventory import` reads it again
   edge-server devices runs/demo                       a run's devices: rounds, bytes, refusals
   edge-server devices runs/demo --format json
-  edge-server devices runs/demo --why pi-kitchen     its rounds: selected or not, why, and the result
+  edge-server devices runs/demo --why pi-kitchen      its rounds, and those of boards whose place it took
 
 The inventory is that of the service folder (`edge-server serve`); `edge-server inventory` changes it.
 `down` and `up` are bytes over the device's own link, broadcasts included. The command reads the run folder,
 also during the run. The table has the reasons of refusals; a device that is refused too often is excluded
-until the round in the table (see [firewall]).
+until the round in the table (see [firewall]). A board that took the place of a dead one (`inventory
+replace`) has the history of both.
 """
 
 
@@ -56,10 +61,16 @@ def execute(args: argparse.Namespace) -> int:
         return _why(args)
     from edge_server.config.units import bytes_text
     from edge_server.observability.device_totals import read_device_totals
+    from edge_server.observability.lineage import read_lineage
+    from schemas.labels import EVERY, parse_where
 
-    standings = read_device_totals(args.run)
+    where, standings = parse_where(args.where or ""), read_device_totals(args.run)
+    lineage = read_lineage(args.run, args.service)
+    if where != EVERY:
+        standings = [device for device in standings if lineage.matches(device.device, where)]
+    before = {device.device: lineage.predecessors(device.device) for device in standings}
     if args.format == "json":
-        print_json([standing.model_dump(mode="json") for standing in standings])
+        print_json([_document(device, before[device.device]) for device in standings])
         return 0
     rows = [
         (
@@ -69,11 +80,18 @@ def execute(args: argparse.Namespace) -> int:
             bytes_text(device.uplink_bytes),
             ", ".join(f"{reason} {count}" for reason, count in device.refused.items()) or "-",
             "-" if device.quarantined_until is None else f"until round {device.quarantined_until}",
+            *((", ".join(before[device.device]) or "-",) if any(before.values()) else ()),
         )
         for device in standings
     ]
-    print_table(("device", "rounds", "down", "up", "refused", "quarantine"), rows)
+    last = ("replaces",) if any(before.values()) else ()
+    print_table(("device", "rounds", "down", "up", "refused", "quarantine", *last), rows)
     return 0
+
+
+def _document(device: "DeviceTotals", replaces: list[str]) -> dict[str, Any]:
+    document = device.model_dump(mode="json")
+    return {**document, "replaces": replaces} if replaces else document
 
 
 def _of_inventory(args: argparse.Namespace) -> int:
@@ -85,30 +103,34 @@ def _of_inventory(args: argparse.Namespace) -> int:
 
 
 def _check_words(args: argparse.Namespace) -> None:
-    if args.where is not None or args.federation is not None or args.removed:
-        raise ConfigError(
-            "devices RUN: --where, --federation and --removed are for the inventory: leave RUN out"
-        )
+    if args.federation is not None or args.removed:
+        raise ConfigError("devices RUN: --federation and --removed are for the inventory: leave RUN out")
     if args.format == "csv":
         raise ConfigError("devices RUN: csv is for the inventory; --format json has a run's figures")
 
 
 def _why(args: argparse.Namespace) -> int:
-    from edge_server.observability.selection_history import read_selection_history
+    from edge_server.observability.lineage import read_lineage, read_whole_history
 
-    rows = read_selection_history(args.run, args.why)
+    before = read_lineage(args.run, args.service).predecessors(args.why)
+    entries = read_whole_history(args.run, args.why, before)
     if args.format == "json":
-        print_json({"device": args.why, "rounds": [row.model_dump(mode="json") for row in rows]})
+        boards = {"replaces": before} if before else {}
+        rounds = [
+            {**row.model_dump(mode="json"), **({"device": name} if before else {})} for name, row in entries
+        ]
+        print_json({"device": args.why, **boards, "rounds": rounds})
         return 0
     lines = [
         (
             str(row.round),
+            *((name,) if before else ()),
             "yes" if row.chosen else "no",
             row.because or "-",
             f"{row.outcome}: {row.reason}" if row.reason else row.outcome,
             "-" if row.weight is None else f"{row.weight:.3g}",
         )
-        for row in rows
+        for name, row in entries
     ]
-    print_table(("round", "chosen", "why", "outcome", "weight"), lines)
+    print_table(("round", *(("device",) if before else ()), "chosen", "why", "outcome", "weight"), lines)
     return 0

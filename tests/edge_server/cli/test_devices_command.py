@@ -8,6 +8,7 @@ import pytest
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
 from edge_server.observability.counters import RunCounters
+from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import ExaminedUpdate, Strike, read_examined, read_strikes
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
@@ -118,3 +119,28 @@ def test_an_invalid_journal_is_a_config_error(tmp_path):
     (tmp_path / "no.sqlite").write_bytes(b"not a database, and long enough to be recognised as none")
     with pytest.raises(ConfigError, match="no journal that can be read"):
         read_strikes(tmp_path / "no.sqlite")
+
+
+def test_a_board_has_the_history_of_the_one_whose_place_it_took(folder, capsys, tmp_path, monkeypatch):
+    service = tmp_path / "service"
+    monkeypatch.setenv("EDGE_SERVICE", str(service))
+    inventory = Inventory(service / "inventory.sqlite")
+    name = load_config(str(folder.path / "federation.toml")).federation.name
+    inventory.add(name, "bad", own_labels={"site": "barn"})
+    inventory.replace(name, "bad", "new", 1.0)
+    inventory.replace(name, "new", "good", 2.0)
+    inventory.close()
+    assert {row["device"]: row.get("replaces") for row in reported(folder, capsys)} == {
+        "bad": None,
+        "good": ["new", "bad"],
+    }
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--where", "site=barn"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split()[-1] == "replaces"
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "good", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["round"], row["device"], row["outcome"]) for row in found["rounds"]] == [
+        (1, "good", "counted"),
+        (1, "bad", "dropped"),
+        (2, "good", "counted"),
+        (2, "bad", "dropped"),
+    ]
