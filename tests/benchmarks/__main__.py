@@ -35,6 +35,7 @@ BENCHMARKS: dict[str, str] = {
     "simulation-memory": "memory",
     "layout": "layout",
     "allocator": "allocator",
+    "inventory": "inventory",
     "gpu": "gpu",
     "pruned": "pruned",
 }
