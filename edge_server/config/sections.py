@@ -309,10 +309,30 @@ class TierSettings(Settings):
     """
     epochs_per_tier: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = ()
     """Epochs per round of each tier; `[training] local-epochs` for all if empty."""
+    by_label: Mapping[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Tiers of devices that state none, by their labels: { "role=scale" = 1, "site=barn,gpu" = 5 }. The first
+    selector that matches counts; without a match memory and speed decide.
+    """
     keep_multiple: int = Field(default=1, ge=1, le=256)
     """Round the number of kept channels up to a multiple of this. On many processors onnxruntime is fast
     at multiples of 8.
     """
+
+    def of_labels(self, labels: Mapping[str, str]) -> int | None:
+        """The tier that `by-label` gives a device with these labels; None without a match."""
+        found = (tier for where, tier in self.by_label.items() if parse_where(where).matches(labels))
+        return next(found, None)
+
+    @model_validator(mode="after")
+    def _labels_name_tiers(self) -> "TierSettings":
+        for where, tier in self.by_label.items():
+            try:
+                parse_where(where)
+            except ConfigError as error:
+                raise ValueError(f"by-label: {error}") from error
+            if tier > len(self.ratios):
+                raise ValueError(f"by-label: '{where}' = {tier}: tiers are 1 to {len(self.ratios)}")
+        return self
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from edge_client.training.step_graphs.running.memory import sizes, step_bytes
 from edge_client.training.step_graphs.running.objectives.registry import unsupported
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.round_rules import make_membership
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.tiers import tier_of
 from edge_server.storage.recovery import Resumption
@@ -69,21 +70,30 @@ class TierAssigner:
     def tier(self, device: Device) -> int:
         """The device's tier at the last planning, else the one that its memory allows."""
         placed = self._placed.get(device.name)
-        return tier_of(
-            device.profile, len(self._config.tiers.ratios), given=None if placed is None else placed.tier
-        )
+        found = None if placed is None else placed.tier
+        labelled = self._labelled(device)
+        given = found if labelled is None else labelled
+        return tier_of(device.profile, len(self._config.tiers.ratios), given=given)
+
+    def _labelled(self, device: Device) -> int | None:
+        """The tier that the file gives the device by its labels."""
+        if not self._config.tiers.by_label:
+            return None
+        labels = make_membership(self._config).selectable(device.name, device.labels)
+        return self._config.tiers.of_labels(labels)
 
     def trainer(self, device: Device) -> TrainerName:
         """The trainer with which the device trains that tier: the best of its own that fits its memory."""
         placed = self._placed.get(device.name)
-        stated = device.profile.tier is not None
+        stated = device.profile.tier is not None or self._labelled(device) is not None
         if stated or placed is None or placed.trainer not in device.profile.trainers:
             return device.profile.trainers[0]
         return placed.trainer
 
     def place(self, devices: Iterable[Device], state: Any, number: int) -> None:
         """Assign tiers for a round to the devices that state none."""
-        undecided = [device for device in devices if device.profile.tier is None]
+        unstated = (device for device in devices if device.profile.tier is None)
+        undecided = [device for device in unstated if self._labelled(device) is None]
         self._undecided.update(device.name for device in undecided)
         if not undecided:
             return

@@ -37,6 +37,7 @@ class DeviceView:
     data: DataCard | None = None
     board: BoardState | None = None
     ineligible_because: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def celsius(self) -> float | None:

@@ -117,6 +117,7 @@ def _device_view(
         data=device.data,
         board=(reported.board if reported else None) or _board_at_birth(device.profile),
         ineligible_because=_kept_out(device, federation),
+        labels=device.labels,
     )
 
 
@@ -171,6 +172,7 @@ def _device_record(
         refusals=sum(tally.refused_of(device.name).values()),
         refused=tally.refused_of(device.name),
         quarantined_until=quarantine_end(federation, device.name),
+        labels=device.labels,
         **wanted,
     )
 

@@ -20,8 +20,8 @@ class Device:
 
     `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
     why its data does not fit the federation's classes. By its own statement its certificate is valid until
-    `certificate_until` (seconds since 1970). `labels` are those that its birth states; by them and the
-    operator's it is `outside` if the run is for other devices.
+    `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
+    (`stated_labels`); by them it is `outside` if the run is for other devices.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Device:
     instance: str = ""
     origin: str = ""
     certificate_until: float | None = None
+    stated_labels: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     outside: bool = False
 
@@ -111,7 +112,8 @@ class Fleet:
             instance=birth.instance,
             origin=birth.origin,
             certificate_until=birth.certificate_until,
-            labels=birth.labels,
+            stated_labels=birth.labels,
+            labels=self.membership.labels(birth.device, birth.labels),
             outside=not self.membership.admits(birth.device, birth.labels),
         )
         return self._with(device)
@@ -146,9 +148,10 @@ class Fleet:
         """The fleet of a run that is for the devices of `membership`."""
         fleet = replace(self, membership=membership)
         for device in self.devices.values():
-            outside = not membership.admits(device.name, device.labels)
-            if outside is not device.outside:
-                fleet = fleet._with(replace(device, outside=outside))
+            labels = membership.labels(device.name, device.stated_labels)
+            outside = not membership.admits(device.name, device.stated_labels)
+            if (labels, outside) != (device.labels, device.outside):
+                fleet = fleet._with(replace(device, labels=labels, outside=outside))
         return fleet
 
     def with_misfit(self, name: str, why: str) -> "Fleet":

@@ -23,13 +23,16 @@ class Membership:
         """The labels of a device that states these."""
         return {**stated, **self.own_labels.get(device, {})}
 
+    def selectable(self, device: str, labels: Mapping[str, str]) -> dict[str, str]:
+        """The labels that a selector sees, of a device with these."""
+        site = site_of(device, self.sites)
+        return selectable(labels, device=device, federation=self.federation, site=site)
+
     def admits(self, device: str, stated: Mapping[str, str]) -> bool:
         """Whether the device takes part."""
         if not self.where.requirements:
             return True
-        labels = self.labels(device, stated)
-        site = site_of(device, self.sites)
-        return self.where.matches(selectable(labels, device=device, federation=self.federation, site=site))
+        return self.where.matches(self.selectable(device, self.labels(device, stated)))
 
     def __str__(self) -> str:
         return f"where = '{self.where}'"

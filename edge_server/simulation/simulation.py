@@ -396,7 +396,12 @@ class Simulation:
             self._schedule_arrival(edge)
             if state.number:
                 fleet[name] = Device(
-                    name, state.number, edge.profile, edge.data, state.lost_at, labels=edge.device.labels
+                    name,
+                    state.number,
+                    edge.profile,
+                    edge.data,
+                    state.lost_at,
+                    stated_labels=edge.device.labels,
                 )
         self._federation = replace(
             Federation(

@@ -116,7 +116,8 @@ class DeviceRecord(Frozen):
     Bytes are what went over its own link, broadcasts and the object store included (`link_bytes.py`). The
     device chose a `variant` of its model, and says `why`; the `verdict` says whether it serves that model or
     still the previous one. `personalisation` is what training on the device's own data has changed. `refused`
-    counts its `refusals` by reason; `quarantined_until` is the last round that excludes it.
+    counts its `refusals` by reason; `quarantined_until` is the last round that excludes it. `labels` are the
+    operator's and those that the device stated.
     """
 
     device: str
@@ -142,6 +143,7 @@ class DeviceRecord(Frozen):
     refusals: int = 0
     refused: Mapping[str, int] = Field(default_factory=dict)
     quarantined_until: int | None = None
+    labels: Mapping[str, str] = Field(default_factory=dict, exclude_if=lambda labels: not labels)
 
     @property
     def serves_new(self) -> bool | None:

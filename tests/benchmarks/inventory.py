@@ -1,4 +1,4 @@
-"""The fleet service with 2,000 retained births of 50 sites: its memory, and the time of `edge-server devices`.
+"""The fleet service with 2,000 retained births of 50 sites: its memory; the time of `devices --where`.
 
 `serving` may be used by other measurements of a large fleet, such as the page's first paint.
 """

@@ -48,6 +48,7 @@ class FleetRow:
     examples: int | None = None
     new_examples: int | None = None
     drift: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
@@ -84,6 +85,7 @@ def _live_row(view: DeviceView, known: KnownDevice | None) -> FleetRow:
         uplink_bytes=view.uplink_bytes,
         downlink_bytes=view.downlink_bytes,
         ineligible_because=view.ineligible_because,
+        labels=dict(view.labels),
         **_of_data(view.data or (known.data if known else None)),
         **_of_profile(profile),
     )
@@ -104,6 +106,7 @@ def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
         refused=dict(record.refused),
         uplink_bytes=record.uplink_bytes,
         downlink_bytes=record.downlink_bytes,
+        labels=dict(record.labels),
         **(_of_data(known.data) if known else {"examples": record.examples}),
         **_of_profile(known.profile if known else None),
     )

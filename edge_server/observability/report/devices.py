@@ -47,6 +47,7 @@ TIER_COLUMNS = (
 )
 DEVICE_COLUMNS = (
     "device",
+    "labels",
     "tier",
     "pruned",
     "parameters",
@@ -163,6 +164,7 @@ def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
     difference = UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
     return [
         words(device.device),
+        words(", ".join(f"{key}={value}" for key, value in sorted(device.labels.items()))),
         *numbers(
             str(device.tier),
             ratio_text(device.ratio),

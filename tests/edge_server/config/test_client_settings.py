@@ -48,6 +48,10 @@ IMPOSSIBLE = {
     ),
     "fewer than needed": ({"over_select": 0.9}, "[clients] over-select: input should be greater than or eq"),
     "an empty buffer": ({"buffer_size": 0}, "[clients] buffer-size: input should be greater than or equal"),
+    "a selector that is none": (
+        {"where": "site=="},
+        "[clients] where: 'site==': 'site==' is not a condition",
+    ),
     "negative staleness": ({"max_staleness": -1}, "[clients] max-staleness: input should be greater"),
     "an unknown mode": ({"mode": "async"}, "[clients] mode: input should be 'rounds' or 'buffered'"),
 }
@@ -59,3 +63,17 @@ def test_impossible_settings_are_refused_with_the_reason(what):
     with pytest.raises(ConfigError) as error:
         config(**clients)
     assert str(error.value).startswith(f"home: {message}")
+
+
+@pytest.mark.parametrize(
+    ("section", "table", "message"),
+    [
+        ("tiers", {"by-label": {"role=scale": 9}}, "[tiers] by-label: 'role=scale' = 9: tiers are 1 to 5"),
+        ("tiers", {"by-label": {"a=": 1}}, "[tiers] by-label: 'a='"),
+        ("simulation", {"labels": ["site"]}, "[simulation] labels: 'site': a label is KEY=VALUE"),
+    ],
+)
+def test_wrong_labels_are_refused_with_the_reason(section, table, message):
+    with pytest.raises(ConfigError) as error:
+        check_config({section: table}, "home")
+    assert message in str(error.value)

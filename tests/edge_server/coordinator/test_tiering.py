@@ -202,3 +202,20 @@ def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Ben
             bench.coordinator.strike("strong", 1, Reason.NO_MEMORY)
     assert tiers == [5, 4, 3]
     assert outcomes == ["no-memory", "no-memory", "done"]
+
+
+def test_labels_give_tiers_to_devices_that_state_none(tmp_path: Path) -> None:
+    tiers = "tiers.ratios=[0.7, 0.5, 0.3, 0.1, 0.0]"
+    words = ("model.name=cnn", "deliver=false", tiers, 'tiers.by-label={"role=scale" = 1, "site=barn" = 3}')
+    bench = Bench(tmp_path, "fedavg", *words)
+    scale = replace(undecided("scale", free=10**9), labels={"role": "scale", "site": "barn"})
+    camera = replace(undecided("camera", free=10**9), labels={"site": "barn"})
+    stated = Device("stated", 1, CapabilityProfile(tier=2), CARD, labels={"role": "scale"})
+    devices, tiering = (scale, camera, stated, undecided("other", free=10**9)), bench.coordinator.tiering
+    tiering.place(devices, {}, 1)
+    assert {device.name: tiering.tier(device) for device in devices} == {
+        "scale": 1,
+        "camera": 3,
+        "stated": 2,
+        "other": 5,
+    }

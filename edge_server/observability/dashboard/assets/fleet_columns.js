@@ -16,6 +16,7 @@ export function fleetColumns(now) {
     { key: "state", head: "State", card: "wide", width: 168, value: (row) => orderOf(row.state) + (1 - (trained(row) ?? 0)) / 2, fill: fillState },
     textColumn({ key: "tier", head: "Tier", card: true, width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
     { key: "board", head: "Board", card: "wide", width: 144, value: ({ board }) => board || null, fill: fillBoard },
+    textColumn({ key: "labels", head: "Labels", card: "wide", width: 160, title: "Labels that the operator and the device have set; the search field takes site=barn and role!=camera", value: (row) => labelsText(row) || null }, (row) => labelsText(row) || UNKNOWN),
     textColumn({ key: "seen", head: "Last seen", card: "wide", width: 196, number: true, value: ({ seen_at: at }) => at && -at }, seen),
     textColumn({ key: "examples", head: "Examples", title: "Examples that the device trains on, and how many are new to it", width: 150, ...number, value: ({ examples }) => examples ?? null }, dataText),
     textColumn({ key: "attention", head: "Attention", title: "The device's selection score (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
@@ -30,6 +31,11 @@ export function fleetColumns(now) {
     textColumn({ key: "down", head: "Received", card: true, title: "Bytes received over its own link in this run, including broadcasts", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
     textColumn({ key: "up", head: "Sent", card: true, title: "Bytes sent over its own link in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
   ];
+}
+
+/** The labels of a device: `role=camera, site=barn`. */
+export function labelsText({ labels }) {
+  return Object.entries(labels ?? {}).sort().map(([key, value]) => `${key}=${value}`).join(", ");
 }
 
 /** How many examples a device has, how many are new to it, and whether they drift. */

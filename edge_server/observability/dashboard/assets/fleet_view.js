@@ -1,7 +1,7 @@
 /** The fleet: a row per device, filtered by words, state and tier, sorted by any column. */
 
 import { choices, el, emptyState, field, mark, write } from "./dom.js";
-import { fleetColumns } from "./fleet_columns.js";
+import { fleetColumns, labelsText } from "./fleet_columns.js";
 import { deviceRoute, replaceRoute, routeTo } from "./router.js";
 import { kindOf, orderOf, stateText } from "./states.js";
 import { serverNow } from "./store.js";
@@ -15,9 +15,17 @@ export function matches(row, { text, state, tier }) {
   if (state && row.state !== state) return false;
   if (tier && String(row.tier) !== tier) return false;
   if (!text) return true;
-  const said = [row.device, row.board, row.processor, row.architecture, row.accelerator, stateText(row), Object.keys(row.refused ?? {}).join(" ")]
+  const said = [row.device, row.board, row.processor, row.architecture, row.accelerator, stateText(row), Object.keys(row.refused ?? {}).join(" "), labelsText(row)]
     .join(" ").toLowerCase();
-  return text.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+  return text.split(/[\s,]+/).filter(Boolean).every((word) => hasLabel(row, word) ?? said.includes(word.toLowerCase()));
+}
+
+/** Whether a row has the label that a word such as `site=barn` or `role!=camera` states; null for other words. */
+function hasLabel({ labels }, word) {
+  const found = /^([a-z][a-z0-9-]*)(!?)==?(.+)$/.exec(word);
+  if (!found) return null;
+  const [, key, not, value] = found;
+  return ((labels ?? {})[key] === value) !== (not === "!");
 }
 
 /** The section; its filter and order are part of the address, so that a view can be shared. */
@@ -26,7 +34,7 @@ export class FleetView {
     this._state = null;
     this._words = { text: "", state: "", tier: "", sort: BY_TIER };
     this._now = null;
-    this._text = el("input", { type: "search", placeholder: "name, board, reason", autocomplete: "off", spellcheck: "false" });
+    this._text = el("input", { type: "search", placeholder: "name, board, reason, site=barn", autocomplete: "off", spellcheck: "false" });
     [this._in, this._tier, this._order] = [el("select"), el("select"), el("select")];
     this._columns = fleetColumns(() => this._now);
     choices(this._order, this._columns.map(({ key, head }) => [key, head]));
