@@ -137,3 +137,21 @@ CONTRASTS = """it => {
 def test_text_on_every_colour_of_a_share_is_legible(run: Callable[..., Any]) -> None:
     # WCAG 2.1, 1.4.3: at least 4.5:1.
     assert min(run("heatmap", CONTRASTS)) >= 4.5
+
+
+def test_devices_are_found_by_words_and_by_labels(run: Callable[..., Any]) -> None:
+    rows = [
+        {"device": "pi-1", "state": "idle", "labels": {"site": "barn", "role": "camera"}},
+        {"device": "pi-10", "state": "idle", "labels": {"site": "barn2"}},
+        {"device": "pi-2", "state": "idle"},
+    ]
+    found = """(it, [rows, texts]) => texts.map(
+        text => rows.filter(row => it.matches(row, {text, state: "", tier: ""})).map(row => row.device))"""
+    texts = ["site=barn", "site!=barn", "site=barn,role=camera", "BARN", "pi-1 site=barn"]
+    assert run("fleet_view", found, [rows, texts]) == [
+        ["pi-1"],
+        ["pi-10", "pi-2"],
+        ["pi-1"],
+        ["pi-1", "pi-10"],
+        ["pi-1"],
+    ]
