@@ -5,17 +5,25 @@ Both may happen at once in different processes.
 """
 
 import json
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_server.storage.inventory.fleet_file import FleetRow
 from edge_server.storage.inventory.notes import checked_note
 from edge_server.storage.inventory.records import Change, InventoryDevice
+from edge_server.storage.inventory.rows import (
+    SELECT,
+    device_of,
+    insert,
+    known_device,
+    selectable_of,
+    take_row,
+    update,
+)
 from edge_server.storage.sqlite_file import SqliteFile
 from schemas.errors import ConfigError, nearest
-from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value, selectable
+from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
 
 if TYPE_CHECKING:
     from schemas.messages import Birth, Death, Telemetry
@@ -32,9 +40,6 @@ CREATE TABLE devices (
     PRIMARY KEY (federation, device)) WITHOUT ROWID
 """,
 )
-_JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift"})
-_FIELDS = tuple(InventoryDevice.model_fields)
-_SELECT = f"SELECT {', '.join(_FIELDS)} FROM devices"
 
 
 class Inventory:
@@ -55,9 +60,9 @@ class Inventory:
     def device(self, federation: str, device: str) -> InventoryDevice | None:
         """One device; None if the inventory does not know it."""
         with self._file.reading() as database:
-            query = f"{_SELECT} WHERE federation = ? AND device = ?"
+            query = f"{SELECT} WHERE federation = ? AND device = ?"
             row = database.execute(query, (federation, device)).fetchone()
-        return None if row is None else _device(row)
+        return None if row is None else device_of(row)
 
     def devices(
         self, where: Where = EVERY, *, federation: str | None = None, removed: bool = False
@@ -65,11 +70,11 @@ class Inventory:
         """The devices that a selector chooses, by federation and name; `removed` ones only on request."""
         with self._file.reading() as database:
             rows = database.execute(
-                f"{_SELECT} WHERE (?1 IS NULL OR federation = ?1) AND (?2 OR removed_at IS NULL)"
+                f"{SELECT} WHERE (?1 IS NULL OR federation = ?1) AND (?2 OR removed_at IS NULL)"
                 " ORDER BY federation, device",
                 (federation, removed),
             ).fetchall()
-        return [_device(row) for row in rows if not where.requirements or where.matches(_selectable(row))]
+        return [device_of(row) for row in rows if not where.requirements or where.matches(selectable_of(row))]
 
     def labels(self, federation: str) -> dict[str, dict[str, str]]:
         """The labels that the operator has set, by device."""
@@ -130,7 +135,7 @@ class Inventory:
     def _say(self, federation: str, device: str, session: int, changes: Mapping[str, Any]) -> bool:
         columns = ", ".join(f"{name} = ?" for name in changes)
         with self._file.writing() as database:
-            _insert(database, federation, device)
+            insert(database, federation, device)
             taken = database.execute(
                 f"UPDATE devices SET session = ?, {columns}"
                 " WHERE federation = ? AND device = ? AND session <= ?",
@@ -154,23 +159,23 @@ class Inventory:
         Raises `ConfigError` if no federation has it, or, without `federation`, if several have.
         """
         with self._file.reading() as database:
-            query = f"{_SELECT} WHERE device = ?1 AND (?2 IS NULL OR federation = ?2)"
+            query = f"{SELECT} WHERE device = ?1 AND (?2 IS NULL OR federation = ?2)"
             rows = database.execute(query, (device, federation)).fetchall()
             names = [name for (name,) in database.execute("SELECT device FROM devices")]
         if len(rows) > 1:
-            found = ", ".join(_device(row).federation for row in rows)
+            found = ", ".join(device_of(row).federation for row in rows)
             raise ConfigError(f"'{device}' is a device of several federations ({found}): add --federation")
         if not rows:
             of = "" if federation is None else f" of federation {federation}"
             raise ConfigError(f"'{device}' is not in the inventory{of}{nearest(device, names)}")
-        return _device(rows[0])
+        return device_of(rows[0])
 
     # --- what operators change ---
     def add(self, federation: str, device: str, **changes: Any) -> None:
         """Add a device if it is unknown, and set these fields of `InventoryDevice`."""
         with self._file.writing() as database:
-            _insert(database, federation, device)
-            _update(database, federation, device, changes)
+            insert(database, federation, device)
+            update(database, federation, device, changes)
 
     def set_labels(
         self, federation: str, device: str, changes: Mapping[str, str | None]
@@ -184,19 +189,19 @@ class Inventory:
             if value is not None:
                 checked_value(value)
         with self._file.writing() as database:
-            before = _known(database, federation, device).own_labels
+            before = known_device(database, federation, device).own_labels
             after = {key: value for key, value in {**before, **changes}.items() if value is not None}
             if len(after) > MAX_LABELS:
                 raise ConfigError(f"{device}: {len(after)} labels; a device has at most {MAX_LABELS}")
-            _update(database, federation, device, {"own_labels": after})
+            update(database, federation, device, {"own_labels": after})
         return dict(before), after
 
     def set_note(self, federation: str, device: str, note: str) -> str:
         """Set the operator's note; returns the note before. Raises `ConfigError` for an unknown device."""
         note = checked_note(note)
         with self._file.writing() as database:
-            before = _known(database, federation, device).note
-            _update(database, federation, device, {"note": note})
+            before = known_device(database, federation, device).note
+            update(database, federation, device, {"note": note})
         return before
 
     def take_rows(self, rows: Sequence[FleetRow], federation: str) -> list[Change]:
@@ -205,14 +210,14 @@ class Inventory:
         Returns what was changed, one entry per device. Raises `ConfigError`.
         """
         with self._file.writing() as database:
-            changes = [_take_row(database, row, row.federation or federation) for row in rows]
+            changes = [take_row(database, row, row.federation or federation) for row in rows]
         return [change for change in changes if change.before != change.after]
 
     def remove(self, federation: str, device: str, at: float) -> InventoryDevice:
         """Mark a device as removed; its row stays. Raises `ConfigError` for an unknown device."""
         with self._file.writing() as database:
-            known = _known(database, federation, device)
-            _update(database, federation, device, {"removed_at": at, "alive": False})
+            known = known_device(database, federation, device)
+            update(database, federation, device, {"removed_at": at, "alive": False})
         return known
 
     def replace(self, federation: str, old: str, new: str, at: float) -> InventoryDevice:
@@ -223,83 +228,16 @@ class Inventory:
         if old == new:
             raise ConfigError(f"{old} cannot replace itself: name the old board and the new one")
         with self._file.writing() as database:
-            former = _known(database, federation, old)
+            former = known_device(database, federation, old)
             if former.removed_at is not None:
                 raise ConfigError(f"{old} was removed from the inventory already")
-            _insert(database, federation, new)
+            insert(database, federation, new)
             taken = {
                 "own_labels": former.own_labels,
                 "note": former.note,
                 "replaces": old,
                 "removed_at": None,
             }
-            _update(database, federation, new, taken)
-            _update(database, federation, old, {"removed_at": at, "alive": False})
+            update(database, federation, new, taken)
+            update(database, federation, old, {"removed_at": at, "alive": False})
         return former
-
-
-def _take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Change:
-    query = f"{_SELECT} WHERE federation = ? AND device = ?"
-    found = database.execute(query, (federation, row.device)).fetchone()
-    known = None if found is None else _device(found)
-    labels = row.labels_after(known.own_labels if known else {})
-    if len(labels) > MAX_LABELS:
-        raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
-    stated = {
-        "own_labels": labels,
-        "note": row.note,
-        "enrolled_at": row.enrolled_at,
-        "replaces": row.replaces,
-        "removed_at": row.removed_at,
-    }
-    after = {name: value for name, value in stated.items() if value is not None}
-    before = None if known is None else {name: getattr(known, name) for name in after}
-    if before != after:
-        _insert(database, federation, row.device)
-        _update(database, federation, row.device, after)
-    return Change(federation, row.device, before, after)
-
-
-def _insert(database: sqlite3.Connection, federation: str, device: str) -> None:
-    database.execute("INSERT OR IGNORE INTO devices (federation, device) VALUES (?, ?)", (federation, device))
-
-
-def _update(database: sqlite3.Connection, federation: str, device: str, changes: Mapping[str, Any]) -> None:
-    if not changes:
-        return
-    unknown = changes.keys() - set(_FIELDS)
-    assert not unknown, unknown
-    columns = ", ".join(f"{name} = ?" for name in changes)
-    values = [_column(name, value) for name, value in changes.items()]
-    database.execute(
-        f"UPDATE devices SET {columns} WHERE federation = ? AND device = ?", (*values, federation, device)
-    )
-
-
-def _known(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice:
-    query = f"{_SELECT} WHERE federation = ? AND device = ?"
-    row = database.execute(query, (federation, device)).fetchone()
-    if row is None:
-        raise ConfigError(
-            f"'{device}' is not in the inventory of federation {federation}; `edge-server devices` lists it"
-        )
-    return _device(row)
-
-
-def _column(name: str, value: Any) -> Any:
-    return json.dumps(dict(value), sort_keys=True) if name in _JSON and isinstance(value, Mapping) else value
-
-
-def _selectable(row: Sequence[Any]) -> dict[str, str]:
-    """As `InventoryDevice.selectable`."""
-    device, federation, site = (row[_FIELDS.index(name)] for name in ("device", "federation", "site"))
-    stated, own = (json.loads(row[_FIELDS.index(name)]) for name in ("stated_labels", "own_labels"))
-    return selectable({**stated, **own}, device=device, federation=federation, site=site)
-
-
-def _device(row: Iterable[Any]) -> InventoryDevice:
-    values = dict(zip(_FIELDS, row, strict=True))
-    for name in _JSON:
-        if values[name] is not None:
-            values[name] = json.loads(values[name])
-    return InventoryDevice.model_validate(values)

@@ -1,0 +1,87 @@
+"""The rows of the inventory's table: read, written and turned into values."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edge_server.storage.inventory.fleet_file import FleetRow
+from edge_server.storage.inventory.records import Change, InventoryDevice
+from schemas.errors import ConfigError
+from schemas.labels import MAX_LABELS, selectable
+
+_JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift"})
+_FIELDS = tuple(InventoryDevice.model_fields)
+SELECT = f"SELECT {', '.join(_FIELDS)} FROM devices"
+
+
+def take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Change:
+    """Take one row of a fleet file, and say what it changes; raises `ConfigError`."""
+    query = f"{SELECT} WHERE federation = ? AND device = ?"
+    found = database.execute(query, (federation, row.device)).fetchone()
+    known = None if found is None else device_of(found)
+    labels = row.labels_after(known.own_labels if known else {})
+    if len(labels) > MAX_LABELS:
+        raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
+    stated = {
+        "own_labels": labels,
+        "note": row.note,
+        "enrolled_at": row.enrolled_at,
+        "replaces": row.replaces,
+        "removed_at": row.removed_at,
+    }
+    after = {name: value for name, value in stated.items() if value is not None}
+    before = None if known is None else {name: getattr(known, name) for name in after}
+    if before != after:
+        insert(database, federation, row.device)
+        update(database, federation, row.device, after)
+    return Change(federation, row.device, before, after)
+
+
+def insert(database: sqlite3.Connection, federation: str, device: str) -> None:
+    """Add a device, unless it is known."""
+    database.execute("INSERT OR IGNORE INTO devices (federation, device) VALUES (?, ?)", (federation, device))
+
+
+def update(database: sqlite3.Connection, federation: str, device: str, changes: Mapping[str, Any]) -> None:
+    """Set these fields of a device."""
+    if not changes:
+        return
+    unknown = changes.keys() - set(_FIELDS)
+    assert not unknown, unknown
+    columns = ", ".join(f"{name} = ?" for name in changes)
+    values = [_column(name, value) for name, value in changes.items()]
+    database.execute(
+        f"UPDATE devices SET {columns} WHERE federation = ? AND device = ?", (*values, federation, device)
+    )
+
+
+def known_device(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice:
+    """A device; raises `ConfigError` if it is unknown."""
+    query = f"{SELECT} WHERE federation = ? AND device = ?"
+    row = database.execute(query, (federation, device)).fetchone()
+    if row is None:
+        raise ConfigError(
+            f"'{device}' is not in the inventory of federation {federation}; `edge-server devices` lists it"
+        )
+    return device_of(row)
+
+
+def _column(name: str, value: Any) -> Any:
+    return json.dumps(dict(value), sort_keys=True) if name in _JSON and isinstance(value, Mapping) else value
+
+
+def selectable_of(row: Sequence[Any]) -> dict[str, str]:
+    """As `InventoryDevice.selectable`."""
+    device, federation, site = (row[_FIELDS.index(name)] for name in ("device", "federation", "site"))
+    stated, own = (json.loads(row[_FIELDS.index(name)]) for name in ("stated_labels", "own_labels"))
+    return selectable({**stated, **own}, device=device, federation=federation, site=site)
+
+
+def device_of(row: Iterable[Any]) -> InventoryDevice:
+    """A row as a value."""
+    values = dict(zip(_FIELDS, row, strict=True))
+    for name in _JSON:
+        if values[name] is not None:
+            values[name] = json.loads(values[name])
+    return InventoryDevice.model_validate(values)
