@@ -74,7 +74,7 @@ def _line(device: "InventoryDevice", now: float) -> tuple[str, ...]:
 
 def _seen(device: "InventoryDevice", now: float) -> str:
     if device.removed_at is not None:
-        return f"removed {_date(device.removed_at)}"
+        return f"removed {_date(device.removed_at)}{', connected' if device.alive else ''}"
     if device.alive:
         return "now"
     return "never" if device.seen_at is None else f"{_ago(now - device.seen_at)} ago"

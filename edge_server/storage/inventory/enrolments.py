@@ -35,8 +35,8 @@ class EnrolmentEntries:
         before = {} if known is None else dict(known.own_labels)
         after = {key: value for key, value in {**before, **labels}.items() if value is not None}
         stated = {"note": note} if note is not None else {}
-        ends = {"enrolled_at": round(at), "certificate_until": until} if until is not None else {}
-        changes = {"removed_at": None, "revoked_at": None, **ends, **stated}
+        ends = {"certificate_until": until} if until is not None else {}
+        changes = {"enrolled_at": round(at), "removed_at": None, "revoked_at": None, **ends, **stated}
         self._inventory.add(self._federation, device, own_labels=after, **changes)
         audit_log.append(
             self._folder.audit,

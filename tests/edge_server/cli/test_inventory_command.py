@@ -1,6 +1,8 @@
 """`edge-server devices` lists the inventory; `edge-server inventory` changes it, and records each change."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -197,3 +199,19 @@ def test_without_a_service_folder_the_remedy_is_said(
     monkeypatch.setenv("EDGE_SERVICE", str(tmp_path / "none"))
     code, _, err = run("devices")
     assert (code, "there is no service folder" in err) == (2, True)
+
+
+def test_a_removed_device_that_connects_shows(run: Server, inventory: Inventory) -> None:
+    run("inventory", "remove", "pi-2")
+    inventory.record_birth(Birth(federation="home", device="pi-2", session=9, data=CARD), 200.0)
+    assert "pi-2" not in run("devices", form="table")[1]
+    assert ", connected" in run("devices", "--removed", form="table")[1].splitlines()[2]
+
+
+def test_listing_devices_imports_neither_torch_nor_numpy(service: Path) -> None:
+    program = (
+        "import sys; from edge_server.cli.main import main; main(['devices', '--where', 'site=barn']);"
+        "print(sorted({'torch', 'numpy', 'onnxruntime', 'paho', 'rich', 'starlette'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

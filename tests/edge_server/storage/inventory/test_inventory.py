@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.storage.inventory import inventory as inventory_module
+from edge_server.storage.inventory import rows as rows_module
+from edge_server.storage.inventory.fleet_file import FleetRow
 from edge_server.storage.inventory.inventory import Inventory
 from schemas.errors import ConfigError
 from schemas.labels import parse_where
@@ -119,3 +122,15 @@ def test_two_processes_may_write_and_each_sees_that_the_other_has(tmp_path: Path
     assert service.labels("home") == {"pi-1": {"site": "barn"}}
     service.close()
     command.close()
+
+
+def test_of_many_devices_only_the_chosen_ones_become_values(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = [{"site": f"s{number % 50}"} for number in range(2000)]
+    rows = [FleetRow(str(number), f"pi-{number}", labels=labels[number]) for number in range(2000)]
+    inventory.take_rows(rows, "home")
+    made: list[str] = []
+    whole = rows_module.device_of
+    monkeypatch.setattr(inventory_module, "device_of", lambda row: made.append(row[1]) or whole(row))
+    assert len(inventory.devices(parse_where("site=s7"))) == len(made) == 40
