@@ -24,7 +24,8 @@ examples:
   edge-server jobs add watched home.toml -- --metrics 127.0.0.1:9464
 
 Behind -- stand options of `edge-server run` or of the action. The service adds broker and certificates of
-the federation from service.toml, and the run folder. Each run reads the federation file again.
+the federation from service.toml, and the run folder. Each run reads the federation file again, but for
+[clients] where: the devices of a job are those of --where, or of the file as it is added.
 
 Of the times that a schedule had while the service did not run, one run comes of all; a time at which the
 run before is still on is skipped. A cron expression has minute, hour, day of the month, month and day of
@@ -69,7 +70,10 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
 def _add_condition(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("devices and turns")
     group.add_argument(
-        "--where", default="", metavar="LABELS", help="devices that count, such as site=barn (default: all)"
+        "--where",
+        default="",
+        metavar="SELECTOR",
+        help="the devices, such as site=barn (default: those of the federation file, else all)",
     )
     group.add_argument(
         "--min-eligible",
@@ -128,8 +132,8 @@ def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: fl
         raise ConfigError(f"there is no action '{args.action}'{nearest(args.action, ACTIONS)}")
     settings = load_service_settings(folder.settings)
     schedule = _schedule(args, now)
-    words, federation = _run(args) if args.action == RUN else _fleet_action(args, settings)
-    job = _made(args, words=words, federation=federation, schedule=schedule, since=now, owner=who)
+    fields = _run(args) if args.action == RUN else _fleet_action(args, settings)
+    job = _made(args, **fields, schedule=schedule, since=now, owner=who)
     _check_command(job, settings, folder)
     return job
 
@@ -139,12 +143,11 @@ def _made(args: argparse.Namespace, **fields: Any) -> "Job":
     from pydantic import ValidationError
 
     from edge_server.rounds.queue.job import Job
-    from schemas.labels import parse_where
 
     options = {name: getattr(args, name) for name in ("name", "action", "min_eligible", "weight", "shared")}
-    where, asked = str(parse_where(args.where)), 0 if fields["schedule"] else 1
+    asked = 0 if fields["schedule"] else 1
     try:
-        return Job(folder=str(Path.cwd()), where=where, asked=asked, **options, **fields)
+        return Job(folder=str(Path.cwd()), asked=asked, **options, **fields)
     except ValidationError as error:
         problem = error.errors()[0]
         key = str(problem["loc"][0])
@@ -162,22 +165,33 @@ def _schedule(args: argparse.Namespace, now: float) -> "At | Every | Cron | None
     return None if args.at is None else parse_at(args.at, args.zone, now=now)
 
 
-def _run(args: argparse.Namespace) -> tuple[tuple[str, ...], str]:
-    """The words of a federation file, which is checked now, and the federation's name."""
+def _run(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a federation file, which is checked now: words, federation, devices."""
     from edge_server.config.load import load_config
+    from schemas.labels import parse_where
 
     if not args.words:
         raise ConfigError("name a federation file or a recipe: edge-server jobs add NAME FEDERATION.toml")
-    source, *overrides = args.words
     if args.federation is not None:
         raise ConfigError("--federation is for actions: the federation file has its own `name`")
+    source, *overrides = args.words
     config = load_config(source, overrides)
     place = str(Path(source).absolute()) if Path(source).exists() else source
-    return (place, *overrides, *args.behind), config.federation.name
+    return {
+        "words": (place, *overrides, *args.behind),
+        "federation": config.federation.name,
+        "where": str(parse_where(args.where or config.clients.where)),
+    }
 
 
-def _fleet_action(args: argparse.Namespace, settings: "ServiceSettings") -> tuple[tuple[str, ...], str]:
-    return (*args.words, *args.behind), settings.federation(args.federation).name
+def _fleet_action(args: argparse.Namespace, settings: "ServiceSettings") -> dict[str, Any]:
+    from schemas.labels import parse_where
+
+    return {
+        "words": (*args.words, *args.behind),
+        "federation": settings.federation(args.federation).name,
+        "where": str(parse_where(args.where)),
+    }
 
 
 def _check_command(job: "Job", settings: "ServiceSettings", folder: "ServiceFolder") -> None:

@@ -43,14 +43,22 @@ def _run(job: Job, run: Path, folder: ServiceFolder) -> list[str]:
     """`edge-server run`; a run that has begun goes on by the file that it was begun with."""
     (source, *overrides), options = split_words(job.words)
     resolved = run / "federation.toml"
-    begun = [str(resolved)] if resolved.exists() else [source, *overrides]
-    return ["run", *begun, "--out", str(run), "--registry", str(folder.registry), *options]
+    chosen = [f"clients.where={job.where}"] if job.where else []
+    begun = [str(resolved)] if resolved.exists() else [source, *overrides, *chosen]
+    return ["run", *begun, "--out", str(run), "--registry", str(folder.registry), *_service(folder), *options]
 
 
 def _rollout(job: Job, run: Path, folder: ServiceFolder) -> list[str]:
     """`edge-server rollout`, which goes on by itself after an interruption."""
     version, options = split_words(job.words)
-    return ["rollout", *version, "--registry", str(folder.registry), "--federation", job.federation, *options]
+    where = ["--where", job.where] if job.where else []
+    named = ["--registry", str(folder.registry), "--federation", job.federation, *where]
+    return ["rollout", *version, *named, *_service(folder), *options]
+
+
+def _service(folder: ServiceFolder) -> list[str]:
+    """The folder whose inventory has the operator's labels."""
+    return ["--service", str(folder.path)]
 
 
 def _has_summary(run: Path) -> bool:
@@ -58,8 +66,8 @@ def _has_summary(run: Path) -> bool:
 
 
 ACTIONS: Mapping[str, Action] = {
-    RUN: Action(_run, "server", _has_summary, ("out", "registry", "new")),
-    "rollout": Action(_rollout, "rollout", lambda run: True, ("registry", "federation")),
+    RUN: Action(_run, "server", _has_summary, ("out", "registry", "new", "service")),
+    "rollout": Action(_rollout, "rollout", lambda run: True, ("registry", "federation", "where", "service")),
 }
 """Each action by its name."""
 

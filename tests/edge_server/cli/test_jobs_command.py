@@ -47,6 +47,11 @@ def test_a_job_is_added_and_shown(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert [job["job"]["name"] for job in shown(capsys, "list")] == ["nightly"]
 
 
+def test_the_devices_are_those_of_the_federation_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jobs("add", "night", "home.toml", "clients.where=gpu, site=barn") == 0
+    assert shown(capsys, "show", "night")["job"]["where"] == "gpu,site=barn"
+
+
 def test_options_of_the_command_stand_behind_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert jobs("add", "push", "--action", "rollout", "--federation", "barn", "--", "--canary", "5%") == 0
     job = shown(capsys, "show", "push")["job"]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.config.load import load_config
 from edge_server.config.service import ServedFederation
 from edge_server.coordinator.job_queue.actions import ACTIONS, command_of
 from edge_server.storage.service_folder import ServiceFolder
@@ -20,7 +21,7 @@ def test_a_federation_file_is_run_in_its_folder() -> None:
     words = (
         "run --broker mqtt://farm.lan:1883 /work/home.toml rounds=3 --out /service/runs/night-20261129-010000"
     )
-    rest = "--registry /service/registry --metrics 127.0.0.1:9464"
+    rest = "--registry /service/registry --service /service --metrics 127.0.0.1:9464"
     assert command_of(night, RUN, FOLDER, PLAIN, program=()) == f"{words} {rest}".split()
 
 
@@ -30,7 +31,7 @@ def test_a_run_that_has_begun_goes_on_by_its_own_file(tmp_path: Path) -> None:
     words = command_of(night, tmp_path, FOLDER, PLAIN, program=())
     assert words[3:] == [
         str(tmp_path / "federation.toml"),
-        *("--out", str(tmp_path), "--registry", "/service/registry", "--metrics"),
+        *("--out", str(tmp_path), "--registry", "/service/registry", "--service", "/service", "--metrics"),
     ]
 
 
@@ -47,9 +48,17 @@ def test_each_action_has_a_certificate_of_its_own(action: str, identity: str) ->
 
 def test_a_rollout_names_its_federation() -> None:
     push = job("push", action="rollout", words=("v1", "--canary", "10%"))
-    assert command_of(push, RUN, FOLDER, PLAIN, program=())[3:] == [
-        *("v1", "--registry", "/service/registry", "--federation", "home", "--canary", "10%")
-    ]
+    words = "v1 --registry /service/registry --federation home --service /service --canary 10%"
+    assert command_of(push, RUN, FOLDER, PLAIN, program=())[3:] == words.split()
+
+
+def test_only_the_devices_of_the_job_take_part() -> None:
+    where = "site in (barn,field)"
+    run = command_of(job("night", where=where), RUN, FOLDER, PLAIN, program=())
+    assert run[3:5] == ["night.toml", f"clients.where={where}"]
+    assert load_config("fedavg", run[4:5]).clients.where == where
+    push = command_of(job("push", action="rollout", where=where), RUN, FOLDER, PLAIN, program=())
+    assert push[push.index("--where") + 1] == where
 
 
 def test_an_attempt_that_failed_is_over_when_the_run_has_a_summary(tmp_path: Path) -> None:
