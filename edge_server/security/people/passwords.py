@@ -1,0 +1,63 @@
+"""Local passwords: rules, argon2id hashes, and a check whose time does not tell whether a user exists."""
+
+import functools
+import threading
+from typing import TYPE_CHECKING
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+SHORTEST, LONGEST = 10, 1024
+_ONE_AT_A_TIME = threading.BoundedSemaphore(2)
+"""Each check takes 64 MiB: two at once bound the memory."""
+
+
+def check_password_rules(name: str, password: str) -> None:
+    """Raise `ConfigError` for a password that is too short, too long, or contains the user's name."""
+    if len(password) < SHORTEST:
+        raise ConfigError(
+            f"the password has {len(password)} characters: at least {SHORTEST} are needed; "
+            "`openssl rand -base64 15` makes one"
+        )
+    if len(password) > LONGEST:
+        raise ConfigError(f"the password has {len(password)} characters: at most {LONGEST} are allowed")
+    if name.lower() in password.lower() and len(password) - len(name) < SHORTEST:
+        raise ConfigError("the password consists mostly of the user's name: choose another")
+
+
+def hash_password(password: str) -> str:
+    """The argon2id hash, with its parameters and salt."""
+    with _ONE_AT_A_TIME:
+        return _hasher().hash(password)
+
+
+def is_password(password: str, stored: str | None) -> bool:
+    """Whether the password is that of the hash; without a hash the same work is done for nothing."""
+    from argon2.exceptions import InvalidHashError, VerificationError
+
+    if len(password) > LONGEST:
+        return False
+    with _ONE_AT_A_TIME:
+        try:
+            return _hasher().verify(stored or _hash_of_nobody(), password) and stored is not None
+        except (VerificationError, InvalidHashError):
+            return False
+
+
+def needs_rehash(stored: str) -> bool:
+    """Whether the hash was made with weaker parameters than today's."""
+    return _hasher().check_needs_rehash(stored)
+
+
+@functools.cache
+def _hasher() -> "PasswordHasher":
+    from argon2 import PasswordHasher
+
+    return PasswordHasher()
+
+
+@functools.cache
+def _hash_of_nobody() -> str:
+    return _hasher().hash("nobody has this password")

@@ -1,0 +1,64 @@
+"""Roles, and the least role of every action of the page, the API and the commands."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from schemas.errors import InvariantError
+
+
+class Role(StrEnum):
+    """A viewer reads, an operator runs the fleet, an admin decides who is let in."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+_ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+
+LEAST: Mapping[str, Role] = MappingProxyType(
+    {
+        "devices.read": Role.VIEWER,
+        "jobs.read": Role.VIEWER,
+        "rollouts.read": Role.VIEWER,
+        "alerts.read": Role.VIEWER,
+        "own.password": Role.VIEWER,
+        "audit.read": Role.OPERATOR,
+        "devices.label": Role.OPERATOR,
+        "devices.note": Role.OPERATOR,
+        "jobs.start": Role.OPERATOR,
+        "jobs.pause": Role.OPERATOR,
+        "jobs.stop": Role.OPERATOR,
+        "rollouts.start": Role.OPERATOR,
+        "rollouts.stop": Role.OPERATOR,
+        "devices.revoke": Role.ADMIN,
+        "users.read": Role.ADMIN,
+        "users.add": Role.ADMIN,
+        "users.remove": Role.ADMIN,
+        "users.role": Role.ADMIN,
+        "users.password": Role.ADMIN,
+        "users.unlock": Role.ADMIN,
+        "tokens.make": Role.ADMIN,
+        "tokens.revoke": Role.ADMIN,
+    }
+)
+"""Every action and the least role that may do it; what is not listed, nobody may do."""
+
+
+def may(role: Role, action: str) -> bool:
+    """Whether `role` may do `action`."""
+    least = LEAST.get(action)
+    return least is not None and rank(role) >= rank(least)
+
+
+def rank(role: Role) -> int:
+    """The place of a role among all, from 0."""
+    return _ORDER.index(role)
+
+
+def least_role(action: str) -> Role:
+    """The least role of an action; raises `InvariantError` for an action that is not in the table."""
+    if action not in LEAST:
+        raise InvariantError(f"the action '{action}' has no least role in LEAST")
+    return LEAST[action]

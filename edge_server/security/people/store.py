@@ -1,0 +1,199 @@
+"""people.sqlite: users, sessions, API tokens and failed logins; usable from any thread."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edge_server.security.people.lockout import Failures, failed
+from edge_server.security.people.roles import Role
+from edge_server.security.people.schema import open_database
+from edge_server.security.people.values import ApiToken, Session, SessionLengths, User
+
+MOST_FAILURES = 10_000
+"""Names and addresses with failed logins that are remembered; the oldest are forgotten first."""
+_USER = "name, role, made_at, password_hash, subject"
+_TOKEN = "name, role, selector, made_by, made_at, ends_at, used_at"
+
+
+class People:
+    """The store; every method is one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection = open_database(path)
+
+    def __enter__(self) -> "People":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    # --- users ---
+    def users(self) -> list[User]:
+        """Every user, by name."""
+        return [_user(row) for row in self._rows(f"SELECT {_USER} FROM users ORDER BY name")]
+
+    def user(self, name: str) -> User | None:
+        """The user of that name."""
+        rows = self._rows(f"SELECT {_USER} FROM users WHERE name = ?", name)
+        return _user(rows[0]) if rows else None
+
+    def user_of_subject(self, subject: str) -> User | None:
+        """The user with that identity at the OpenID provider."""
+        rows = self._rows(f"SELECT {_USER} FROM users WHERE subject = ?", subject)
+        return _user(rows[0]) if rows else None
+
+    def add_user(self, user: User) -> bool:
+        """Add a user; False if the name or the subject is taken."""
+        values = (user.name, user.role, user.made_at, user.password_hash, user.subject)
+        return self._changed(f"INSERT OR IGNORE INTO users ({_USER}) VALUES (?, ?, ?, ?, ?)", *values)
+
+    def remove_user(self, name: str) -> bool:
+        """Remove a user and the user's sessions; False if there is none."""
+        return self._changed("DELETE FROM users WHERE name = ?", name)
+
+    def set_role(self, name: str, role: Role) -> bool:
+        """Change a role, also of open sessions; False if there is no such user."""
+        return self._changed("UPDATE users SET role = ? WHERE name = ?", role, name)
+
+    def set_password(self, name: str, password_hash: str, *, keep: bytes | None = None) -> bool:
+        """Change a local password and end the user's sessions, except the one with the digest `keep`."""
+        with self._written() as connection:
+            changed = connection.execute(
+                "UPDATE users SET password_hash = ? WHERE name = ? AND subject IS NULL", (password_hash, name)
+            )
+            ended = "DELETE FROM sessions WHERE user = ? AND digest IS NOT ?"
+            connection.execute(ended, (name, keep))
+            return changed.rowcount > 0
+
+    def set_rehashed(self, name: str, before: str, after: str) -> None:
+        """Store the same password with stronger parameters; sessions go on."""
+        self._changed(
+            "UPDATE users SET password_hash = ? WHERE name = ? AND password_hash = ?", after, name, before
+        )
+
+    # --- sessions ---
+    def add_session(self, digest: bytes, session: Session, lengths: SessionLengths) -> None:
+        """Begin a session, and forget the ended ones."""
+        with self._written() as connection:
+            connection.execute(
+                "DELETE FROM sessions WHERE seen_at <= ? OR made_at <= ?",
+                (session.made_at - lengths.idle_s, session.made_at - lengths.longest_s),
+            )
+            connection.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?, ?)",
+                (digest, session.user, session.made_at, session.seen_at),
+            )
+
+    def session(self, digest: bytes) -> tuple[Session, User] | None:
+        """A session and its user."""
+        rows = self._rows(
+            "SELECT user, sessions.made_at, seen_at, name, role, users.made_at, password_hash, subject "
+            "FROM sessions JOIN users ON user = name WHERE digest = ?",
+            digest,
+        )
+        return (Session(*rows[0][:3]), _user(rows[0][3:])) if rows else None
+
+    def touch_session(self, digest: bytes, now: float) -> None:
+        """Remember that a session was used."""
+        self._changed("UPDATE sessions SET seen_at = ? WHERE digest = ?", now, digest)
+
+    def end_session(self, digest: bytes) -> bool:
+        """End one session."""
+        return self._changed("DELETE FROM sessions WHERE digest = ?", digest)
+
+    # --- tokens ---
+    def tokens(self) -> list[ApiToken]:
+        """Every token, by name, without its secret."""
+        return [_token(row) for row in self._rows(f"SELECT {_TOKEN} FROM tokens ORDER BY name")]
+
+    def token(self, digest: bytes) -> ApiToken | None:
+        """The token of that digest."""
+        rows = self._rows(f"SELECT {_TOKEN} FROM tokens WHERE digest = ?", digest)
+        return _token(rows[0]) if rows else None
+
+    def add_token(self, digest: bytes, token: ApiToken) -> bool:
+        """Add a token; False if the name is taken."""
+        values = (token.name, token.role, token.where, token.made_by, token.made_at, token.ends_at)
+        return self._changed(
+            f"INSERT OR IGNORE INTO tokens (digest, {_TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
+            digest,
+            *values,
+        )
+
+    def remove_token(self, name: str) -> bool:
+        """Remove a token; False if there is none."""
+        return self._changed("DELETE FROM tokens WHERE name = ?", name)
+
+    def use_token(self, name: str, now: float) -> None:
+        """Remember that a token was used."""
+        self._changed("UPDATE tokens SET used_at = ? WHERE name = ?", now, name)
+
+    # --- failed logins ---
+    def failures(self, kind: str, name: str) -> Failures:
+        """The failed logins of a user or an address."""
+        rows = self._rows("SELECT count, last_at FROM failures WHERE kind = ? AND name = ?", kind, name)
+        return Failures(*rows[0]) if rows else Failures()
+
+    def count_failure(self, kind: str, name: str, now: float) -> None:
+        """Count a failed login."""
+        with self._written() as connection:
+            found = connection.execute(
+                "SELECT count, last_at FROM failures WHERE kind = ? AND name = ?", (kind, name)
+            ).fetchone()
+            after = failed(Failures(*found) if found else Failures(), now)
+            connection.execute(
+                "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", (kind, name, after.count, now)
+            )
+            connection.execute(
+                "DELETE FROM failures WHERE rowid IN "
+                "(SELECT rowid FROM failures ORDER BY last_at DESC, count LIMIT -1 OFFSET ?)",
+                (MOST_FAILURES,),
+            )
+
+    def uncount_failure(self, kind: str, name: str) -> None:
+        """Take back one failure: the login that was counted in advance has succeeded."""
+        self._changed("UPDATE failures SET count = max(0, count - 1) WHERE kind = ? AND name = ?", kind, name)
+
+    def forget_failures(self, kind: str, name: str) -> bool:
+        """Let a user or an address try again at once."""
+        return self._changed("DELETE FROM failures WHERE kind = ? AND name = ?", kind, name)
+
+    # --- the file ---
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
+
+    def _changed(self, query: str, *values: Any) -> bool:
+        with self._written() as connection:
+            return connection.execute(query, values).rowcount > 0
+
+    @contextmanager
+    def _written(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+
+def _user(row: Any) -> User:
+    name, role, made_at, password_hash, subject = row
+    return User(name, Role(role), made_at, password_hash, subject)
+
+
+def _token(row: Any) -> ApiToken:
+    name, role, where, made_by, made_at, ends_at, used_at = row
+    return ApiToken(name, Role(role), where, made_by, made_at, ends_at, used_at)
