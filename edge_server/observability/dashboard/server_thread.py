@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,8 @@ MOST_CONNECTIONS = 512
 GRACE_S = 3
 """Seconds that pages have to read the last events."""
 START_S = 30.0
+TlsPair = tuple[Path, Path]
+"""Files of a certificate chain and of its key."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,32 @@ def serve_dashboard(
     bound = bind_socket(listen, token)
     address, port = bound.getsockname()[:2]
     feed = Feed(path, live=live, registry=registry)
-    server = _Uvicorn(make_app(feed, access_of(listen[0], port, token, bound=address), more=more))
-    thread = threading.Thread(target=server.run, args=([bound],), name="dashboard", daemon=True)
+    url = url_of(listen[0], port)
+    app = make_app(feed, access_of(listen[0], port, token, bound=address), more=more)
+    with serving(app, bound, url=url, ended=feed.close):
+        yield RunningDashboard(url, feed)
+
+
+@contextlib.contextmanager
+def serving(
+    app: ASGIApp,
+    bound: socket.socket,
+    *,
+    url: str,
+    name: str = "dashboard",
+    tls: TlsPair | None = None,
+    ended: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Serve an application at a listening socket, in a thread, until the block ends and calls `ended`."""
+    server = _Uvicorn(app, tls)
+    thread = threading.Thread(target=server.run, args=([bound],), name=name, daemon=True)
     thread.start()
     try:
         if not server.is_up.wait(START_S) or not thread.is_alive():
-            raise EdgeError(f"the dashboard at {url_of(listen[0], port)} did not start")
-        yield RunningDashboard(url_of(listen[0], port), feed)
+            raise EdgeError(f"the {name} at {url} did not start")
+        yield
     finally:
-        feed.close()
+        ended()
         server.should_exit = True
         thread.join()
         bound.close()
@@ -75,7 +94,8 @@ def serve_dashboard(
 class _Uvicorn(uvicorn.Server):
     """Sets `is_up` once it serves; signal handlers stay with the federation's process."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, tls: TlsPair | None = None) -> None:
+        cert, key = tls or (None, None)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -90,6 +110,8 @@ class _Uvicorn(uvicorn.Server):
                 proxy_headers=False,
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_graceful_shutdown=GRACE_S,
+                ssl_certfile=cert,
+                ssl_keyfile=key,
             )
         )
         self.is_up = threading.Event()
