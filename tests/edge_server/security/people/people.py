@@ -15,8 +15,8 @@ from argon2 import PasswordHasher
 
 from edge_server.security.people import passwords
 from edge_server.security.people.roles import Role
-from edge_server.security.people.store import People
 from edge_server.security.people.values import User
+from edge_server.storage.people.store import People
 
 NOW = 1_800_000_000.0
 PASSWORD = "correct horse battery"

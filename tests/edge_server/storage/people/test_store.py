@@ -1,29 +1,25 @@
 """people.sqlite: what is stored, what ends sessions, migrations."""
 
-import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edge_server.security.people import store
-from edge_server.security.people.login import (
+from edge_server.security.people.openid import KnownIdentity
+from edge_server.security.people.random_secrets import digest_of, new_api_token
+from edge_server.security.people.roles import Role
+from edge_server.security.people.values import ApiToken, SessionLengths
+from edge_server.storage.people import store
+from edge_server.storage.people.login import (
     LoginRefused,
     actor_of_session,
     actor_of_token,
     log_in,
     log_in_known,
 )
-from edge_server.security.people.openid import KnownIdentity
-from edge_server.security.people.random_secrets import digest_of, new_api_token
-from edge_server.security.people.roles import Role
-from edge_server.security.people.schema import MIGRATIONS
-from edge_server.security.people.store import People
-from edge_server.security.people.values import ApiToken, SessionLengths
-from schemas.errors import ConfigError
+from edge_server.storage.people.store import People
 from tests.edge_server.security.people.people import HASH, NOW, PASSWORD, add
 
 LENGTHS = SessionLengths(idle_s=600, longest_s=3600)
@@ -165,20 +161,3 @@ def test_a_user_of_the_provider_does_not_become_a_local_user_of_the_same_name(pe
     assert isinstance(refused, LoginRefused)
     assert "there is another user 'grace'" in refused.why
     assert not people.set_password("nobody", HASH)
-
-
-def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "people.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version={len(MIGRATIONS) + 1}")
-    with pytest.raises(ConfigError, match="newer version"):
-        People(path)
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-
-
-def test_a_file_that_is_no_database_is_one_clear_line(tmp_path: Path) -> None:
-    path = tmp_path / "people.sqlite"
-    path.write_bytes(b"no database" * 100)
-    with pytest.raises(ConfigError, match=r"people\.sqlite: the users cannot be read"):
-        People(path)

@@ -6,8 +6,8 @@ from edge_server.security.people.lockout import ADDRESS_RULES, USER_RULES, wait_
 from edge_server.security.people.openid import KnownIdentity
 from edge_server.security.people.passwords import hash_password, is_password, needs_rehash
 from edge_server.security.people.random_secrets import digest_of, new_session_id
-from edge_server.security.people.store import People
 from edge_server.security.people.values import Actor, Session, SessionLengths, User, token_is_alive
+from edge_server.storage.people.store import People
 
 SEEN_EVERY_S = 60.0
 """The last use of a session or token is written at most this often."""

@@ -1,17 +1,29 @@
 """people.sqlite: users, sessions, API tokens and failed logins; usable from any thread."""
 
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from edge_server.security.people.lockout import Failures, failed
 from edge_server.security.people.roles import Role
-from edge_server.security.people.schema import open_database
 from edge_server.security.people.values import ApiToken, Session, SessionLengths, User
+from edge_server.storage.sqlite_file import SqliteFile
 
+MIGRATIONS = (
+    """
+CREATE TABLE users (
+    name TEXT PRIMARY KEY, role TEXT NOT NULL, made_at REAL NOT NULL, password_hash TEXT,
+    subject TEXT UNIQUE);
+CREATE TABLE sessions (
+    digest BLOB PRIMARY KEY, user TEXT NOT NULL, made_at REAL NOT NULL, seen_at REAL NOT NULL);
+CREATE INDEX sessions_of_users ON sessions(user);
+CREATE TABLE tokens (
+    name TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, role TEXT NOT NULL, selector TEXT NOT NULL,
+    made_by TEXT NOT NULL, made_at REAL NOT NULL, ends_at REAL NOT NULL, used_at REAL);
+CREATE TABLE failures (
+    kind TEXT NOT NULL, name TEXT NOT NULL, count INTEGER NOT NULL, last_at REAL NOT NULL,
+    PRIMARY KEY (kind, name))
+""",
+)
 MOST_FAILURES = 10_000
 """Names and addresses with failed logins that are remembered; the oldest are forgotten first."""
 _USER = "name, role, made_at, password_hash, subject"
@@ -23,8 +35,7 @@ class People:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
-        self._connection = open_database(path)
+        self._file = SqliteFile(path, MIGRATIONS)
 
     def __enter__(self) -> "People":
         return self
@@ -34,8 +45,7 @@ class People:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._connection.close()
+        self._file.close()
 
     # --- users ---
     def users(self) -> list[User]:
@@ -59,7 +69,9 @@ class People:
 
     def remove_user(self, name: str) -> bool:
         """Remove a user and the user's sessions; False if there is none."""
-        return self._changed("DELETE FROM users WHERE name = ?", name)
+        with self._file.writing() as connection:
+            connection.execute("DELETE FROM sessions WHERE user = ?", (name,))
+            return connection.execute("DELETE FROM users WHERE name = ?", (name,)).rowcount > 0
 
     def set_role(self, name: str, role: Role) -> bool:
         """Change a role, also of open sessions; False if there is no such user."""
@@ -67,7 +79,7 @@ class People:
 
     def set_password(self, name: str, password_hash: str, *, keep: bytes | None = None) -> bool:
         """Change a local password and end the user's sessions, except the one with the digest `keep`."""
-        with self._written() as connection:
+        with self._file.writing() as connection:
             changed = connection.execute(
                 "UPDATE users SET password_hash = ? WHERE name = ? AND subject IS NULL", (password_hash, name)
             )
@@ -84,7 +96,7 @@ class People:
     # --- sessions ---
     def add_session(self, digest: bytes, session: Session, lengths: SessionLengths) -> None:
         """Begin a session, and forget the ended ones."""
-        with self._written() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "DELETE FROM sessions WHERE seen_at <= ? OR made_at <= ?",
                 (session.made_at - lengths.idle_s, session.made_at - lengths.longest_s),
@@ -146,7 +158,7 @@ class People:
 
     def count_failure(self, kind: str, name: str, now: float) -> None:
         """Count a failed login."""
-        with self._written() as connection:
+        with self._file.writing() as connection:
             found = connection.execute(
                 "SELECT count, last_at FROM failures WHERE kind = ? AND name = ?", (kind, name)
             ).fetchone()
@@ -170,23 +182,12 @@ class People:
 
     # --- the file ---
     def _rows(self, query: str, *values: Any) -> list[Any]:
-        with self._lock:
-            return self._connection.execute(query, values).fetchall()
+        with self._file.reading() as connection:
+            return connection.execute(query, values).fetchall()
 
     def _changed(self, query: str, *values: Any) -> bool:
-        with self._written() as connection:
+        with self._file.writing() as connection:
             return connection.execute(query, values).rowcount > 0
-
-    @contextmanager
-    def _written(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
 
 
 def _user(row: Any) -> User:

@@ -1,0 +1,1 @@
+"""people.sqlite: users, sessions, tokens and failed logins; logging in."""
