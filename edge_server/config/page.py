@@ -52,8 +52,8 @@ class PageSettings(Settings):
 
     host: str = "127.0.0.1"
     """Address to listen at; without any user the page listens at 127.0.0.1 only."""
-    port: int = Field(default=PORT, ge=0, le=65_535)
-    """Port of page and API; 0 takes a free one."""
+    port: int | None = Field(default=None, ge=0, le=65_535)
+    """Port of page and API; unset is 8270, or a free one if that is in use. 0 takes a free one."""
     cert: Path | None = None
     """Certificate chain of the page (PEM); with `key`, the page speaks HTTPS."""
     key: Path | None = None

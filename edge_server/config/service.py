@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
 from edge_server.config.alerts import AlertSettings
 from edge_server.config.errors import explain
+from edge_server.config.page import PageSettings
 from edge_server.config.service_metrics import MetricsSettings
 from schemas.base import Settings
 from schemas.errors import ConfigError
@@ -34,6 +35,8 @@ class ServedFederation(Settings):
     """The certificate of this service, edge-fleet."""
     key: Path | None = None
     """Its private key."""
+    mosquitto_pid_file: Path | None = None
+    """Mosquitto's pid file, if it runs on this machine: revoking a device ends its connection."""
 
     def address(self, identity: str = "fleet") -> BrokerAddress:
         """The broker, with the certificate of `fleet` or `operator`; raises `ConfigError`."""
@@ -69,6 +72,8 @@ class ServiceSettings(Settings):
     """Metrics of the fleet for Prometheus."""
     jobs: JobSettings = JobSettings.model_construct()
     """The queue of jobs."""
+    page: PageSettings = PageSettings.model_construct()
+    """The page and the API."""
 
     def federation(self, name: str | None) -> ServedFederation:
         """The federation of that name, or the only one; raises `ConfigError`."""

@@ -61,6 +61,28 @@ def execute(args: argparse.Namespace) -> int:
         print_json({"device": args.device, **about})
         return 0
     print("\n".join(done.lines()))
+    from edge_server.security.identity.revocation import revoke_device
+    from edge_server.security.identity.settings import default_folder
+
+    authority = open_authority(args.authority or default_folder(args.federation))
+    done = revoke_device(
+        authority,
+        args.device,
+        pid=args.mosquitto_pid,
+        pid_file=args.mosquitto_pid_file,
+        evicts=args.evict,
+        broker=args.broker,
+    )
+    if args.format == "json":
+        about = {"certificates": done.certificates, "reloaded": done.reloaded, "evicted": done.disconnected}
+        print_json({"device": args.device, **about})
+        return 0
+    count, missing = done.certificates, done.missing
+    print(f"{args.device}: {count} certificate{'s' if count != 1 else ''} revoked, no code is left")
+    if not done.disconnected:
+        print(f"It is let in until Mosquitto has read {done.list_path}{f' ({missing})' if missing else ''}.")
+        print("Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:")
+        print(f"  edge-server revoke {args.device} --evict")
     return 0
 
 

@@ -17,3 +17,15 @@ def make_parts(context: ServiceContext) -> tuple[Part, ...]:
         AlertKeeper(context),
         FleetMetrics(context),
     )
+    return (PresenceKeeper(context.inventory), AlertKeeper(context), FleetMetrics(context), *_page(context))
+
+
+def _page(context: ServiceContext) -> tuple[Part, ...]:
+    """The page, unless the settings turn it off; it listens when this returns."""
+    if not context.settings.page.enabled:
+        return ()
+    from edge_server.coordinator.service.page import PagePart
+
+    page = PagePart(context)
+    page.begin()
+    return (page,)

@@ -9,6 +9,7 @@ import hmac
 import ipaddress
 import socket
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -110,9 +111,14 @@ class AccessGuard:
         return _error(401, "this dashboard needs its token", www_authenticate="Bearer")
 
 
-def access_of(host: str, port: int, token: str | None, *, bound: str) -> Access:
-    """The access rules of a dashboard that was asked for at `host` and is bound to the address `bound`."""
+def access_of(host: str, port: int, token: str | None, *, bound: str, also: str | None = None) -> Access:
+    """The access rules of a page that was asked for at `host` and is bound to the address `bound`.
+
+    `also` is its address behind a proxy.
+    """
     names = {host.lower(), bound, *LOOPBACK}
+    if also is not None:
+        names.add((urlsplit(also).hostname or "").lower())
     everywhere = ipaddress.ip_address(bound).is_unspecified
     if everywhere:
         names |= {

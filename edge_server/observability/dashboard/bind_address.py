@@ -42,14 +42,14 @@ def bind_socket(listen: BindAddress, token: str | None) -> socket.socket:
     Without a given port it tries the default port, then any free one.
     """
     host, port = listen
-    family, address = _resolved(host)
+    family, address = resolved(host)
     _check_token(host, address, token)
     ports = (PORT, 0) if port is None else (port,)
     for candidate in ports:
         with contextlib.suppress(OSError):
-            return _listening(family, address, candidate)
+            return listening_socket(family, address, candidate)
     try:
-        return _listening(family, address, ports[-1])
+        return listening_socket(family, address, ports[-1])
     except OSError as error:
         remedy = f"name another address, or {host} without a port to use any free one"
         raise ConfigError(
@@ -63,7 +63,8 @@ def url_of(host: str, port: int) -> str:
     return f"http://{shown}:{port}"
 
 
-def _listening(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+def listening_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    """A listening socket; raises `OSError`."""
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -75,7 +76,8 @@ def _listening(family: socket.AddressFamily, address: str, port: int) -> socket.
     return made
 
 
-def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
+def resolved(host: str) -> tuple[socket.AddressFamily, str]:
+    """The first address of a host; raises `ConfigError` if it has none here."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -18,6 +18,7 @@ SELECT rollout, rollouts.version, phase, opened, why, began_at, ended_at, active
     LEFT JOIN active ON active.version = rollouts.version
     WHERE versions.run = ? ORDER BY began_at DESC, rollouts.rowid DESC LIMIT ?
 """
+EVERY_ROLLOUT = ROLLOUTS.replace("WHERE versions.run = ?", "")
 TARGETS = "SELECT status, count(*) FROM targets WHERE rollout = ? GROUP BY status ORDER BY status"
 GROUPS = "SELECT coalesce(max(batch) + 1, 0) FROM targets WHERE rollout = ?"
 
@@ -27,12 +28,23 @@ def rollouts_value(registry: Path, run: str | None) -> Json:
 
     Raises `ConfigError` for an unreadable registry.
     """
+    if run is None:
+        return {"rollouts": []}
+    return _read(registry, ROLLOUTS, run, MOST_ROLLOUTS)
+
+
+def every_rollout(registry: Path) -> Json:
+    """The newest rollouts of all versions in a registry. Raises `ConfigError` for an unreadable registry."""
+    return _read(registry, EVERY_ROLLOUT, MOST_ROLLOUTS)
+
+
+def _read(registry: Path, query: str, *values: Any) -> Json:
     path = registry / FILE
-    if run is None or not path.is_file():
+    if not path.is_file():
         return {"rollouts": []}
     try:
         with _read_only(path) as database:
-            rows = database.execute(ROLLOUTS, (run, MOST_ROLLOUTS)).fetchall()
+            rows = database.execute(query, values).fetchall()
             return {"rollouts": [_value(database, *row) for row in rows]}
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(f"registry {registry}: {error}") from error

@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import withdraw_codes
 from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
+"""Exclude a device: its codes and certificates, the broker's revocation list, its open connection."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.enrolment_codes import withdraw_codes
+from edge_server.security.identity.eviction import copy_revocation_list, evict, read_pid, reload_broker
 from edge_server.security.identity.mosquitto import REVOKED
 from schemas.errors import ConfigError, nearest
 
@@ -64,6 +72,47 @@ def notify_broker(
 
     Raises `EdgeError` if the broker cannot be reached.
     """
+    """What was done: revoked certificates, whether the broker knows, whether the connection was ended.
+
+    `missing` is why the broker's folder could not be written.
+    """
+
+    device: str
+    certificates: int
+    reloaded: bool
+    disconnected: bool
+    list_path: Path
+    missing: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The result in words, with what is left to do."""
+        plural = "" if self.certificates == 1 else "s"
+        done = f"{self.device}: {self.certificates} certificate{plural} revoked, no code is left"
+        if self.disconnected:
+            return done
+        return f"{done}; it is let in until Mosquitto has read {self.list_path} ({self.missing or 'SIGHUP'})"
+
+
+def revoke_device(
+    authority: Authority,
+    device: str,
+    *,
+    pid: int | None = None,
+    pid_file: Path | None = None,
+    evicts: bool = False,
+    broker: str | None = None,
+) -> Revocation:
+    """Revoke a device; with the pid of Mosquitto, or its file, also let it know and end the connection.
+
+    Raises `ConfigError` for a device that was never enrolled, and for a wrong pid.
+    """
+    if device not in authority.devices() and not withdraw_codes(authority, device):
+        raise ConfigError(f"no device '{device}' was enrolled{nearest(device, authority.devices())}")
+    with authority.locked():
+        withdraw_codes(authority, device)
+        count = authority.revoke(device) if device in authority.devices() else 0
+    pid = read_pid(pid_file) if pid_file else pid
     missing = copy_revocation_list(authority)
     reloaded = pid is not None and missing is None
     if pid is not None and reloaded:
@@ -71,3 +120,6 @@ def notify_broker(
     if reloaded or end:
         evict(authority, device, broker or authority.settings.broker)
     return Revocation(authority, device, certificates, reloaded, reloaded or end, missing)
+    if reloaded or evicts:
+        evict(authority, device, broker or authority.settings.broker)
+    return Revocation(device, count, reloaded, reloaded or evicts, authority.broker / REVOKED, missing)

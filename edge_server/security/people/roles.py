@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from schemas.errors import InvariantError
+from schemas.errors import EdgeError, InvariantError
+
+
+class NotAllowed(EdgeError):
+    """Somebody may not do what was asked for."""
 
 
 class Role(StrEnum):
@@ -62,3 +66,11 @@ def least_role(action: str) -> Role:
     if action not in LEAST:
         raise InvariantError(f"the action '{action}' has no least role in LEAST")
     return LEAST[action]
+
+
+def check_role(role: Role, action: str) -> None:
+    """Raise `NotAllowed` if `role` may not do `action`."""
+    least = least_role(action)
+    if rank(role) < rank(least):
+        needed = least if least is Role.ADMIN else f"{least} or admin"
+        raise NotAllowed(f"the role {role} may not do this ({action}): it needs {needed}")

@@ -1,0 +1,1 @@
+"""What people may change in a fleet: one table for page, API, commands, roles and audit log."""

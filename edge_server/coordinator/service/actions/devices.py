@@ -1,0 +1,91 @@
+"""Actions on devices: labels, notes, revocation."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from edge_server.coordinator.service.actions.action import Args, Change, Desk
+from edge_server.security.people.roles import NotAllowed
+from edge_server.security.people.values import Actor
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.records import InventoryDevice
+from schemas.errors import ConfigError
+from schemas.labels import checked_key, parse_label, parse_where
+
+
+def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Set labels (`key=value`) or remove them (`key-`)."""
+    changes = parse_changes(args["labels"])
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+        before, after = inventory.set_labels(device.federation, device.device, changes)
+    return Change(_named(device), before, after, f"{device.device} has the labels {_said(after)}")
+
+
+def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Set the operator's note."""
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+        before = inventory.set_note(device.federation, device.device, args["note"])
+    return Change(_named(device), before, args["note"], f"the note of {device.device} is stored")
+
+
+def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Revoke a device's certificates, and end its connection where the broker is at hand."""
+    from edge_server.security.identity.authority import open_authority
+    from edge_server.security.identity.revocation import revoke_device
+
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+        served = desk.settings.federation(device.federation)
+        if served.authority is None:
+            raise ConfigError(
+                f"service.toml names no authority of the federation '{device.federation}': revoke the device "
+                "where the authority is"
+            )
+        authority = open_authority(served.authority.expanduser())
+        revocation = revoke_device(authority, device.device, pid_file=served.mosquitto_pid_file)
+        inventory.add(device.federation, device.device, revoked_at=now)
+    after = {"certificates": revocation.certificates, "disconnected": revocation.disconnected}
+    return Change(_named(device), after=after, said=revocation.said)
+
+
+def parse_changes(text: str) -> dict[str, str | None]:
+    """`site=barn role-` as changes: a label to set, one to remove. Raises `ConfigError`."""
+    changes: dict[str, str | None] = {}
+    for word in text.replace(",", " ").split():
+        key, value = (checked_key(word[:-1]), None) if _removes(word) else parse_label(word)
+        changes[key] = value
+    if not changes:
+        raise ConfigError("name at least one label: site=barn sets it, site- removes it")
+    return changes
+
+
+def _removes(word: str) -> bool:
+    return word.endswith("-") and "=" not in word
+
+
+@contextmanager
+def _opened(desk: Desk) -> Iterator[Inventory]:
+    inventory = Inventory(desk.folder.inventory)
+    try:
+        yield inventory
+    finally:
+        inventory.close()
+
+
+def _within_scope(inventory: Inventory, args: Args, actor: Actor) -> InventoryDevice:
+    """The device; one that a token's selector does not choose looks like none to the token."""
+    device = inventory.device(args["federation"], args["device"])
+    if device is None:
+        raise ConfigError(f"there is no device '{args['device']}' in the federation '{args['federation']}'")
+    if not parse_where(actor.where).matches(device.selectable):
+        raise NotAllowed(f"this token is for the devices where {actor.where}, and '{device.device}' is none")
+    return device
+
+
+def _named(device: InventoryDevice) -> str:
+    return f"{device.federation}/{device.device}"
+
+
+def _said(labels: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "of its own only"

@@ -1,0 +1,126 @@
+"""Every action: the page's buttons, the API, the commands shown, roles and audit log come from this table."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from edge_server.coordinator.service.actions import devices, people
+from edge_server.coordinator.service.actions.action import Action, Field
+
+_FEDERATION, _DEVICE = Field("federation"), Field("device")
+_USER, _TOKEN = Field("user"), Field("token")
+_ROLE = Field("role", "Role", "role")
+_PASSWORD = Field("password", "Password", "secret", hint="at least 10 characters")
+_OF_DEVICE = ("--federation", "{federation}")
+
+_ALL = (
+    Action(
+        "devices.label",
+        "Set labels",
+        "Labels choose devices for jobs, rollouts and this list; yours win over those that a device states.",
+        ("devices", "label", "{device}", "{labels...}", *_OF_DEVICE),
+        (
+            _FEDERATION,
+            _DEVICE,
+            Field("labels", "Labels", "text", hint="site=barn role=camera; site- removes a label"),
+        ),
+        devices.set_labels,
+        on_device=True,
+    ),
+    Action(
+        "devices.note",
+        "Write a note",
+        "A line for people, such as where the board hangs.",
+        ("devices", "note", "{device}", "{note}", *_OF_DEVICE),
+        (_FEDERATION, _DEVICE, Field("note", "Note", "text", optional=True)),
+        devices.set_note,
+        on_device=True,
+    ),
+    Action(
+        "devices.revoke",
+        "Revoke",
+        "The device's certificates are revoked: it is not let in any more until it is enrolled again.",
+        ("revoke", "{device}", *_OF_DEVICE),
+        (_FEDERATION, _DEVICE),
+        devices.revoke,
+        on_device=True,
+        grave=True,
+    ),
+    Action(
+        "users.add",
+        "Add a user",
+        "The password is passed on by you; the user changes it on this page.",
+        ("users", "add", "{user}", "--role", "{role}"),
+        (Field("user", "Name", "text"), _ROLE, _PASSWORD),
+        people.add_user,
+    ),
+    Action(
+        "users.role",
+        "Change the role",
+        "The new role holds at once, also where the user is logged in.",
+        ("users", "role", "{user}", "{role}"),
+        (_USER, _ROLE),
+        people.set_role,
+    ),
+    Action(
+        "users.password",
+        "Set the password",
+        "The user is logged out everywhere.",
+        ("users", "password", "{user}"),
+        (_USER, _PASSWORD),
+        people.set_password,
+    ),
+    Action(
+        "users.unlock",
+        "Unlock",
+        "After failed logins the user may try again at once.",
+        ("users", "unlock", "{user}"),
+        (_USER,),
+        people.unlock_user,
+    ),
+    Action(
+        "users.remove",
+        "Remove",
+        "The user is logged out and cannot log in any more. The audit log keeps the name.",
+        ("users", "remove", "{user}"),
+        (_USER,),
+        people.remove_user,
+        grave=True,
+    ),
+    Action(
+        "own.password",
+        "Change my password",
+        "You are logged out everywhere.",
+        ("users", "password", "{user}"),
+        (
+            Field("old_password", "Old password", "secret"),
+            Field("password", "New password", "secret", hint="at least 10 characters"),
+        ),
+        people.set_own_password,
+    ),
+    Action(
+        "tokens.make",
+        "Make a token",
+        "For a program that uses the API. The token is shown once.",
+        ("tokens", "make", "{token}", "--role", "{role}", "--where", "{where}", "--days", "{days}"),
+        (
+            Field("token", "Name", "text"),
+            _ROLE,
+            Field(
+                "where", "Only devices where", "text", optional=True, hint="site=barn; empty: every device"
+            ),
+            Field("days", "Days until its end", "text", optional=True, hint=people.USUAL_DAYS),
+        ),
+        people.make_token,
+    ),
+    Action(
+        "tokens.revoke",
+        "Revoke",
+        "Programs with this token are refused at once.",
+        ("tokens", "revoke", "{token}"),
+        (_TOKEN,),
+        people.revoke_token,
+        grave=True,
+    ),
+)
+
+ACTIONS: Mapping[str, Action] = MappingProxyType({action.name: action for action in _ALL})

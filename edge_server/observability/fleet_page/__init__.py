@@ -1,0 +1,1 @@
+"""The page and the API of the fleet service: devices, jobs, rollouts, alerts, audit log, users."""

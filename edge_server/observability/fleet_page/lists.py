@@ -1,0 +1,109 @@
+"""The lists of the page, read from the files of the service folder."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from edge_server.observability.dashboard.rollout_view import every_rollout
+from edge_server.observability.fleet_page.device_rows import device_detail, device_page, parse_query
+from edge_server.observability.fleet_page.interfaces import Json
+from edge_server.security.people.lockout import USER_RULES, wait_s
+from edge_server.security.people.values import Actor
+from edge_server.storage import audit_log
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.records import InventoryDevice
+from edge_server.storage.people.login import USER
+from edge_server.storage.people.store import People
+from edge_server.storage.service_folder import ServiceFolder
+from schemas.labels import parse_where
+
+MOST_ENTRIES = 200
+FRESH_S = 1.0
+"""The inventory is read again at most this often."""
+
+
+class FolderLists:
+    """Reads the folder; devices are kept in memory until another process or thread has changed them."""
+
+    def __init__(
+        self, folder: ServiceFolder, people: People, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder, self._people, self._clock = folder, people, clock
+        self._inventory = Inventory(folder.inventory)
+        self._lock = threading.Lock()
+        self._known: list[InventoryDevice] = []
+        self._version, self._read_at = -1, float("-inf")
+
+    def close(self) -> None:
+        """Close the inventory."""
+        self._inventory.close()
+
+    def devices(self, asked: Mapping[str, str], actor: Actor, now: float) -> Json:
+        """One page of the device list."""
+        query, scope = parse_query(asked), parse_where(actor.where)
+        known = self._devices()
+        within = [device for device in known if scope.matches(device.selectable)] if actor.where else known
+        return {**device_page(within, query), "now": now}
+
+    def device(self, federation: str, device: str, actor: Actor, now: float) -> Json | None:
+        """One device."""
+        known = self._inventory.device(federation, device)
+        if known is None or not parse_where(actor.where).matches(known.selectable):
+            return None
+        return {**device_detail(known), "now": now}
+
+    def audit(self, asked: Mapping[str, str]) -> Json:
+        """The newest entries of the audit log, of a user and an action if they are named."""
+        who, what = asked.get("who", "").lower(), asked.get("what", "").lower()
+        found = (
+            entry
+            for entry in audit_log.read(self._folder.audit)
+            if who in entry.who.lower() and what in f"{entry.what} {entry.target}".lower()
+        )
+        newest = deque(found, maxlen=MOST_ENTRIES)
+        return {
+            "entries": [entry.model_dump(mode="json", exclude={"previous"}) for entry in reversed(newest)]
+        }
+
+    def users(self) -> Json:
+        """Users and tokens."""
+        return {
+            "users": [
+                self._user(user.name, user.role, user.kind, user.made_at) for user in self._people.users()
+            ],
+            "tokens": [
+                {
+                    "token": token.name,
+                    "role": token.role,
+                    "where": token.where,
+                    "made_by": token.made_by,
+                    "ends_at": token.ends_at,
+                    "used_at": token.used_at,
+                }
+                for token in self._people.tokens()
+            ],
+        }
+
+    def others(self) -> Sequence[str]:
+        """The names of further lists."""
+        return ("rollouts",)
+
+    def other(self, name: str, now: float) -> Json:
+        """A further list."""
+        return {**every_rollout(self._folder.registry), "now": now}
+
+    def _user(self, name: str, role: str, kind: str, made_at: float) -> Json:
+        failures = self._people.failures(USER, name)
+        locked_s = wait_s(failures, USER_RULES, time.time())
+        return {"user": name, "role": role, "kind": kind, "made_at": made_at, "locked_s": locked_s}
+
+    def _devices(self) -> list[InventoryDevice]:
+        with self._lock:
+            now = self._clock()
+            if now - self._read_at >= FRESH_S:
+                self._read_at = now
+                version = self._inventory.changed_elsewhere()
+                if version != self._version:
+                    self._known, self._version = self._inventory.devices(), version
+            return self._known
