@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from edge_client.cli.app import CommandLine
 from edge_server.cli.commands import (
     alerts,
+    audit,
     check,
     compare,
     components,
@@ -36,6 +37,8 @@ from edge_server.cli.commands import (
     simulate,
     standby,
     statistics,
+    tokens,
+    users,
 )
 
 EDGE_SERVER = CommandLine(
@@ -66,6 +69,9 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         serve,
         alerts,
         jobs,
+        users,
+        tokens,
+        audit,
         devices,
         doctor,
         logs,

@@ -106,6 +106,14 @@ def verify(path: Path) -> Damage | None:
     return None
 
 
+def length_and_digest(path: Path) -> tuple[int, str]:
+    """The number of entries, and the digest of the last one."""
+    count, last = 0, b""
+    for line in _lines(path) if path.exists() else ():
+        count, last = count + 1, line
+    return count, _digest(last) if last else BEGINNING
+
+
 def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         for line in file:

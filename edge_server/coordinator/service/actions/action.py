@@ -50,6 +50,12 @@ class Desk:
     settings: ServiceSettings
     people: People
 
+    def __enter__(self) -> "Desk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.people.close()
+
 
 @dataclass(frozen=True)
 class Action:
