@@ -1,0 +1,58 @@
+"""The page of a service with invented devices, served by the real server."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_server.config.page import PageSettings
+from edge_server.config.service import ServiceSettings
+from edge_server.coordinator.service.page import PagePart
+from edge_server.coordinator.service.part import ServiceContext
+from edge_server.security.people.roles import Role
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.people.store import People
+from edge_server.storage.service_folder import ServiceFolder
+from tests.browser.screen import Screen
+from tests.edge_server.coordinator.service.service_pages import USERS, fill_inventory
+from tests.edge_server.security.people.people import PASSWORD, add, fast_passwords
+
+SITES = ("barn", "field", "mill")
+LONG_AGO = 1_700_000_000.0
+
+
+@dataclass(frozen=True)
+class ServedPage:
+    """A service's page at `url`."""
+
+    folder: ServiceFolder
+    url: str
+
+
+@contextmanager
+def served_page(path: Path, *, devices: int, users: Mapping[str, Role] = USERS) -> Iterator[ServedPage]:
+    """The page of a new folder, with devices at three sites and a user of each role."""
+    folder = ServiceFolder(path)
+    fill_inventory(folder, {f"pi-{number:04d}": SITES[number % 3] for number in range(devices)}, at=LONG_AGO)
+    with People(folder.people) as people:
+        for name, role in users.items():
+            add(people, name, role)
+    settings = ServiceSettings(page=PageSettings(port=0))
+    inventory = Inventory(folder.inventory)
+    page = PagePart(ServiceContext(folder, settings, inventory, lambda *_: None))
+    with fast_passwords():
+        page.begin()
+        try:
+            yield ServedPage(folder, page.url)
+        finally:
+            page.stop()
+            inventory.close()
+
+
+def log_in(screen: Screen, user: str, view: str = "devices") -> None:
+    """Log in as `user`, and wait for a view."""
+    screen.page.goto(f"{screen.url}/#{view}")
+    screen.page.get_by_label("Name").fill(user)
+    screen.page.get_by_label("Password").fill(PASSWORD)
+    screen.page.get_by_role("button", name="Log in", exact=True).click()
+    screen.page.wait_for_selector(f"#{view}-title")
