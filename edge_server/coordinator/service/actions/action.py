@@ -74,6 +74,8 @@ class Action:
     execute: Callable[[Desk, Args, Actor, float], Change]
     on_device: bool = False
     grave: bool = False
+    recorded: str = ""
+    """The word of the audit log, if it is not the name."""
 
     @property
     def least(self) -> Role:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from edge_server.config.service import ServedFederation
 from edge_server.coordinator.service.actions.action import Args, Change, Desk
 from edge_server.security.people.roles import NotAllowed
 from edge_server.security.people.values import Actor
@@ -18,7 +20,12 @@ def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     with _opened(desk) as inventory:
         device = _within_scope(inventory, args, actor)
         before, after = inventory.set_labels(device.federation, device.device, changes)
-    return Change(_named(device), before, after, f"{device.device} has the labels {_said(after)}")
+    return Change(
+        _named(device),
+        {"labels": before},
+        {"labels": after},
+        f"{device.device} has the labels {_said(after)}",
+    )
 
 
 def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
@@ -26,27 +33,36 @@ def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     with _opened(desk) as inventory:
         device = _within_scope(inventory, args, actor)
         before = inventory.set_note(device.federation, device.device, args["note"])
-    return Change(_named(device), before, args["note"], f"the note of {device.device} is stored")
+    return Change(
+        _named(device), {"note": before}, {"note": args["note"]}, f"the note of {device.device} is stored"
+    )
 
 
 def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     """Revoke a device's certificates, and end its connection where the broker is at hand."""
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.revocation import revoke_device
+    from edge_server.security.identity.eviction import read_pid
+    from edge_server.security.identity.revocation import check_is_known, notify_broker, revoke_certificates
 
     with _opened(desk) as inventory:
         device = _within_scope(inventory, args, actor)
         served = desk.settings.federation(device.federation)
-        if served.authority is None:
-            raise ConfigError(
-                f"service.toml names no authority of the federation '{device.federation}': revoke the device "
-                "where the authority is"
-            )
-        authority = open_authority(served.authority.expanduser())
-        revocation = revoke_device(authority, device.device, pid_file=served.mosquitto_pid_file)
+        authority = open_authority(_authority_folder(served))
+        pid = read_pid(served.mosquitto_pid_file.expanduser()) if served.mosquitto_pid_file else None
+        check_is_known(authority, device.device)
+        count = revoke_certificates(authority, device.device)
         inventory.add(device.federation, device.device, revoked_at=now)
-    after = {"certificates": revocation.certificates, "disconnected": revocation.disconnected}
-    return Change(_named(device), after=after, said=revocation.said)
+    done = notify_broker(authority, device.device, count, pid=pid)
+    return Change(_named(device), {"certificates": count}, {"certificates": 0}, " ".join(done.lines()[:2]))
+
+
+def _authority_folder(served: ServedFederation) -> Path:
+    if served.authority is None:
+        raise ConfigError(
+            f"service.toml names no authority of the federation '{served.name}': revoke the device with "
+            "`edge-server revoke` where the authority is"
+        )
+    return served.authority.expanduser()
 
 
 def parse_changes(text: str) -> dict[str, str | None]:

@@ -19,7 +19,7 @@ def perform(desk: Desk, name: str, given: Mapping[str, Any], actor: Actor, now: 
     audit_log.append(
         desk.folder.audit,
         who=actor.who,
-        what=action.name,
+        what=action.recorded or action.name,
         target=change.target,
         before=change.before,
         after=change.after,

@@ -17,7 +17,7 @@ _ALL = (
         "devices.label",
         "Set labels",
         "Labels choose devices for jobs, rollouts and this list; yours win over those that a device states.",
-        ("devices", "label", "{device}", "{labels...}", *_OF_DEVICE),
+        ("inventory", "label", "{device}", "{labels...}", *_OF_DEVICE),
         (
             _FEDERATION,
             _DEVICE,
@@ -25,15 +25,17 @@ _ALL = (
         ),
         devices.set_labels,
         on_device=True,
+        recorded="label",
     ),
     Action(
         "devices.note",
         "Write a note",
         "A line for people, such as where the board hangs.",
-        ("devices", "note", "{device}", "{note}", *_OF_DEVICE),
+        ("inventory", "note", "{device}", "{note}", *_OF_DEVICE),
         (_FEDERATION, _DEVICE, Field("note", "Note", "text", optional=True)),
         devices.set_note,
         on_device=True,
+        recorded="note",
     ),
     Action(
         "devices.revoke",
@@ -44,6 +46,7 @@ _ALL = (
         devices.revoke,
         on_device=True,
         grave=True,
+        recorded="revoke",
     ),
     Action(
         "users.add",

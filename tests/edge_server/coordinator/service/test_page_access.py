@@ -1,4 +1,4 @@
-"""Who reaches page and API: logins, sessions, tokens, roles, foreign pages, and what an OpenID provider says."""
+"""Who reaches page and API: logins, sessions, tokens, roles, foreign pages, the OpenID provider."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.edge_server.coordinator.service.service_pages import BASE, Stage, pag
 from tests.edge_server.security.people.people import NOW, PASSWORD, fast_passwords, running_provider
 
 READS = ("/api/devices", "/api/device/home/pi-1", "/api/rollouts", "/api/audit", "/api/users")
+OPEN = ("/", "/api/me", "/assets/theme.css", "/assets/page/main.js", "/nothing")
 LABEL = {"federation": "home", "device": "pi-1", "labels": "role=camera"}
 
 
@@ -39,7 +40,7 @@ def token(stage: Stage, role: Role, where: str = "", *, days: float = 1) -> dict
     return {"Authorization": f"Bearer {secret}"}
 
 
-@pytest.mark.parametrize("path", [*READS, "/", "/api/me", "/assets/theme.css", "/assets/page/main.js", "/nothing"])
+@pytest.mark.parametrize("path", [*READS, *OPEN])
 def test_every_answer_has_the_strict_headers(stage: Stage, path: str) -> None:
     answer = stage.client().get(path)
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
@@ -254,7 +255,9 @@ def test_a_login_at_the_provider_ends_on_the_page_with_the_role_of_the_claim(tmp
             stolen = stage.client().get("/login/done", params=back)
             assert stolen.status_code == 403
             back = _through(provider, client)
-            assert client.get("/login/done", params={**back, "iss": "https://evil.example"}).status_code == 403
+            assert (
+                client.get("/login/done", params={**back, "iss": "https://evil.example"}).status_code == 403
+            )
             back = _through(provider, client)
             answer = client.get("/login/done", params=back)
             assert answer.status_code == 200
