@@ -1,7 +1,8 @@
 """The page of a service with invented devices, served by the real server."""
 
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,8 @@ class ServedPage:
 def served_page(path: Path, *, devices: int, users: Mapping[str, Role] = USERS) -> Iterator[ServedPage]:
     """The page of a new folder, with devices at three sites and a user of each role."""
     folder = ServiceFolder(path)
-    fill_inventory(folder, {f"pi-{number:04d}": SITES[number % 3] for number in range(devices)}, at=LONG_AGO)
+    fill_inventory(folder, {f"pi-{number:04d}": SITES[number % 3] for number in range(3)}, at=LONG_AGO)
+    _multiply(folder.inventory, devices)
     with People(folder.people) as people:
         for name, role in users.items():
             add(people, name, role)
@@ -47,6 +49,18 @@ def served_page(path: Path, *, devices: int, users: Mapping[str, Role] = USERS) 
         finally:
             page.stop()
             inventory.close()
+
+
+def _multiply(inventory: Path, devices: int) -> None:
+    """Copy the three devices, in one transaction."""
+    with closing(sqlite3.connect(inventory)) as database, database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(devices)") if row[1] != "device"]
+        names = ", ".join(columns)
+        for number in range(3, devices):
+            database.execute(
+                f"INSERT INTO devices (device, {names}) SELECT ?, {names} FROM devices WHERE device = ?",
+                (f"pi-{number:04d}", f"pi-{number % 3:04d}"),
+            )
 
 
 def log_in(screen: Screen, user: str, view: str = "devices") -> None:

@@ -68,11 +68,12 @@ class PagePart(Part):
         self._host = ""
         self._next_look = float("-inf")
         self.url = ""
+        self.listens_at = ("", 0)
 
     def begin(self) -> None:
         """Serve the page; raises `ConfigError` where it cannot listen."""
         self._host = page_host(self._settings, self._people)
-        self.url = self._served.enter_context(
+        served = self._served.enter_context(
             serve_page(
                 self._settings,
                 self._people,
@@ -81,6 +82,7 @@ class PagePart(Part):
                 setup=self._setup,
             )
         )
+        self.url, self.listens_at = served.url, served.address
         log.info("the page is at %s", self.url)
         if not has_users(self._settings, self._people):
             log.warning("nobody can log in yet; the first admin is made by: %s", self._setup)

@@ -4,6 +4,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from edge_server.config.page import PORT, PageSettings, is_loopback
@@ -19,6 +20,14 @@ from edge_server.storage.people.store import People
 from schemas.errors import ConfigError
 
 
+@dataclass(frozen=True)
+class ServedPage:
+    """A page that listens at `address`; `url` is where browsers find it."""
+
+    url: str
+    address: tuple[str, int]
+
+
 @contextmanager
 def serve_page(
     settings: PageSettings,
@@ -27,8 +36,8 @@ def serve_page(
     lists: FleetLists,
     actions: FleetActions,
     setup: str,
-) -> Iterator[str]:
-    """Serve the page until the block ends; yields its address. Raises `ConfigError` for an unusable one."""
+) -> Iterator[ServedPage]:
+    """Serve the page until the block ends. Raises `ConfigError` for an unusable address or certificate."""
     tls = _checked_tls(settings)
     host = page_host(settings, people)
     family, address = resolved(host)
@@ -39,7 +48,7 @@ def serve_page(
     reception = Reception(people, settings, port)
     app = make_app(PageParts(reception, actions, lists, access, _provider(settings), setup))
     with serving(app, bound, url=url, name="page", tls=tls):
-        yield settings.url or url
+        yield ServedPage(settings.url or url, (address, port))
 
 
 def _bound(family: socket.AddressFamily, address: str, port: int | None) -> socket.socket:

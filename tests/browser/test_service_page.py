@@ -1,0 +1,217 @@
+"""The service's page in Chromium: logins, roles, buttons and their commands, two thousand devices, phones."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from edge_server.coordinator.service.actions.table import ACTIONS
+from edge_server.storage import audit_log
+from edge_server.storage.inventory.inventory import Inventory
+from tests.browser.screen import Screen
+from tests.browser.services import ServedPage, log_in, served_page
+from tests.edge_server.security.people.people import PASSWORD
+
+COUNT = 2000
+COUNTED = "text => document.querySelector('.count')?.innerText.startsWith(text)"
+ROWS = "() => document.querySelectorAll('#main section:not([hidden]) tbody tr').length"
+WIDTH = "() => document.documentElement.scrollWidth"
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+VIEWS = (
+    ("devices", "devices-title"),
+    ("devices/home/pi-0003", "device-title"),
+    ("rollouts", "rollouts-title"),
+    ("audit", "audit-title"),
+    ("users", "users-title"),
+)
+MARKUP = "<img src=x onerror=document.title='x'>"
+SPREAD = {"user": "ada", "where": "site in (barn,field)", "labels": " a=b  c='d' ", "note": "", "days": ""}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPage]:
+    with served_page(tmp_path_factory.mktemp("service") / "folder", devices=COUNT) as page:
+        inventory = Inventory(page.folder.inventory)
+        inventory.set_note("home", "pi-0001", MARKUP)
+        inventory.close()
+        yield page
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPage]:
+    with served_page(tmp_path_factory.mktemp("small") / "folder", devices=4) as page:
+        yield page
+
+
+@pytest.fixture
+def open_page(served: ServedPage, screen: Callable[..., Screen]) -> Iterator[Callable[..., Screen]]:
+    """Open the page as a user; no page may complain."""
+    opened: list[Screen] = []
+
+    def enter(user: str, view: str = "devices", **settings: object) -> Screen:
+        seen = screen(served.url, **settings)
+        log_in(seen, user, view)
+        opened.append(seen)
+        return seen
+
+    yield enter
+    assert [seen.complaints for seen in opened] == [[] for _ in opened]
+
+
+def go(seen: Screen, view: str, title: str) -> None:
+    seen.page.goto(f"{seen.url}/#{view}")
+    seen.page.wait_for_selector(f"section:not([hidden]) > .title > #{title}")
+
+
+def test_two_thousand_devices_are_filtered_by_the_server_and_shown_by_the_page(
+    open_page: Callable[..., Screen],
+) -> None:
+    seen = open_page("vera")
+    seen.until(COUNTED, "2,000 devices")
+    assert seen.page.evaluate(ROWS) == 100
+    seen.page.get_by_label("Where").fill("site in (barn, mill), device!=pi-0000")
+    seen.until(COUNTED, "1,332 of 2,000 devices")
+    seen.page.get_by_role("button", name="Next").click()
+    seen.page.get_by_text("101 to 200").wait_for()
+    seen.page.reload()
+    seen.page.get_by_text("101 to 200").wait_for()
+    seen.page.get_by_label("Where").fill("site in (barn")
+    seen.page.get_by_text("is not a condition on a label").wait_for()
+    # The browser itself reports the refused request.
+    assert [text for text in seen.complaints if "400" not in text] == []
+    seen.complaints.clear()
+    seen.page.get_by_label("Where").fill("")
+    seen.page.get_by_label("Find").fill("onerror")
+    seen.until(COUNTED, "1 of 2,000 devices")
+    assert MARKUP in seen.text("#main section:not([hidden]) tbody")
+    assert seen.page.title() == "Devices · Edge fleet"
+
+
+def test_a_viewer_has_no_buttons_that_change_anything(open_page: Callable[..., Screen]) -> None:
+    seen = open_page("vera")
+    seen.page.wait_for_selector("tbody tr")
+    assert seen.page.locator("[data-action]").all_inner_texts() == ["Change my password"]
+    tabs = seen.page.get_by_role("navigation", name="Views").get_by_role("link").all_inner_texts()
+    assert "Devices" in tabs
+    assert not {"Audit log", "Users"} & set(tabs)
+    go(seen, "devices/home/pi-0002", "device-title")
+    seen.page.get_by_text("Raspberry Pi 4").wait_for()
+    assert seen.page.locator("[data-action]").count() == 1
+
+
+def test_an_operator_sets_labels_by_keyboard_and_sees_the_command(
+    open_page: Callable[..., Screen], served: ServedPage
+) -> None:
+    seen = open_page("otto", "devices")
+    go(seen, "devices/home/pi-0005", "device-title")
+    button = seen.page.get_by_role("button", name="Set labels: pi-0005")
+    button.wait_for()
+    assert seen.page.get_by_role("button", name="Revoke").count() == 0
+    button.focus()
+    seen.page.keyboard.press("Enter")
+    dialog = seen.page.get_by_role("dialog", name="Set labels: pi-0005")
+    dialog.get_by_label("Labels", exact=True).wait_for()
+    seen.page.keyboard.type("role=camera")
+    command = (
+        f"edge-server inventory label pi-0005 role=camera --federation home --service {served.folder.path}"
+    )
+    assert dialog.locator("code").inner_text() == command
+    seen.page.keyboard.press("Enter")
+    dialog.wait_for(state="detached")
+    seen.page.locator("li[data-own]", has_text="role=camera").wait_for()
+    assert seen.page.evaluate("() => document.activeElement.dataset.action") == "devices.label"
+    last = list(audit_log.read(served.folder.audit))[-1]
+    assert (last.who, last.what, last.target) == ("user:otto", "label", "home/pi-0005")
+
+
+def test_a_refused_action_says_why_in_the_dialog_and_escape_closes_it(
+    open_page: Callable[..., Screen],
+) -> None:
+    seen = open_page("ada")
+    go(seen, "devices/home/pi-0006", "device-title")
+    seen.page.get_by_role("button", name="Revoke: pi-0006").click()
+    dialog = seen.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Revoke").click()
+    dialog.get_by_text("service.toml names no federation").wait_for()
+    assert [text for text in seen.complaints if "400" not in text] == []
+    seen.complaints.clear()
+    seen.page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert seen.page.evaluate("() => document.activeElement.dataset.action") == "devices.revoke"
+
+
+def test_an_admin_makes_users_and_tokens(open_page: Callable[..., Screen], served: ServedPage) -> None:
+    seen = open_page("ada", "users")
+    seen.page.get_by_role("button", name="Add a user").click()
+    dialog = seen.page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("eve")
+    dialog.get_by_label("Role").select_option("operator")
+    dialog.get_by_label("Password").fill(PASSWORD)
+    assert PASSWORD not in dialog.locator("code").inner_text()
+    dialog.get_by_role("button", name="Add a user").click()
+    seen.page.locator("tbody tr", has_text="eve").wait_for()
+    seen.page.get_by_role("button", name="Make a token").click()
+    dialog = seen.page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("ci")
+    dialog.get_by_role("button", name="Make a token").click()
+    secret = dialog.get_by_label("The token").inner_text()
+    assert secret.startswith("edge_")
+    dialog.get_by_role("button", name="Close").click()
+    answer = seen.page.request.get(f"{seen.url}/api/devices", headers={"Authorization": f"Bearer {secret}"})
+    assert answer.ok
+    go(seen, "audit", "audit-title")
+    seen.page.locator("tbody tr", has_text="tokens.make").wait_for()
+    assert secret not in served.folder.audit.read_text()
+
+
+def test_a_wrong_password_and_an_ended_session_lead_to_the_login(
+    served: ServedPage, screen: Callable[..., Screen]
+) -> None:
+    seen = screen(served.url)
+    seen.page.goto(seen.url)
+    seen.page.get_by_label("Name").fill("vera")
+    seen.page.get_by_label("Password").fill("wrong password")
+    seen.page.keyboard.press("Enter")
+    seen.page.get_by_role("alert").get_by_text("user or password is wrong").wait_for()
+    seen.page.get_by_label("Password").fill(PASSWORD)
+    seen.page.keyboard.press("Enter")
+    seen.page.wait_for_selector("tbody tr")
+    seen.page.context.clear_cookies()
+    seen.page.get_by_role("link", name="Rollouts").click()
+    seen.page.get_by_role("heading", name="Log in").wait_for()
+    assert seen.page.locator("tbody tr").count() == 0
+
+
+def test_every_view_fits_a_phone_and_has_no_serious_accessibility_findings(
+    small: ServedPage, screen: Callable[..., Screen]
+) -> None:
+    for scheme, rules in (("light", ()), ("dark", ("color-contrast",))):
+        seen = screen(small.url, color_scheme=scheme, **PHONE)
+        log_in(seen, "ada")
+        for view, title in VIEWS:
+            go(seen, view, title)
+            seen.page.wait_for_load_state("networkidle")
+            assert seen.page.evaluate(WIDTH) == 360, view
+            assert seen.violations(*rules) == [], view
+            seen.shot(f"service-{title}-{scheme}")
+        go(seen, "devices/home/pi-0003", "device-title")
+        seen.page.get_by_role("button", name="Write a note: pi-0003").tap()
+        seen.page.get_by_role("dialog").get_by_label("Note").fill("x" * 200)
+        assert seen.page.evaluate(WIDTH) == 360
+        assert seen.violations(*rules) == []
+        seen.shot(f"service-dialog-{scheme}")
+        assert seen.complaints == []
+
+
+def test_the_page_writes_commands_as_the_service_does(
+    open_page: Callable[..., Screen], served: ServedPage
+) -> None:
+    seen = open_page("vera")
+    script = """async ([words, args]) => {
+        const it = await import('/assets/page/command.js');
+        return it.commandText(words, args);
+    }"""
+    for action in ACTIONS.values():
+        args = {field.name: SPREAD.get(field.name, "it's $(one) ✓") for field in action.fields}
+        args = {"user": "ada", **args}
+        words = ["edge-server", *action.words, "--service", str(served.folder.path)]
+        assert seen.page.evaluate(script, [words, args]) == action.command(args, served.folder), action.name
