@@ -31,7 +31,9 @@ class ServedPage:
 
 
 @contextmanager
-def served_page(path: Path, *, devices: int, users: Mapping[str, Role] = USERS) -> Iterator[ServedPage]:
+def served_page(
+    path: Path, *, devices: int, users: Mapping[str, Role] = USERS, settings: PageSettings | None = None
+) -> Iterator[ServedPage]:
     """The page of a new folder, with devices at three sites and a user of each role."""
     folder = ServiceFolder(path)
     fill_inventory(folder, {f"pi-{number:04d}": SITES[number % 3] for number in range(3)}, at=LONG_AGO)
@@ -39,9 +41,9 @@ def served_page(path: Path, *, devices: int, users: Mapping[str, Role] = USERS) 
     with People(folder.people) as people:
         for name, role in users.items():
             add(people, name, role)
-    settings = ServiceSettings(page=PageSettings(port=0))
+    all_settings = ServiceSettings(page=settings or PageSettings(port=0))
     inventory = Inventory(folder.inventory)
-    page = PagePart(ServiceContext(folder, settings, inventory, lambda *_: None))
+    page = PagePart(ServiceContext(folder, all_settings, inventory, lambda *_: None))
     with fast_passwords():
         page.begin()
         try:

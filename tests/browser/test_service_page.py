@@ -1,15 +1,19 @@
 """The service's page in Chromium: logins, roles, buttons and their commands, two thousand devices, phones."""
 
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from edge_server.config.page import OidcSettings, PageSettings
 from edge_server.coordinator.service.actions.table import ACTIONS
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
 from tests.browser.screen import Screen
 from tests.browser.services import ServedPage, log_in, served_page
-from tests.edge_server.security.people.people import PASSWORD
+from tests.edge_server.security.people.people import PASSWORD, running_provider
 
 COUNT = 2000
 COUNTED = "text => document.querySelector('.count')?.innerText.startsWith(text)"
@@ -179,6 +183,29 @@ def test_a_wrong_password_and_an_ended_session_lead_to_the_login(
     seen.page.get_by_role("link", name="Rollouts").click()
     seen.page.get_by_role("heading", name="Log in").wait_for()
     assert seen.page.locator("tbody tr").count() == 0
+
+
+def test_a_login_at_a_provider_of_another_site_leads_to_the_page(
+    tmp_path: Path, screen: Callable[..., Screen]
+) -> None:
+    with running_provider() as provider, closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        # To a browser `localhost` and 127.0.0.1 are two sites: a redirect carries no Strict cookies.
+        url = f"http://localhost:{port}"
+        oidc = OidcSettings(issuer=provider.url, client_id="fleet", roles={"fleet-operators": "operator"})
+        page = PageSettings(port=port, url=url, oidc=oidc)
+        with served_page(tmp_path / "folder", devices=3, users={}, settings=page) as served:
+            assert served.url == url
+            seen = screen(url)
+            seen.page.goto(url)
+            seen.page.get_by_role("link", name="Log in at the OpenID provider").click()
+            seen.page.get_by_text("grace, operator").wait_for()
+            seen.page.wait_for_selector("tbody tr")
+            cookies = {cookie["name"]: cookie for cookie in seen.page.context.cookies()}
+            assert cookies[f"edge-session-{port}"]["sameSite"] == "Strict"
+            assert seen.complaints == []
 
 
 def test_every_view_fits_a_phone_and_has_no_serious_accessibility_findings(

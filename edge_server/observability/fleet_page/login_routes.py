@@ -1,6 +1,7 @@
 """Who am I, logging in with a password or at the OpenID provider, logging out."""
 
 import html
+import json
 import logging
 import math
 import secrets
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 BROWSER_COOKIE = "edge-login"
 DONE = "/login/done"
+MOST_AT_ONCE = 8
+"""Logins that are examined or wait for it; each takes a thread for a while."""
 
 
 class LoginRoutes:
@@ -43,6 +46,7 @@ class LoginRoutes:
     ) -> None:
         self._reception, self._actions, self._provider = reception, actions, provider
         self._setup, self._clock = setup, clock
+        self._examined = 0
         self._pending = PendingLogins(lambda: secrets.token_urlsafe(48))
 
     def me(self, request: Request) -> Response:
@@ -70,15 +74,13 @@ class LoginRoutes:
         given = await json_object(request)
         if given is None or not all(isinstance(given.get(key), str) for key in ("user", "password")):
             return error_of(400, 'a login is {"user": "...", "password": "..."}')
-        entered = await run_in_threadpool(
-            log_in,
-            self._reception.people,
-            given["user"][:256],
-            given["password"],
-            address=self._reception.address(request),
-            lengths=self._reception.lengths,
-            now=self._clock(),
-        )
+        if self._examined >= MOST_AT_ONCE:
+            return error_of(503, "too many logins at the same time: try again", retry_after="1")
+        self._examined += 1
+        try:
+            entered = await run_in_threadpool(self._examine, given, self._reception.address(request))
+        finally:
+            self._examined -= 1
         if isinstance(entered, LoginRefused):
             log.warning(
                 "login of %r from %s: %s", given["user"][:64], self._reception.address(request), entered.why
@@ -87,6 +89,16 @@ class LoginRoutes:
         response = _json({"done": True})
         self._reception.set_cookie(response, entered)
         return response
+
+    def _examine(self, given: dict[str, Any], address: str) -> str | LoginRefused:
+        return log_in(
+            self._reception.people,
+            given["user"][:256],
+            given["password"],
+            address=address,
+            lengths=self._reception.lengths,
+            now=self._clock(),
+        )
 
     def log_out(self, request: Request) -> Response:
         """`/api/logout`: end the session."""
@@ -148,6 +160,8 @@ async def json_object(request: Request) -> dict[str, Any] | None:
     """The request's JSON object; None for anything else."""
     try:
         value = await request.json()
+        # Half of a surrogate pair is no text: neither a hash nor a file takes it.
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

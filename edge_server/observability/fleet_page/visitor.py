@@ -45,8 +45,8 @@ class Reception:
     def visitor(self, request: Request, now: float) -> Visitor | None:
         """Who sends the request; a token counts before a cookie."""
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        if kind:
-            actor = actor_of_token(self.people, secret.strip(), now) if kind.lower() == "bearer" else None
+        if kind.lower() == "bearer":
+            actor = actor_of_token(self.people, secret.strip(), now)
             return Visitor(actor) if actor else None
         session_id = request.cookies.get(self.cookie, "")
         if not session_id:

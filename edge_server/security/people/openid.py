@@ -1,7 +1,8 @@
 """Logging in at an OpenID provider: authorization code with PKCE and nonce, ID token checked by its keys."""
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """Signatures by a key of the provider; never one by a shared secret, never none."""
 DISCOVERY = "/.well-known/openid-configuration"
 LEEWAY_S = 60
+FAILED_S = 10.0
+"""Seconds for which a provider that cannot be reached is not asked again."""
 KEYS_AGAIN_S = 60.0
 """The provider's keys are requested again for an unknown key at most this often."""
 
@@ -36,9 +39,16 @@ class OpenIdProvider:
     """The provider; its description and keys are read when they are first needed."""
 
     def __init__(
-        self, settings: OidcSettings, redirect_url: str, *, http: ProviderHttp | None = None
+        self,
+        settings: OidcSettings,
+        redirect_url: str,
+        *,
+        http: ProviderHttp | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._redirect_url, self._http = settings, redirect_url, http or ProviderHttp()
+        self._clock = clock
+        self._failed_at, self._failure = float("-inf"), ""
         self._lock = threading.Lock()
         self._described: Mapping[str, Any] | None = None
         self._keys: Any = None
@@ -136,8 +146,18 @@ class OpenIdProvider:
     def _description(self) -> Mapping[str, Any]:
         with self._lock:
             if self._described is None:
-                self._described = self._read_description()
+                if self._clock() - self._failed_at < FAILED_S:
+                    raise EdgeError(self._failure)
+                self._described = self._first_description()
             return self._described
+
+    def _first_description(self) -> Mapping[str, Any]:
+        """The description; its failure is remembered, so that visitors do not wait one after another."""
+        try:
+            return self._read_description()
+        except EdgeError as error:
+            self._failed_at, self._failure = self._clock(), str(error)
+            raise
 
     def _read_description(self) -> Mapping[str, Any]:
         issuer = self._settings.issuer

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import unicodedata
 from typing import TYPE_CHECKING
 
 from schemas.errors import ConfigError
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 SHORTEST, LONGEST = 10, 1024
 _ONE_AT_A_TIME = threading.BoundedSemaphore(2)
 """Each check takes 64 MiB: two at once bound the memory."""
+
+
+def _normal(password: str) -> str:
+    """The same text for each way in which a keyboard may compose it."""
+    return unicodedata.normalize("NFKC", password)
 
 
 def check_password_rules(name: str, password: str) -> None:
@@ -30,7 +36,7 @@ def check_password_rules(name: str, password: str) -> None:
 def hash_password(password: str) -> str:
     """The argon2id hash, with its parameters and salt."""
     with _ONE_AT_A_TIME:
-        return _hasher().hash(password)
+        return _hasher().hash(_normal(password))
 
 
 def is_password(password: str, stored: str | None) -> bool:
@@ -41,7 +47,7 @@ def is_password(password: str, stored: str | None) -> bool:
         return False
     with _ONE_AT_A_TIME:
         try:
-            return _hasher().verify(stored or _hash_of_nobody(), password) and stored is not None
+            return _hasher().verify(stored or _hash_of_nobody(), _normal(password)) and stored is not None
         except (VerificationError, InvalidHashError):
             return False
 

@@ -63,7 +63,7 @@ class Browser:
         """The answer to a request."""
         return self.client.get(path)
 
-    def act(self, action: str, **args: str) -> Any:
+    def act(self, action: str, **args: Any) -> Any:
         """The answer to an action."""
         headers = {"X-Edge-Change": self.me["change"], "Origin": BASE}
         return self.client.post(f"/api/actions/{action}", json=args, headers=headers)

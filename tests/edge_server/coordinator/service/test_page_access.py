@@ -6,19 +6,34 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from edge_server.config.page import OidcSettings
+from edge_server.coordinator.service.actions.table import ACTIONS
 from edge_server.observability.dashboard.access import HEADERS
+from edge_server.observability.fleet_page import login_routes
 from edge_server.security.people.openid import OpenIdProvider
 from edge_server.security.people.random_secrets import digest_of, new_api_token
 from edge_server.security.people.roles import LEAST, Role
 from edge_server.security.people.values import ApiToken
-from tests.edge_server.coordinator.service.service_pages import BASE, Stage, page_settings, staged
+from edge_server.storage import audit_log
+from tests.edge_server.coordinator.service.service_pages import BASE, Browser, Stage, page_settings, staged
 from tests.edge_server.security.people.people import NOW, PASSWORD, fast_passwords, running_provider
 
 READS = ("/api/devices", "/api/device/home/pi-1", "/api/rollouts", "/api/audit", "/api/users")
 OPEN = ("/", "/api/me", "/assets/theme.css", "/assets/page/main.js", "/nothing")
+SURROGATE = b'{"user": "\\ud800", "password": "\\ud800"}'
 LABEL = {"federation": "home", "device": "pi-1", "labels": "role=camera"}
+
+WORDS = st.text(max_size=40) | st.sampled_from(
+    ["ada", "pi-1", "home", "operator", "a=b", "site=barn", PASSWORD]
+)
+ARGUMENTS = st.dictionaries(
+    st.sampled_from(sorted({field.name for action in ACTIONS.values() for field in action.fields} | {"x"})),
+    WORDS | st.none() | st.integers() | st.lists(WORDS, max_size=2),
+    max_size=5,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +163,7 @@ def test_other_methods_and_large_bodies_are_refused(stage: Stage) -> None:
     assert browser.client.get("/api/actions/devices.label").status_code == 405
 
 
-@pytest.mark.parametrize("body", [b"[]", b"nonsense", b'"text"', b"[" * 30_000, b"\xff", b"{}"])
+@pytest.mark.parametrize("body", [b"[]", b"nonsense", b'"text"', b"[" * 30_000, b"\xff", b"{}", SURROGATE])
 def test_malformed_bodies_are_one_clear_line(stage: Stage, body: bytes) -> None:
     browser = stage.visitor("ada")
     headers = {
@@ -193,14 +208,37 @@ def test_a_locked_user_is_told_when_to_try_again(stage: Stage) -> None:
 
 
 def test_a_proxy_names_the_address_and_others_cannot(tmp_path: Path) -> None:
-    settings = page_settings(url="https://fleet.example", proxies=["testclient"])
-    with staged(tmp_path, settings=settings) as stage:
+    behind = page_settings(url="https://fleet.example", proxies=["testclient"])
+    with staged(tmp_path, settings=behind) as stage:
         client = stage.client("https://fleet.example")
         wrong = {"user": "nobody", "password": "wrong"}
         client.post("/api/login", json=wrong, headers={"X-Forwarded-For": "9.9.9.9, 203.0.113.7"})
         client.post("/api/login", json=wrong, headers={"X-Forwarded-For": "2001:db8:1:2:3::4"})
         assert stage.people.failures("address", "203.0.113.7").count == 1
         assert stage.people.failures("address", "2001:db8:1:2::/64").count == 1
+
+
+def test_only_so_many_logins_are_examined_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_routes, "MOST_AT_ONCE", 0)
+    answer = stage.client().post("/api/login", json={"user": "ada", "password": PASSWORD})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.fixture
+def admin(stage: Stage) -> Browser:
+    return stage.visitor("ada")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from([*ACTIONS, "x"]), args=ARGUMENTS)
+def test_whatever_is_sent_is_answered_by_one_line(
+    stage: Stage, admin: Browser, name: str, args: dict[str, Any]
+) -> None:
+    answer = admin.act(name, **args)
+    assert answer.status_code in (200, 400)
+    if answer.status_code == 400:
+        assert "\n" not in answer.json()["error"]
+    assert audit_log.verify(stage.folder.audit) is None
 
 
 def test_a_token_acts_by_its_role_until_its_end(stage: Stage) -> None:

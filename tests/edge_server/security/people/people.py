@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from argon2 import PasswordHasher
 
@@ -109,6 +109,12 @@ def running_provider() -> Iterator[FakeProvider]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path.startswith("/authorize"):
+                back = provider.log_in(self.path)
+                self.send_response(302)
+                self.send_header("Location", f"{provider.asked['redirect_uri'][0]}?{urlencode(back)}")
+                self.end_headers()
+                return
             self._answer({})
 
         def do_POST(self) -> None:

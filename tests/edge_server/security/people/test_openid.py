@@ -9,8 +9,9 @@ from joserfc.jwk import ECKey, OctKey
 from pydantic import ValidationError
 
 from edge_server.config.page import OidcSettings, PageSettings
-from edge_server.security.people.openid import KnownIdentity, OpenIdProvider
+from edge_server.security.people.openid import FAILED_S, KnownIdentity, OpenIdProvider
 from edge_server.security.people.pending_logins import LONGEST_S, MOST, PendingLogin, PendingLogins
+from edge_server.security.people.provider_http import ProviderHttp
 from edge_server.security.people.roles import Role
 from schemas.errors import EdgeError, PeerError
 from tests.edge_server.security.people.people import NOW, FakeProvider, running_provider
@@ -111,6 +112,23 @@ def test_a_description_of_another_issuer_is_refused(provider: FakeProvider) -> N
     known = OpenIdProvider(settings(provider, issuer=f"{provider.url}/tenant"), "http://localhost:8270/x")
     with pytest.raises(EdgeError):
         known.login_url("the-state", PENDING)
+
+
+def test_a_provider_that_cannot_be_reached_is_not_asked_by_each_visitor(provider: FakeProvider) -> None:
+    class Counted(ProviderHttp):
+        asked = 0
+
+        def get(self, url: str) -> Any:
+            self.asked += 1
+            raise EdgeError("no route to host")
+
+    clock, http = [0.0], Counted()
+    known = OpenIdProvider(settings(provider), "http://localhost:8270/x", http=http, clock=lambda: clock[0])
+    for at, asked in ((0.0, 1), (FAILED_S - 1, 1), (FAILED_S, 2)):
+        clock[0] = at
+        with pytest.raises(EdgeError, match="no route to host"):
+            known.login_url("the-state", PENDING)
+        assert http.asked == asked
 
 
 def test_a_pending_login_is_finished_once_in_time_by_its_own_browser() -> None:

@@ -140,6 +140,8 @@ def test_a_password_is_known_by_its_hash_alone() -> None:
     assert not is_password(PASSWORD, None)
     assert not is_password(PASSWORD, "$argon2id$damaged")
     assert not is_password("x" * 2000, HASH)
+    # An accented letter as one character or as two.
+    assert is_password("cafe\u0301 society", hash_password("caf\u00e9 society"))
     assert not needs_rehash(HASH)
 
 
