@@ -183,6 +183,8 @@ def _page(title: str, text: str, *, status: int = 200, lead: bool = False) -> Re
     refresh = '<meta http-equiv="refresh" content="0; url=/">' if lead else ""
     return HTMLResponse(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<link rel="icon" href="/assets/icon.svg" type="image/svg+xml">'
+        '<link rel="stylesheet" href="/assets/theme.css"><link rel="stylesheet" href="/assets/layout.css">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{refresh}'
         f"<title>{html.escape(title)}</title></head><body><main><h1>{html.escape(title)}</h1>"
         f'<p>{html.escape(text)}</p><p><a href="/">To the page</a></p></main></body></html>\n',
