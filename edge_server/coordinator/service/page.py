@@ -30,7 +30,10 @@ class PageActions:
 
     def forms(self, actor: Actor) -> list[Json]:
         """The actions that somebody may do."""
-        return [self._form(action) for action in allowed_actions(actor)]
+        local = self._is_local(actor)
+        return [
+            self._form(action) for action in allowed_actions(actor) if local or action.name != "own.password"
+        ]
 
     def perform(self, name: str, given: Mapping[str, Any], actor: Actor, now: float) -> Json:
         """Do an action."""
@@ -42,6 +45,12 @@ class PageActions:
             "secret": change.secret,
             "command": action.command(shown, self._desk.folder),
         }
+
+    def _is_local(self, actor: Actor) -> bool:
+        """Whether somebody has a password here."""
+        kind, _, name = actor.who.partition(":")
+        user = self._desk.people.user(name) if kind == "user" else None
+        return user is not None and user.subject is None
 
     def _form(self, action: Action) -> Json:
         service = ("--service", str(self._desk.folder.path))

@@ -1,5 +1,6 @@
 """The routes of page and API; every route but those of a login asks for a role."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from edge_server.observability.fleet_page.visitor import Reception, Visitor
 from edge_server.security.people.openid import OpenIdProvider
 from edge_server.security.people.roles import NotAllowed, check_role
 from schemas.errors import ConfigError, EdgeError, PeerError
+
+log = logging.getLogger(__name__)
 
 ASSETS = Path(__file__).with_name("assets")
 NOT_KNOWN = "log in first, or send a token: Authorization: Bearer TOKEN"
@@ -65,7 +68,7 @@ def make_app(parts: PageParts) -> ASGIApp:
             *(Route(f"/api/{name}", api.read(f"{name}.read", api.other)) for name in parts.lists.others()),
             Route("/api/actions/{name}", api.act, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _http_error, EdgeError: _edge_error},
+        exception_handlers={HTTPException: _http_error, EdgeError: _edge_error, Exception: _fault},
     )
     settings = parts.reception.settings
     return PageGuard(app, parts.access, parts.reception.cookie, settings.url, settings.is_protected)
@@ -140,7 +143,7 @@ class Api:
 
     def users(self, request: Request, visitor: Visitor) -> Json:
         """`/api/users`."""
-        return self._lists.users()
+        return self._lists.users(self._clock())
 
     def other(self, request: Request, visitor: Visitor) -> Json:
         """`/api/jobs`, `/api/rollouts`, `/api/alerts`."""
@@ -158,6 +161,11 @@ def _json(value: Any) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return error_of(error.status_code, error.detail)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_of(500, "the service has failed at this: its log says why")
 
 
 async def _edge_error(request: Request, error: Exception) -> Response:

@@ -35,7 +35,7 @@ class FleetLists(Protocol):
         """The newest entries of the audit log."""
         ...
 
-    def users(self) -> Json:
+    def users(self, now: float) -> Json:
         """Users and tokens."""
         ...
 

@@ -2,15 +2,14 @@
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from edge_server.observability.dashboard.rollout_view import every_rollout
+from edge_server.observability.fleet_page.audit_tail import AuditTail
 from edge_server.observability.fleet_page.device_rows import device_detail, device_page, parse_query
 from edge_server.observability.fleet_page.interfaces import Json
 from edge_server.security.people.lockout import USER_RULES, wait_s
-from edge_server.security.people.values import Actor
-from edge_server.storage import audit_log
+from edge_server.security.people.values import Actor, User
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.people.login import USER
@@ -30,7 +29,7 @@ class FolderLists:
         self, folder: ServiceFolder, people: People, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._people, self._clock = folder, people, clock
-        self._inventory = Inventory(folder.inventory)
+        self._inventory, self._audit = Inventory(folder.inventory), AuditTail(folder.audit)
         self._lock = threading.Lock()
         self._known: list[InventoryDevice] = []
         self._version, self._read_at = -1, float("-inf")
@@ -56,22 +55,12 @@ class FolderLists:
     def audit(self, asked: Mapping[str, str]) -> Json:
         """The newest entries of the audit log, of a user and an action if they are named."""
         who, what = asked.get("who", "").lower(), asked.get("what", "").lower()
-        found = (
-            entry
-            for entry in audit_log.read(self._folder.audit)
-            if who in entry.who.lower() and what in f"{entry.what} {entry.target}".lower()
-        )
-        newest = deque(found, maxlen=MOST_ENTRIES)
-        return {
-            "entries": [entry.model_dump(mode="json", exclude={"previous"}) for entry in reversed(newest)]
-        }
+        return {"entries": self._audit.newest(who=who, what=what, most=MOST_ENTRIES)}
 
-    def users(self) -> Json:
+    def users(self, now: float) -> Json:
         """Users and tokens."""
         return {
-            "users": [
-                self._user(user.name, user.role, user.kind, user.made_at) for user in self._people.users()
-            ],
+            "users": [self._user(user, now) for user in self._people.users()],
             "tokens": [
                 {
                     "token": token.name,
@@ -93,10 +82,10 @@ class FolderLists:
         """A further list."""
         return {**every_rollout(self._folder.registry), "now": now}
 
-    def _user(self, name: str, role: str, kind: str, made_at: float) -> Json:
-        failures = self._people.failures(USER, name)
-        locked_s = wait_s(failures, USER_RULES, time.time())
-        return {"user": name, "role": role, "kind": kind, "made_at": made_at, "locked_s": locked_s}
+    def _user(self, user: User, now: float) -> Json:
+        locked_s = wait_s(self._people.failures(USER, user.name), USER_RULES, now)
+        about = {"user": user.name, "role": user.role, "kind": user.kind, "made_at": user.made_at}
+        return {**about, "locked_s": locked_s}
 
     def _devices(self) -> list[InventoryDevice]:
         with self._lock:

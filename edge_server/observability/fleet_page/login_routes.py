@@ -21,6 +21,7 @@ from edge_server.security.people.openid import OpenIdProvider
 from edge_server.security.people.pending_logins import LONGEST_S, PendingLogins
 from edge_server.security.people.random_secrets import change_token_of, digest_of
 from edge_server.security.people.roles import LEAST
+from edge_server.security.people.values import Actor
 from edge_server.storage.people.login import LoginRefused, log_in, log_in_known
 from schemas.errors import EdgeError
 
@@ -63,7 +64,7 @@ class LoginRoutes:
                 "who": actor.who,
                 "role": actor.role,
                 "where": actor.where,
-                "reads": [name for name in LEAST if name.endswith(".read") and actor.may(name)],
+                "reads": [name for name in LEAST if name.endswith(".read") and may_read(actor, name)],
                 "actions": self._actions.forms(actor),
                 "change": change_token_of(visitor.session_id) if visitor.session_id else None,
             }
@@ -154,6 +155,11 @@ class LoginRoutes:
         if isinstance(entered, LoginRefused):
             raise EdgeError(entered.why)
         return entered
+
+
+def may_read(actor: Actor, name: str) -> bool:
+    """Whether somebody may read a list; a token with a selector reads devices alone."""
+    return actor.may(name) and (not actor.where or name == "devices.read")
 
 
 async def json_object(request: Request) -> dict[str, Any] | None:

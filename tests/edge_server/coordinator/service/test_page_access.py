@@ -13,6 +13,7 @@ from edge_server.config.page import OidcSettings
 from edge_server.coordinator.service.actions.table import ACTIONS
 from edge_server.observability.dashboard.access import HEADERS
 from edge_server.observability.fleet_page import login_routes
+from edge_server.observability.fleet_page.lists import FolderLists
 from edge_server.security.people.openid import OpenIdProvider
 from edge_server.security.people.random_secrets import digest_of, new_api_token
 from edge_server.security.people.roles import LEAST, Role
@@ -218,6 +219,22 @@ def test_a_proxy_names_the_address_and_others_cannot(tmp_path: Path) -> None:
         assert stage.people.failures("address", "2001:db8:1:2::/64").count == 1
 
 
+def test_a_fault_of_the_service_is_one_line_and_in_its_log(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = token(stage, Role.VIEWER)
+
+    def fault(*_: Any) -> None:
+        raise ZeroDivisionError("secret details")
+
+    monkeypatch.setattr(FolderLists, "devices", fault)
+    answer = stage.client(raise_server_exceptions=False).get("/api/devices", headers=headers)
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "the service has failed at this: its log says why"}
+    assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    assert "secret details" in caplog.text
+
+
 def test_only_so_many_logins_are_examined_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_routes, "MOST_AT_ONCE", 0)
     answer = stage.client().post("/api/login", json={"user": "ada", "password": PASSWORD})
@@ -261,6 +278,7 @@ def test_a_token_with_a_selector_sees_and_changes_those_devices_alone(stage: Sta
     listed = client.get("/api/devices", headers=headers).json()
     assert [row["device"] for row in listed["rows"]] == ["pi-1", "pi-2"]
     assert listed["total"] == 2
+    assert client.get("/api/me", headers=headers).json()["reads"] == ["devices.read"]
     assert client.get("/api/device/home/pi-3", headers=headers).status_code == 404
     assert client.get("/api/device/home/pi-1", headers=headers).status_code == 200
     assert client.post("/api/actions/devices.label", json=LABEL, headers=headers).status_code == 200
@@ -302,6 +320,8 @@ def test_a_login_at_the_provider_ends_on_the_page_with_the_role_of_the_claim(tmp
             assert "script" not in answer.text
             me = client.get("/api/me").json()
             assert (me["who"], me["role"]) == ("user:grace", "operator")
+            # Who has no password here cannot change it.
+            assert "own.password" not in [form["name"] for form in me["actions"]]
             # The same answer of the provider does not work twice.
             assert client.get("/login/done", params=back).status_code == 403
 

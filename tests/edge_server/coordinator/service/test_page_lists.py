@@ -1,10 +1,12 @@
 """The lists of the page: filters, order and pages on the server; the audit log."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edge_server.observability.fleet_page.audit_tail import AuditTail
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
 from tests.edge_server.coordinator.service.service_pages import Browser, Stage, fill_inventory, staged
@@ -107,6 +109,26 @@ def test_the_audit_log_is_shown_newest_first_and_filtered(stage: Stage) -> None:
     assert [entry["who"] for entry in entries] == ["local:user-2", "local:user-1", "local:user-0"]
     assert "previous" not in entries[0]
     assert len(admin.get("/api/audit?who=USER-1&what=stop").json()["entries"]) == 1
+
+
+def test_a_log_that_grows_is_replaced_or_damaged_is_read_on(tmp_path: Path) -> None:
+    path, tail = tmp_path / "audit.jsonl", AuditTail(tmp_path / "audit.jsonl")
+
+    def targets() -> list[str]:
+        return [entry["target"] for entry in tail.newest(who="", what="", most=3)]
+
+    assert targets() == []
+    for number in range(3):
+        audit_log.append(path, who="local:ada", what="label", target=f"pi-{number}")
+    assert targets() == ["pi-2", "pi-1", "pi-0"]
+    with path.open("a") as file:
+        file.write('{"damaged"}\n{"torn')
+    assert targets() == ["pi-2", "pi-1", "pi-0"]
+    audit_log.append(path, who="local:ada", what="label", target="pi-3")
+    assert targets() == ["pi-3", "pi-2", "pi-1"]
+    path.unlink()
+    audit_log.append(path, who="local:ada", what="label", target="pi-9")
+    assert targets() == ["pi-9"]
 
 
 def test_users_and_tokens_are_listed_without_secrets(stage: Stage) -> None:
