@@ -11,6 +11,7 @@ from edge_server.coordinator.blob_repair import open_tasks
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
 from edge_server.coordinator.publisher import Publisher
+from edge_server.coordinator.reissued_tasks import reissue_tasks
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.coordinator.round_rules import make_membership, make_rules
@@ -95,6 +96,13 @@ class RoundDriver:
         for delivery in recovered.deliveries:
             self._reporter.counters.delivered(delivery)
         self.federation = self._coordinator.repair.repair_all(self.federation)
+        if recovered.restored:
+            self.federation = reissue_tasks(
+                self.federation,
+                recovered.restored,
+                self._coordinator.signer,
+                self._coordinator.storage.journal,
+            )
         tasks = [participant.assignment.task for participant in self.federation.at_work]
         self._jobs.publish([ref for task in tasks for ref in task.blobs.values()])
         if self.federation.phase is Phase.DELIVERING and is_over(self.federation):

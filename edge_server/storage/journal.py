@@ -20,6 +20,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.storage.replica.changes import Changes, RecordedConnection
 from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
+from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update
 from schemas.values import Reason
 
@@ -61,6 +62,7 @@ CREATE TABLE IF NOT EXISTS undone (
     round INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, state_sha256 TEXT NOT NULL, left_out TEXT NOT NULL,
     why TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS ends (outcome TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS restored (attempt INTEGER NOT NULL, epoch INTEGER NOT NULL, at REAL NOT NULL);
 """
 
 
@@ -101,10 +103,20 @@ class Journal:
         self._lock = threading.Lock()
         self._committed: Committed | None = None
         self._connection = sqlite3.connect(path, check_same_thread=False)
+        self._refuse_newer(path)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         self._connection.executescript(SCHEMA)
         self._connection.execute(f"PRAGMA user_version={FORMAT}")
+
+    def _refuse_newer(self, path: Path) -> None:
+        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if found > FORMAT:
+            self._connection.close()
+            raise ConfigError(
+                f"{path}: a journal of format {found}; this version of edge-server knows {FORMAT}: install "
+                "the newer version"
+            )
 
     @contextmanager
     def _written(self) -> Iterator[RecordedConnection]:
@@ -142,6 +154,19 @@ class Journal:
             written.execute("INSERT OR IGNORE INTO epochs VALUES (?, ?, ?)", (epoch, holder, time.time()))
             (first,) = written.execute("SELECT min(epoch) FROM epochs").fetchone()
         return int(first)
+
+    def restored(self, attempt: int, *, epochs: int, at: float) -> None:
+        """Write that the run was restored from a backup at `at`; plannings go on above the number `attempt`.
+
+        The next server's epoch is later than the last one by `epochs` at least.
+        """
+        with self._written() as written:
+            (last,) = written.execute("SELECT max(epoch) FROM epochs").fetchone()
+            if last is None:
+                written.execute("INSERT INTO epochs VALUES (1, '', ?)", (at,))
+            epoch = (last or 1) + epochs
+            written.execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, "restored from a backup", at))
+            written.execute("INSERT INTO restored VALUES (?, ?, ?)", (attempt, epoch, at))
 
     def agreed(self, classes: Iterable[str]) -> None:
         """Write the federation's list of classes."""

@@ -92,6 +92,7 @@ SPARED = frozenset(
         "undone",
         "untested",
         "epochs",
+        "restored",
         "ends",
     }
 )
@@ -119,7 +120,12 @@ class JournalReader:
         except sqlite3.Error as error:
             raise ConfigError(f"{path}: no journal that can be read: {error}: {REMEDY}") from error
         if found != FORMAT:
-            raise ConfigError(f"{path}: a journal of format {found}; this program reads format {FORMAT}")
+            remedy = (
+                "install the newer version" if found > FORMAT else "finish the run with the older version"
+            )
+            raise ConfigError(
+                f"{path}: a journal of format {found}; this program reads format {FORMAT}: {remedy}"
+            )
 
     def _asked(self, asked: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows of a query; none for a lost table that a run can do without."""
@@ -165,6 +171,12 @@ class JournalReader:
             return ()
         rows = self._asked("SELECT epoch FROM epochs ORDER BY epoch")
         return tuple(self._made("epochs", rows, int))
+
+    def restored(self) -> int:
+        """The number that plannings exceed since the run was restored from a backup; 0 if it never was."""
+        if not self._has("restored"):
+            return 0
+        return max(self._made("restored", self._asked("SELECT attempt FROM restored"), int), default=0)
 
     def began_at(self) -> float | None:
         """When the run began, or was first planned, in seconds since 1970; None if neither has happened."""

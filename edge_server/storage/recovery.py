@@ -60,13 +60,17 @@ class Resumption:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A run as its journal has it: the round machine, the start of its coordinator, the counts."""
+    """A run as its journal has it: the round machine, the start of its coordinator, the counts.
+
+    `restored` is the number that later plannings exceed if the run was restored from a backup, else 0.
+    """
 
     federation: Federation
     resumption: Resumption
     history: tuple[RoundRecord, ...]
     traffic: Mapping[str, Any]
     deliveries: tuple[Delivery, ...]
+    restored: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def recover(
         history,
         rounds[-1].traffic if rounds else {},
         tuple(deliveries),
+        restored=reader.restored(),
     )
 
 
@@ -145,7 +150,8 @@ def _seen(
         undone=next((undone for undone in given_up if undone.round == closed), None),
         # At least that of any task or update: the row of its planning may be unreadable.
         attempt=max(
-            [planned.attempt for planned in plannings]
+            [reader.restored()]
+            + [planned.attempt for planned in plannings]
             + [attempt for _, attempt, _, _ in tasks]
             + [update.attempt for update, _, _ in examined],
             default=0,

@@ -1,0 +1,88 @@
+"""What a backup says of itself: its files by path and digest, and the earlier backup that it builds on."""
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from edge_server.security.sealing import Seal
+from schemas.base import Frozen
+from schemas.names import Digest
+
+FORMAT = 1
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        raise ValueError("not a path inside the restored folder")
+    return path
+
+
+InnerPath = Annotated[str, AfterValidator(_inside)]
+"""A path inside the folder that a backup is restored to."""
+
+
+class SavedFile(Frozen):
+    """A file. Of a `sealed` one, digest and size are those of the sealed bytes; `mtime` is in nanoseconds."""
+
+    path: InnerPath
+    mode: int = Field(ge=0, le=0o777)
+    mtime: int
+    size: int = Field(ge=0)
+    digest: Digest
+    sealed: bool = False
+
+
+class SavedFolder(Frozen):
+    """A folder, which may be empty."""
+
+    path: InnerPath
+    mode: int = Field(ge=0, le=0o777)
+
+
+class SavedLink(Frozen):
+    """A symbolic link to a path inside the same backup."""
+
+    path: InnerPath
+    target: str
+
+
+class SavedRoot(Frozen):
+    """A folder or file that was backed up: `origin` is where it lay, `path` where a restore puts it."""
+
+    kind: Literal["service", "authority", "run", "registry", "key"]
+    origin: str
+    path: str
+
+
+class Parent(Frozen):
+    """The earlier backup that an incremental one builds on: its id, and the name of its file."""
+
+    id: str
+    name: str
+
+
+class BackupManifest(Frozen):
+    """The whole content. `stored` are the digests of the files that lie in this archive itself.
+
+    `left_out` are keys that were not backed up, by their paths. `made_at` is in seconds since 1970.
+    """
+
+    format: int = FORMAT
+    id: str = Field(pattern="^[0-9a-f]{32}$")
+    program: str
+    made_at: float
+    parent: Parent | None = None
+    roots: tuple[SavedRoot, ...]
+    files: tuple[SavedFile, ...]
+    folders: tuple[SavedFolder, ...] = ()
+    links: tuple[SavedLink, ...] = ()
+    stored: frozenset[Digest]
+    left_out: tuple[str, ...] = ()
+    seal: Seal | None = None
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """The digests of all files that are not sealed: this backup and its parents have their bytes."""
+        return frozenset(file.digest for file in self.files if not file.sealed)

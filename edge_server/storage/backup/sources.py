@@ -1,0 +1,82 @@
+"""What a backup saves: where each part lies, and where a restore puts it."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_server.storage.backup.contents import is_run
+from edge_server.storage.backup.manifest import SavedRoot
+from schemas.errors import ConfigError
+
+REGISTRY = "registry"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The folder of a service; authorities, runs and their registries elsewhere; signing keys."""
+
+    service: Path | None = None
+    authorities: Sequence[Path] = ()
+    runs: Sequence[Path] = ()
+    registries: Sequence[Path] = ()
+    keys: Sequence[Path] = ()
+
+    def roots(self) -> tuple[SavedRoot, ...]:
+        """Where each of them goes; raises `ConfigError` for a missing one, and for two of one name."""
+        roots = []
+        if self.service is not None:
+            roots.append(SavedRoot(kind="service", origin=str(self.service.resolve()), path=""))
+        roots += [_root("authority", path, "authority") for path in self.authorities]
+        roots += [_root("run", path, "runs") for path in self.runs]
+        roots += [_root("registry", path, "runs", REGISTRY) for path in self.registries]
+        roots += [_root("key", path, "keys") for path in self.keys]
+        if not roots:
+            raise ConfigError(
+                "nothing to back up: name a service's folder with --service, or runs with --run"
+            )
+        self._check(roots)
+        return tuple(roots)
+
+    def _check(self, roots: Iterable[SavedRoot]) -> None:
+        taken: dict[str, str] = {}
+        for root in roots:
+            other = taken.get(root.path)
+            if other is None and self.service is not None and root.path:
+                place = self.service / root.path
+                other = str(place) if place.exists() else None
+            if other is not None:
+                raise ConfigError(
+                    f"{other} and {root.origin} would both be {root.path} in the backup: back up one of them "
+                    "into a file of its own"
+                )
+            taken[root.path] = root.origin
+
+
+def sources_of(service: Path | None, authorities: Sequence[Path], runs: Sequence[Path]) -> Sources:
+    """These folders, the registries beside the runs, and the signing keys that all runs name."""
+    for path in runs:
+        if not is_run(path):
+            raise ConfigError(f"--run {path}: there is no journal; is it a run folder?")
+    beside = dict.fromkeys(path.resolve().parent / REGISTRY for path in runs)
+    registries = [path for path in beside if (path / f"{REGISTRY}.sqlite").is_file()]
+    own = sorted((service / "runs").glob("*/federation.toml")) if service is not None else []
+    files = [*own, *(path / "federation.toml" for path in runs)]
+    keys = dict.fromkeys(key.resolve() for file in files if (key := _signing_key(file)) is not None)
+    return Sources(service, tuple(authorities), tuple(runs), tuple(registries), tuple(keys))
+
+
+def _root(kind: str, path: Path, place: str, name: str = "") -> SavedRoot:
+    origin = path.expanduser().resolve()
+    if not origin.exists():
+        raise ConfigError(f"{path}: there is nothing to back up; name an existing folder")
+    return SavedRoot(kind=kind, origin=str(origin), path=f"{place}/{name or origin.name}")  # type: ignore[arg-type]
+
+
+def _signing_key(federation: Path) -> Path | None:
+    """The file that a federation file names as its signing key, if it exists."""
+    try:
+        named = tomllib.loads(federation.read_text())["federation"]["signing-key"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return path if (path := Path(named).expanduser()).is_file() else None

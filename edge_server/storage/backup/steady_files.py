@@ -1,0 +1,77 @@
+"""Reading files that a server may replace, delete or recycle meanwhile.
+
+Files of a run are written whole and renamed, but a deleted one may be recycled: its bytes are written over
+under another name. A second name (a hard link) keeps the bytes, for the server removes such a file instead of
+recycling it. The time of the last change shows what was written over nevertheless.
+"""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+PINS = ".backup-"
+"""Prefix of the folder of second names, inside the folder that is backed up; the process's number follows."""
+
+
+class FileChanged(Exception):
+    """A file was written while it was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} was changed while it was read")
+        self.path = path
+
+
+class Stamp(NamedTuple):
+    """What changes when a file is written."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+def stamp(file: BinaryIO) -> Stamp:
+    """The stamp of an open file."""
+    about = os.fstat(file.fileno())
+    return Stamp(about.st_size, about.st_mtime_ns, about.st_ino)
+
+
+class Pins:
+    """Second names of files below `folder`; where links are not possible, the files themselves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / f"{PINS}{os.getpid()}"
+        self._count = 0
+
+    def __enter__(self) -> "Pins":
+        remove_stale(self._folder.parent)
+        with contextlib.suppress(OSError):
+            self._folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def pin(self, path: Path) -> Path:
+        """The name under which the file stays; raises `FileNotFoundError` if it is gone."""
+        self._count += 1
+        pinned = self._folder / f"{self._count}{path.suffix}"
+        try:
+            os.link(path, pinned)
+        except OSError:
+            path.lstat()
+            return path
+        return pinned
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove the second names that a killed backup has left."""
+    for left in folder.glob(f"{PINS}*"):
+        if not is_running(left.name.removeprefix(PINS)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_running(number: str) -> bool:
+    """Whether another process of this number runs."""
+    return number != str(os.getpid()) and number.isdigit() and Path("/proc", number).exists()
