@@ -65,13 +65,13 @@ def once_accepted(run: ServerRun, call: Callable[[], object]) -> None:
     journal._write_examined = written  # type: ignore[method-assign]
 
 
-def suspend_at_planning(run: ServerRun, number: int) -> None:
-    """Stop the server when it plans this round."""
+def at_planning(run: ServerRun, number: int, call: Callable[[], object]) -> None:
+    """Call when the server plans this round."""
     plan = run.coordinator.planner.plan
 
     def planned(command: Any, **options: Any) -> Any:
         if command.round == number:
-            run.server.suspend()
+            call()
         return plan(command, **options)
 
     run.coordinator.planner.plan = planned  # type: ignore[method-assign]
@@ -92,7 +92,7 @@ def test_a_run_that_went_on_after_its_backup_is_restored_to_the_open_round_and_t
 
     def in_round_2(run: ServerRun) -> None:
         once_accepted(run, save)
-        suspend_at_planning(run, 3)
+        at_planning(run, 3, lambda: once_accepted(run, run.server.suspend))
 
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)

@@ -75,6 +75,10 @@ class ArchiveWriter:
         self._zip.writestr(_member(MANIFEST, ".json"), manifest.model_dump_json())
         self._zip.close()
 
+    def abandon(self) -> None:
+        """Write nothing more: the file is given up."""
+        self._zip.fp = None
+
     def _has(self, digest: str) -> bool:
         return digest in self._known or digest in self.stored
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import BinaryIO
 
 from edge_client.security.identity.private_files import private_folder
 from edge_client.storage.atomic_files import written_aside
@@ -53,8 +54,11 @@ def make_backup(
     _check_place(path, roots)
     parent, known = _parent(since, path)
     remove_left(path)
-    with _work_folder(path) as work, written_aside(path, opened=owner_file) as file:
-        archive = ArchiveWriter(file, known)
+    with (
+        _work_folder(path) as work,
+        written_aside(path, opened=owner_file) as file,
+        _archive(file, known) as archive,
+    ):
         collector = Collector(archive, sealer, work, report)
         for root in roots:
             _add(collector, root)
@@ -73,6 +77,16 @@ def make_backup(
         )
         archive.finish(manifest)
     return MadeBackup(manifest, path.stat().st_size)
+
+
+@contextlib.contextmanager
+def _archive(file: BinaryIO, known: frozenset[str]) -> Iterator[ArchiveWriter]:
+    archive = ArchiveWriter(file, known)
+    try:
+        yield archive
+    except BaseException:
+        archive.abandon()
+        raise
 
 
 def program_version() -> str:

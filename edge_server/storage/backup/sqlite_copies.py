@@ -37,13 +37,15 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def reading(path: Path) -> sqlite3.Connection:
-    """A connection that only reads; a file in a folder that is not writable is taken as it lies there."""
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=PATIENCE_S)
+    """A connection to read with. It may write: the last connection to close removes a write-ahead log.
+
+    A file that this user may not write to is taken as it lies there, unless it has a write-ahead log.
+    """
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=PATIENCE_S)
     try:
         connection.execute("PRAGMA schema_version").fetchone()
     except sqlite3.OperationalError:
         connection.close()
-        if path.with_name(f"{path.name}-wal").exists():
-            raise
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=PATIENCE_S)
     return connection
