@@ -494,3 +494,24 @@ def test_an_older_epoch_does_not_end_a_newer_one(broker: Broker) -> None:
     broker.publish(late.message("held", broker.retained.beat + 1))
     broker.run(10)
     assert broker.holders() == ["b"]
+
+
+def test_a_restored_folder_waits_for_the_old_server_and_makes_its_folder_an_old_one(broker: Broker) -> None:
+    """A restore from a backup writes a much later epoch into the journal, below which nobody goes on."""
+    broker.add("old")
+    broker.servers["old"].state = replace(broker.servers["old"].state, run="run-1")
+    broker.run(3)
+    first = broker.add("restored")
+    first.state = replace(first.state, run="run-1", first_epoch=1001)
+    broker.run(10)
+    assert (first.state.phase, first.state.behind) == (LeasePhase.TAKEN, False)
+    broker.kill("old")
+    second = broker.add("again")
+    second.state = replace(second.state, run="run-1", first_epoch=1001)
+    broker.run(20, held(broker, "again"))
+    assert second.state.epoch == 1001
+    broker.kill("again")
+    back = broker.add("back", host="old")
+    back.state = replace(back.state, run="run-1", first_epoch=1)
+    broker.run(20)
+    assert (back.state.phase, back.state.behind) == (LeasePhase.TAKEN, True)

@@ -1,0 +1,1 @@
+"""A fleet between two versions: `make test-upgrade` takes the earlier one from the repository."""

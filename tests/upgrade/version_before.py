@@ -1,0 +1,34 @@
+"""The version before, from the repository's history, installed in an environment of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from tests.wheel import ROOT, install_wheel, programs_of, run
+
+VARIABLE = "UPGRADE_FROM"
+"""Environment variable with the commit of the version before; without it these tests are skipped."""
+BEFORE = os.environ.get(VARIABLE, "")
+TODAY = (sys.executable, "-m")
+
+
+def install_before(folder: Path) -> tuple[str, ...]:
+    """Build the wheel of that commit and install it; returns how its modules are run."""
+    source = folder / "source"
+    source.mkdir(parents=True)
+    archive = folder / "source.tar"
+    with archive.open("wb") as file:
+        subprocess.run(["git", "archive", BEFORE], cwd=ROOT, stdout=file, check=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(source, filter="data")
+    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+    built = run(*build, cwd=source)
+    assert built.returncode == 0, built.stdout + built.stderr
+    shutil.rmtree(source)
+    (wheel,) = folder.glob("*.whl")
+    install_wheel(wheel, folder, "server")
+    # Isolated: neither this checkout nor PYTHONPATH may take the wheel's place.
+    return str(programs_of(folder) / "python"), "-I", "-m"
