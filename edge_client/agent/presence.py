@@ -8,6 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict
 from edge_client.agent.server_contact import UNKNOWN_DIGEST
@@ -20,6 +21,9 @@ from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
+
+LATER_FIELDS = ("labels", "model")
+"""Fields of births that servers of the first version do not know, and refuse."""
 
 
 class Presence:
@@ -39,11 +43,25 @@ class Presence:
         self.session = 0
         self.instance = secrets.token_hex(8)
         self._origin = ""
+        self._states_all = True
         self.describe(data)
 
     def describe(self, data: LocalData) -> None:
         """Describe this data in later births."""
         self._card = card_of(data, source=self._settings.source)
+
+    def state_all(self) -> None:
+        """State everything in later births: the server may be another one."""
+        self._states_all = True
+
+    def leave_out_later_fields(self, refused: str) -> bool:
+        """Leave out the fields that a server of an earlier version does not know, if it `refused` one.
+
+        Returns whether later births differ.
+        """
+        unknown = any(f"birth.{name}: Extra inputs" in refused for name in LATER_FIELDS)
+        changes, self._states_all = unknown and self._states_all, self._states_all and not unknown
+        return changes
 
     def next_session(self) -> int:
         """A number above those of all earlier connections, even if the clock was set back."""
@@ -72,6 +90,9 @@ class Presence:
         return self._birth(verdict, self._card.model_copy(update={"class_names": ()}))
 
     def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
+        later: dict[str, Any] = (
+            {"labels": self._settings.labels, "model": self._model()} if self._states_all else {}
+        )
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
@@ -83,8 +104,7 @@ class Presence:
             instance=self.instance,
             origin=self._origin,
             certificate_until=self._certificate_until(),
-            labels=self._settings.labels,
-            model=self._model(),
+            **later,
         )
 
     def _model(self) -> str:

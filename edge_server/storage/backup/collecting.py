@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from edge_server.security.sealing import Sealer
 from edge_server.storage.backup.archive import ArchiveWriter
@@ -72,7 +73,7 @@ class Collector:
         raise ConfigError(f"{path} is written all the time: move it out of the folder, or stop its writer")
 
     def _add_run(self, run: Path, path: str) -> None:
-        mark = len(self.files), len(self.folders), len(self.links), len(self.left_out)
+        mark = [len(kept) for kept in self._lists()]
         for _ in range(TRIES):
             try:
                 with self._pinned_run(run, path) as (journal, files):
@@ -88,7 +89,7 @@ class Collector:
             return
         raise ConfigError(f"{run}: rounds follow each other faster than they can be saved; try again later")
 
-    def _lists(self) -> tuple[list[SavedFile], list[SavedFolder], list[SavedLink], list[str]]:
+    def _lists(self) -> tuple[list[Any], ...]:
         return self.files, self.folders, self.links, self.left_out
 
     @contextmanager
@@ -179,7 +180,7 @@ def _has_secret_noise(run: Path) -> bool:
         table = tomllib.loads((run / "federation.toml").read_text())
     except (OSError, ValueError):
         return False
-    return table.get("privacy", {}).get("mechanism", "none") != "none"
+    return bool(table.get("privacy", {}).get("mechanism", "none") != "none")
 
 
 def _holds_noise(inner: str) -> bool:
