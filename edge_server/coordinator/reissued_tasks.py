@@ -8,7 +8,7 @@ same task again, from the same model.
 from collections import defaultdict
 from dataclasses import replace
 
-from edge_server.rounds.participant import AT_WORK, Participant, Status
+from edge_server.rounds.participant import AT_WORK, Participant
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, Phase
 from edge_server.security.manifest_signer import ManifestSigner
@@ -16,11 +16,12 @@ from edge_server.storage.journal import Journal
 
 
 def reissue_tasks(
-    federation: Federation, restored: int, signer: ManifestSigner, journal: Journal
+    federation: Federation, restored: int, signer: ManifestSigner, journal: Journal, *, now: float
 ) -> Federation:
     """The federation with open tasks of attempts up to `restored` under later ones, journalled and signed.
 
-    Accepted updates, and tasks that a later start of the server finds again, stay as they are.
+    They have the full time from `now` on, in seconds of the server's clock. Accepted updates, and tasks that
+    a later start of the server finds again, stay as they are.
     """
     by_attempt: dict[int, list[Participant]] = defaultdict(list)
     for participant in federation.participants.values():
@@ -28,11 +29,11 @@ def reissue_tasks(
         if participant.status in AT_WORK and attempt <= restored:
             by_attempt[attempt].append(participant)
     changed = dict(federation.participants)
-    last = federation.attempt
+    last, deadline = federation.attempt, now + federation.rules.deadline_s
     for _, participants in sorted(by_attempt.items()):
         last += 1
         again = [_again(participant, last, signer) for participant in participants]
-        changed |= {participant.device: participant for participant in again}
+        changed |= {part.device: replace(part, deadline=deadline, began=now) for part in again}
         journal.planned(
             last,
             again[0].assignment.task.round,
@@ -49,10 +50,4 @@ def _again(participant: Participant, attempt: int, signer: ManifestSigner) -> Pa
     if before is not None:
         parent = before.manifest.parent_sha256 or ""
         task = signer.task(task, participant.device, parent_sha256=parent)
-    return Participant(
-        participant.device,
-        replace(assignment, task=task),
-        participant.deadline,
-        Status.OFFERED,
-        began=participant.began,
-    )
+    return Participant(participant.device, replace(assignment, task=task), participant.deadline)

@@ -102,6 +102,7 @@ class RoundDriver:
                 recovered.restored,
                 self._coordinator.signer,
                 self._coordinator.storage.journal,
+                now=time.monotonic(),
             )
         tasks = [participant.assignment.task for participant in self.federation.at_work]
         self._jobs.publish([ref for task in tasks for ref in task.blobs.values()])

@@ -1,7 +1,10 @@
 """`edge-server backup`: save a service, its authorities and runs in one file, while everything runs."""
 
 import argparse
+import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from edge_server.security.sealing import Sealer
     from edge_server.storage.backup.chain import Chain
     from edge_server.storage.backup.making import MadeBackup
+    from edge_server.storage.backup.manifest import BackupManifest
     from edge_server.storage.backup.sources import Sources
 
 EXAMPLES = """\
@@ -69,16 +73,33 @@ def add_passphrase_options(parser: argparse.ArgumentParser, *, without: str) -> 
 
 def execute(args: argparse.Namespace) -> int:
     """Make, list or check a backup."""
+    from edge_server.storage.backup.archive import ArchiveReader
     from edge_server.storage.backup.chain import Chain
     from schemas.errors import ConfigError
 
     shown = args.list or args.verify
     if (args.file is None) == (shown is None):
         raise ConfigError("backup: name one FILE to write, or one with --list or --verify")
-    if shown is not None:
-        chain = Chain.open(shown)
-        return _list(chain, args.format) if args.list else _verify(chain, args.format)
-    return _make(args)
+    if args.list is not None:
+        return _list(ArchiveReader(args.list).manifest, args.format)
+    if args.verify is not None:
+        return _verify(Chain.open(args.verify), args.format)
+    with ended_by_sigterm():
+        return _make(args)
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """End as with Ctrl-C on SIGTERM, so that nothing half is left."""
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def read_passphrase(file: Path | None, *, twice: bool) -> str:
@@ -169,10 +190,9 @@ def _tell(path: Path, made: "MadeBackup", output: str) -> None:
         print(f"needs {manifest.parent.name} beside it")
 
 
-def _list(chain: "Chain", output: str) -> int:
+def _list(manifest: "BackupManifest", output: str) -> int:
     from datetime import UTC, datetime
 
-    manifest = chain.manifest
     if output == "json":
         print_json(manifest.model_dump(mode="json"))
         return 0
@@ -180,8 +200,8 @@ def _list(chain: "Chain", output: str) -> int:
     print(f"made {made:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, id {manifest.id}")
     for root in manifest.roots:
         print(f"{root.kind} {root.origin} -> {root.path or '.'}")
-    for parent in chain.paths[1:]:
-        print(f"builds on {parent}")
+    if manifest.parent is not None:
+        print(f"builds on {manifest.parent.name}")
     rows = [
         [file.path, str(file.size), "sealed" if file.sealed else _place(file.digest in manifest.stored)]
         for file in manifest.files

@@ -1,12 +1,13 @@
 """`edge-server restore`: make a folder from a backup, on any machine."""
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
-from edge_server.cli.commands.backup import add_passphrase_options, read_passphrase
+from edge_server.cli.commands.backup import add_passphrase_options, ended_by_sigterm, read_passphrase
 
 if TYPE_CHECKING:
     from edge_server.storage.backup.manifest import BackupManifest
@@ -42,12 +43,10 @@ def execute(args: argparse.Namespace) -> int:
     sealer = None
     if chain.manifest.seal is not None and not args.without_keys:
         sealer = sealer_of(chain.manifest, read_passphrase(args.passphrase_file, twice=False))
-    try:
+    with contextlib.closing(chain), ended_by_sigterm():
         runs = restore_backup(
             chain, args.to, sealer=sealer, report=_report, noted_as=str(args.file.absolute())
         )
-    finally:
-        chain.close()
     if args.format == "json":
         print_json({"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]})
     else:

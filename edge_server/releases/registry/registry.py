@@ -62,6 +62,12 @@ class Registry:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.folder / FILE, timeout=30)) as connection:
+                (found,) = connection.execute("PRAGMA user_version").fetchone()
+                if found > FORMAT:
+                    raise ConfigError(
+                        f"{self.folder / FILE} has format {found} and this version of edge-server knows "
+                        f"{FORMAT}: install the newer version"
+                    )
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.executescript(SCHEMA)

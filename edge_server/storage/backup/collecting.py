@@ -24,6 +24,7 @@ from edge_server.storage.backup.steady_files import FileChanged, Pins
 from schemas.errors import ConfigError
 
 TRIES = 20
+REPORT_EVERY_BYTES = 2**30
 Report = Callable[[str], None]
 Pinned = list[tuple[str, Path, Path]]
 """Each file's path in the backup, its own path, and the one to read it from."""
@@ -37,6 +38,7 @@ class Collector:
 
     def __init__(self, archive: ArchiveWriter, sealer: Sealer | None, work: Path, report: Report) -> None:
         self._archive, self._sealer, self._work, self._report = archive, sealer, work, report
+        self._bytes = 0
         self.files: list[SavedFile] = []
         self.folders: list[SavedFolder] = []
         self.links: list[SavedLink] = []
@@ -139,9 +141,15 @@ class Collector:
         else:
             digest, size = self._archive.store_file(path)
         mode = about.st_mode & 0o777
-        self.files.append(
+        self._note_file(
             SavedFile(path=inner, mode=mode, mtime=about.st_mtime_ns, size=size, digest=digest, sealed=sealed)
         )
+
+    def _note_file(self, file: SavedFile) -> None:
+        self.files.append(file)
+        before, self._bytes = self._bytes, self._bytes + file.size
+        if before // REPORT_EVERY_BYTES < self._bytes // REPORT_EVERY_BYTES:
+            self._report(f"read {self._bytes / 2**30:.0f} GiB in {len(self.files)} files")
 
     def _add_link(self, link: Path, inner: str) -> None:
         """Note a link to a neighbour; other links are followed if they lead to a file."""

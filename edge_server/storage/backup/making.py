@@ -24,6 +24,8 @@ from edge_server.storage.backup.sources import Sources
 from edge_server.storage.backup.steady_files import is_running
 from schemas.errors import ConfigError
 
+SUFFIX = ".backup"
+"""Usual end of a backup's name."""
 WORK = ".work"
 """End of the name of the folder for copies of SQLite files, beside the backup's file."""
 
@@ -98,9 +100,10 @@ def program_version() -> str:
 
 
 def remove_left(path: Path) -> None:
-    """Remove what killed backups to this path have left beside it."""
-    for left in path.parent.glob(f".{path.name}.*"):
-        number = left.name.removeprefix(f".{path.name}.").partition(".")[0]
+    """Remove what killed backups have left beside this path: of the same name, and all `*.backup`."""
+    names = {*path.parent.glob(f".{path.name}.*"), *path.parent.glob(f".*{SUFFIX}.*")}
+    for left in names:
+        number = left.stem.rpartition(".")[2]
         if not number.isdigit() or is_running(number):
             continue
         if left.name.endswith(WORK):

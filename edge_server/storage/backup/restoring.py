@@ -15,14 +15,12 @@ from edge_server.security.sealing import Sealer
 from edge_server.storage import audit_log
 from edge_server.storage.backup.archive import owner_file
 from edge_server.storage.backup.chain import Chain
-from edge_server.storage.backup.collecting import Report
+from edge_server.storage.backup.collecting import REPORT_EVERY_BYTES, Report
 from edge_server.storage.backup.contents import LOCK, is_run
 from edge_server.storage.backup.manifest import BackupManifest, SavedFile
 from edge_server.storage.backup.restored_run import mark_restored
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
-
-REPORT_EVERY_BYTES = 2**30
 
 
 def restore_backup(
@@ -118,7 +116,7 @@ def _empty(folder: Path) -> None:
 
 
 def _write(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> None:
-    manifest, written, told = chain.manifest, 0, 0
+    manifest, written = chain.manifest, 0
     for folder in manifest.folders:
         (aside / folder.path).mkdir(parents=True, exist_ok=True)
     for file in manifest.files:
@@ -127,9 +125,8 @@ def _write(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> 
         path = aside / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_file(chain, file, path, sealer)
-        written += file.size
-        if written - told >= REPORT_EVERY_BYTES:
-            told = written
+        before, written = written, written + file.size
+        if before // REPORT_EVERY_BYTES < written // REPORT_EVERY_BYTES:
             report(f"restored {written / 2**30:.0f} GiB")
     for link in manifest.links:
         (aside / link.path).symlink_to(link.target)

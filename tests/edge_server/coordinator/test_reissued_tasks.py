@@ -40,7 +40,7 @@ def test_open_tasks_are_signed_again_under_a_later_number_and_accepted_updates_s
         journal.restored(FLOOR, epochs=1000, at=float(FLOOR))
         found = recovered(path)
         assert (found.restored, found.federation.attempt) == (FLOOR, FLOOR)
-        federation = reissue_tasks(found.federation, found.restored, signer, journal)
+        federation = reissue_tasks(found.federation, found.restored, signer, journal, now=0.0)
         status = {name: participant.status for name, participant in federation.participants.items()}
         assert status == {"a": Status.OFFERED, "b": Status.COUNTED}
         task = federation.participants["a"].assignment.task
@@ -52,7 +52,7 @@ def test_open_tasks_are_signed_again_under_a_later_number_and_accepted_updates_s
         assert again.phase is Phase.TRAINING
         assert again.participants["a"].assignment.task == task
         assert again.participants["b"].status is Status.COUNTED
-        same = reissue_tasks(again, FLOOR, signer, journal)
+        same = reissue_tasks(again, FLOOR, signer, journal, now=0.0)
         assert (same.attempt, dict(same.participants)) == (again.attempt, dict(again.participants))
 
 
@@ -63,7 +63,9 @@ def test_open_deliveries_get_a_later_number_too(tmp_path: Path) -> None:
         journal.planned(4, 3, {name: assignment(3, 4, deliver=True) for name in "ab"}, deliver=True)
         journal.restored(FLOOR, epochs=1000, at=float(FLOOR))
         found = recovered(path)
-        federation = reissue_tasks(found.federation, found.restored, ManifestSigner(NAME, RUN), journal)
+        federation = reissue_tasks(
+            found.federation, found.restored, ManifestSigner(NAME, RUN), journal, now=0.0
+        )
     assert {p.assignment.task.attempt for p in federation.participants.values()} == {FLOOR + 1}
     again = recovered(path).federation
     assert again.phase is Phase.DELIVERING

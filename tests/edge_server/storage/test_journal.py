@@ -220,6 +220,16 @@ def test_an_invalid_journal_is_refused(path, content, message):
         JournalReader(path)
 
 
+def test_a_journal_of_a_newer_version_is_refused_and_stays_as_it_is(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as newer:
+        newer.executescript("CREATE TABLE later (x); PRAGMA user_version=3")
+    before = path.read_bytes()
+    for opened in (Journal, JournalReader):
+        with pytest.raises(ConfigError, match=r"a journal of format 3; .* install the newer version"):
+            opened(path)
+    assert path.read_bytes() == before
+
+
 def test_a_closed_journal_is_one_file_even_after_reads(path: Path) -> None:
     journal = Journal(path)
     journal.begun("run-1", "home")

@@ -2,6 +2,8 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -278,3 +280,12 @@ def test_the_version_is_stored_as_json_next_to_its_files(registry, tmp_path) -> 
     version = enter_run(registry, run_folder(tmp_path / "home-1"))
     written = json.loads((registry.path("home-1") / "version.json").read_text())
     assert written["tiers"][0]["sha256"] == version.tier(1).sha256
+
+
+def test_a_registry_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite")) as newer:
+        newer.execute("PRAGMA user_version=2")
+    with pytest.raises(
+        ConfigError, match=r"has format 2 and this version .* knows 1: install the newer version"
+    ):
+        Registry(tmp_path).versions()
