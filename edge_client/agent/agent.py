@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.agent.assembly import assemble
+from edge_client.agent.restart import RestartWanted
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
@@ -37,7 +38,7 @@ class Agent:
     """Runs one device until it is stopped.
 
     `root` is the directory above `/proc` and `/sys`. `feed` is asked before each task, and now and then
-    between tasks, whether the data has changed.
+    between tasks, whether the data has changed. `restart_wanted`: it has ended for another version to start.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Agent:
         self._attempts = ConnectionAttempts(settings.address, settings.keep_trying)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
+        self.restart_wanted = False
 
     def run(self) -> str | None:
         """Take part until stopped; returns the outcome of the last run that ended, None if none has."""
@@ -88,7 +90,8 @@ class Agent:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:
             return False
-        if isinstance(event, Stop):
+        if isinstance(event, Stop | RestartWanted):
+            self.restart_wanted = isinstance(event, RestartWanted)
             return True
         try:
             self._handle(event)

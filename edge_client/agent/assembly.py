@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.certificates import CertificateService, open_renewer
+from edge_client.agent.client_update.lazy_start import LazyClientUpdate
 from edge_client.agent.data_watch import DataWatch
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.eligibility.service import EligibilityService
@@ -49,7 +50,7 @@ def assemble(
     """Build the parts of one device's agent, without connecting.
 
     The order of the services matters: a birth comes before all other messages of a connection, and the
-    rollout takes the chunks of its own file before the session sees them.
+    rollout and the client's update take the chunks of their own files before the session sees them.
     """
     state_store = StateStore(settings)
     context = TaskContext(
@@ -86,6 +87,7 @@ def assemble(
             runner,
             LazyRollout(settings, data, inbox, messenger),
             LazyDiagnostics(settings, inbox, messenger, root=root),
+            LazyClientUpdate(settings, inbox, messenger),
             MessageIntake(messenger, runner, policy, monitor, announcer),
             *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
             Housekeeping(worker),

@@ -34,6 +34,8 @@ class AgentSettings:
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
     at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `remote`: what an
     operator may ask for.
+    at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `install_root`:
+    the folder of the launcher that has started this process.
     """
 
     federation: str
@@ -57,6 +59,7 @@ class AgentSettings:
     watch_data_s: float = 30.0
     labels: Mapping[str, str] = field(default_factory=dict)
     remote: RemoteSettings = field(default_factory=RemoteSettings)
+    install_root: Path | None = None
 
     def trainers(self) -> TaskTrainers:
         """The trainer that the owner gave, else those that the device announces."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from schemas.errors import PeerError
 from schemas.messages.announcements import FederationEnd, RoundAnnouncement
 from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
+from schemas.messages.client_update import ClientOffer, ClientReport, ClientWithdrawal
 from schemas.messages.identity import CertificateRequest, IssuedCertificate
 from schemas.messages.lease import Lease, LeaseHolder
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
@@ -43,6 +44,10 @@ __all__ = [
     "BroadcastEnd",
     "BroadcastProgress",
     "CertificateRequest",
+    "ClientMessage",
+    "ClientOffer",
+    "ClientReport",
+    "ClientWithdrawal",
     "Death",
     "DeliverTask",
     "Delivery",
@@ -127,6 +132,8 @@ RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 """Between a device and a rollout service, on their own topics, as are its blob requests."""
 DiagnosticMessage = DiagnosticRequest | DiagnosticReceipt | DiagnosticPart | DiagnosticRefusal
 """Between a device and an operator, on the `fleet` topics."""
+ClientMessage = ClientOffer | ClientWithdrawal | ClientReport
+"""Between a device and the rollout of a client release, on the `fleet` topics, as are its blob requests."""
 ServerMessage = Lease | StandbyReport | StandbyEntry | StandbyRefusal
 """Between the servers of one federation."""
 FromSite = SiteBirth | SiteDeath | SiteSum | BlobRequest | Refusal
@@ -141,6 +148,7 @@ AnyMessage = (
     | DiagnosticMessage
     | ServerMessage
     | SiteMessage
+    FromDevice | FromServer | IdentityMessage | RolloutMessage | ClientMessage | ServerMessage | SiteMessage
 )
 
 MESSAGES: dict[str, type[Message]] = {

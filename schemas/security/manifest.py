@@ -24,7 +24,7 @@ NOT_SIGNED = frozenset({"deadline_s", "addresses", "epoch", "manifest"})
 """Unsigned fields of a task: the time left, the addresses (see `schemas.messages.object_store`) and the epoch
 differ in each repeat, and the manifest cannot sign itself."""
 
-Kind = Literal["task", "model", "tier-export", "device-export"]
+Kind = Literal["task", "model", "tier-export", "device-export", "client-release"]
 SignatureText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 
 
@@ -37,6 +37,7 @@ class Manifest(Frozen):
     - `tier-export`: the server exported this ONNX file for that tier.
     - `device-export`: the server gave `device` the sub-model of `spec_sha256`, and `device` reports that it
       exported this ONNX file from it. The server has not seen the file and relies on the device.
+    - `client-release`: the operator made this archive of wheels; `run` is the name of the release.
 
     `ratio` is decimal text. `parent_sha256` is the state of the global model that it was cut from.
     `issued_at` is the server's time in seconds since 1970; for a device's export, that of its task.

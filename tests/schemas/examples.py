@@ -9,6 +9,9 @@ from schemas.messages import (
     BroadcastEnd,
     BroadcastProgress,
     CertificateRequest,
+    ClientOffer,
+    ClientReport,
+    ClientWithdrawal,
     Death,
     DeliverTask,
     Delivery,
@@ -48,6 +51,7 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
+from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from schemas.messages.remote import Diagnostic, DiagnosticObstacle
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
@@ -444,6 +448,36 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         detail="50.0% of 100 examples, the running model 90.0%",
         running=ModelMeasurement(examples=100, accuracy=0.875, latency_ms=1.5),
         candidate=ModelMeasurement(examples=100, accuracy=0.5, latency_ms=1.25),
+    ),
+    "client-offer": ClientOffer(
+        federation=FEDERATION,
+        device=DEVICE,
+        rollout="0.2.0-20240101",
+        version="0.2.0",
+        blob=BlobRef(digest=DIGEST, size=9_000_000, chunk_bytes=65_536),
+        manifest=SIGNED,
+        fits=("cp311-aarch64", "cp312-aarch64"),
+        python=">=3.11",
+        installed_bytes=40_000_000,
+        terms=UpdateTerms(watch_s=60.0, connect_s=30.0, starts=2),
+    ),
+    "client-withdrawal": ClientWithdrawal(
+        federation=FEDERATION,
+        device=DEVICE,
+        rollout="0.2.0-20240101",
+        version="0.2.0",
+        detail="canary: 1 of 1 failed",
+    ),
+    "client-report": ClientReport(
+        federation=FEDERATION,
+        device=DEVICE,
+        rollout="0.2.0-20240101",
+        version="0.2.0",
+        stage=UpdateStage.ROLLED_BACK,
+        cause=UpdateCause.CRASHES,
+        detail="3 starts while it was watched",
+        running="0.1.0",
+        had_it=True,
     ),
 }
 

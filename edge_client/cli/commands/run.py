@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.agent.agent import Agent, AgentSettings
     from edge_client.agent.eligibility.rules import Rules
     from edge_client.agent.remote.settings import RemoteSettings
+    from edge_client.agent.restart import install_root, restart
     from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.malloc import keep_freed_memory, return_large_blocks
@@ -122,12 +124,15 @@ def execute(args: argparse.Namespace) -> int:
         keep_trying=args.keep_trying,
         watch_data_s=args.watch_data_s,
         remote=RemoteSettings(args.remote_diagnostics, args.data_root),
+        install_root=install_root(),
     )
     source = _local_source(args, state)
     agent = Agent(settings, source.read(), feed=source if source.grows else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
     outcome = agent.run()
+    if agent.restart_wanted and settings.install_root is not None:
+        return restart(settings.install_root, sys.argv[1:])
     if args.format == "json":
         print_json({"device": args.device_id, "outcome": outcome})
     return 0 if outcome in (None, "finished") else 1

@@ -1,0 +1,106 @@
+"""The agent's access to updates of the client: imports `UpdateRuntime` for an offer or an unfinished one.
+
+A device is offered a release once in months, and imports delay every start.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.agent.client_update.events import WorkEnded, update_path
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.service import Service, Topic
+from edge_client.agent.session.state import Session, SessionPhase
+from edge_client.agent.settings import AgentSettings
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, decode_message
+from schemas.messages.client_update import UpdateCause, UpdateStage
+from schemas.tensors.chunks import decode_chunk
+from schemas.topics import Channel, DeviceTopic
+
+if TYPE_CHECKING:
+    from edge_client.agent.client_update.runtime import UpdateRuntime
+
+
+class LazyClientUpdate(Service):
+    """Forwards the agent's calls to the update's runtime once there is one.
+
+    `settings.install_root` is the folder of the launcher that has started this process; without one a release
+    is refused.
+    """
+
+    def __init__(self, settings: AgentSettings, inbox: Inbox, messenger: Messenger) -> None:
+        self._settings, self._inbox = settings, inbox
+        self._publish = partial(messenger.publish, Channel.UP_FLEET)
+        self._runtime: UpdateRuntime | None = None
+        self._connected = False
+        if settings.install_root is not None and update_path(settings.install_root).exists():
+            self._start(settings.install_root)
+
+    def connected(self, up: LinkUp, now: float) -> None:
+        """Pass the connection on."""
+        self._connected = True
+        if self._runtime is not None:
+            self._runtime.connected()
+
+    def disconnected(self, down: LinkDown) -> None:
+        """Pass the loss on."""
+        self._connected = False
+        if self._runtime is not None:
+            self._runtime.disconnected()
+
+    def tick(self, now: float, session: Session) -> None:
+        """Pass the time on."""
+        if self._runtime is not None:
+            self._runtime.tick(training=session.phase is SessionPhase.WORKING)
+
+    def receive(self, topic: Topic, arrived: Arrived) -> bool:
+        """Take offers, withdrawals and chunks of the offered archive."""
+        match topic:
+            case DeviceTopic(channel=Channel.DOWN_FLEET):
+                message = decode_message(arrived.payload, federation=self._settings.federation)
+                if not isinstance(message, ClientOffer | ClientWithdrawal):
+                    return False
+                self._take(message)
+                return True
+            case DeviceTopic(channel=Channel.DOWN_BLOB) if self._runtime is not None:
+                return self._runtime.take_chunk(decode_chunk(arrived.payload))
+        return False
+
+    def handle(self, event: Any) -> None:
+        """Pass on the end of an installation or a check."""
+        if self._runtime is not None and isinstance(event, WorkEnded):
+            self._runtime.work_ended(event)
+
+    def stop(self) -> None:
+        """End what the runtime does."""
+        if self._runtime is not None:
+            self._runtime.stop()
+
+    def _take(self, message: ClientOffer | ClientWithdrawal) -> None:
+        if self._settings.install_root is None:
+            self._publish(self._cannot(message))
+        else:
+            self._start(self._settings.install_root).receive(message)
+
+    def _cannot(self, message: ClientOffer | ClientWithdrawal) -> ClientReport:
+        """The answer of a client that no launcher has started."""
+        return ClientReport(
+            federation=self._settings.federation,
+            device=self._settings.device,
+            rollout=message.rollout,
+            version=message.version,
+            stage=UpdateStage.REFUSED,
+            cause=UpdateCause.NO_LAUNCHER,
+            detail="this client was not started by a launcher, which `edge-client install` makes",
+        )
+
+    def _start(self, root: Path) -> "UpdateRuntime":
+        if self._runtime is None:
+            from edge_client.agent.client_update.runtime import UpdateRuntime
+            from edge_client.agent.client_update.slots import ClientSlots
+
+            self._runtime = UpdateRuntime(self._settings, ClientSlots(root), self._inbox, self._publish)
+            if self._connected:
+                self._runtime.connected()
+        return self._runtime
