@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from schemas.messages import Birth, BlobRequest, Death, Message, ModelReport
+from edge_server.releases.rollout.offering import Report
+from schemas.messages import Birth, BlobRequest, Death, Message
 from schemas.tensors.chunks import BlobRef
 
 
@@ -17,7 +18,7 @@ class Connected:
 class MessageReceived:
     """Event: a message of a device; its topic has proved the sender."""
 
-    message: Birth | Death | ModelReport | BlobRequest
+    message: Birth | Death | Report | BlobRequest
 
 
 @dataclass(frozen=True)

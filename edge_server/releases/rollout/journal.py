@@ -3,20 +3,22 @@
 Which devices were asked, and when, is not stored: a resumed rollout asks again, and devices report again.
 """
 
+import contextlib
 import secrets
 import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from pydantic import ValidationError
 
-from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.offering import MODELS, Offering
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import OVER, Rollout, RolloutPhase, TierFile
 from edge_server.releases.rollout.target import Target, TargetStatus
 from schemas.errors import ConfigError
-from schemas.messages import ModelReport
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,20 @@ def new_id(version: str) -> str:
     return f"{version[:55]}-{secrets.token_hex(4)}"
 
 
+class RolloutDatabase(Protocol):
+    """Where rollouts are stored: a registry of models, or the releases of the client."""
+
+    folder: Path
+
+    def database(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """A connection for one transaction, which is on disk at the end of the block."""
+        ...
+
+
 class RolloutJournal:
     """The rollouts of one registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: RolloutDatabase) -> None:
         self._registry = registry
 
     def newest(self, federation: str) -> list[RolloutEntry]:
@@ -90,7 +102,9 @@ class RolloutJournal:
             )
             _write_targets(database, after, changed)
 
-    def load(self, rollout: str, files: Mapping[int, TierFile], *, now: float) -> Rollout:
+    def load(
+        self, rollout: str, files: Mapping[int, TierFile], *, now: float, offering: Offering = MODELS
+    ) -> Rollout:
         """Load a rollout; the deadlines of its devices start again."""
         with self._registry.database() as database:
             row = database.execute(
@@ -111,8 +125,9 @@ class RolloutJournal:
                 phase=RolloutPhase(row[3]),
                 opened=row[4],
                 why=row[5],
-                targets={target[0]: _target(target, rules, now) for target in targets},
+                targets={target[0]: _target(target, rules, now, offering) for target in targets},
                 stop_until=now + rules.silent_s,
+                offering=offering,
             )
         except (ValidationError, ValueError) as error:
             raise ConfigError(
@@ -143,7 +158,9 @@ def _write_targets(database: sqlite3.Connection, rollout: Rollout, targets: Mapp
     )
 
 
-def _target(row: tuple[str, int, int, str, str | None], rules: RolloutRules, now: float) -> Target:
+def _target(
+    row: tuple[str, int, int, str, str | None], rules: RolloutRules, now: float, offering: Offering
+) -> Target:
     device, tier, group, status, report = row
     there = TargetStatus(status)
     watched = rules.terms.watch_s + rules.silent_s
@@ -152,6 +169,6 @@ def _target(row: tuple[str, int, int, str, str | None], rules: RolloutRules, now
         tier=tier,
         group=group,
         status=there,
-        report=None if report is None else ModelReport.model_validate_json(report),
+        report=None if report is None else offering.reports.model_validate_json(report),
         deadline=now + (watched if there is TargetStatus.WATCHING else rules.away_s),
     )

@@ -24,6 +24,7 @@ from edge_server.releases.rollout.events import (
     Withdrawn,
 )
 from edge_server.releases.rollout.groups import groups_of
+from edge_server.releases.rollout.offering import Report
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, Step, TierFile
 from edge_server.releases.rollout.target import (
     ASK_AGAIN_S,
@@ -36,7 +37,7 @@ from edge_server.releases.rollout.target import (
     accepts,
 )
 from edge_server.rounds.fleet import Device
-from schemas.messages import Birth, BlobRequest, Death, ModelOffer, ModelReport, ModelWithdrawal
+from schemas.messages import Birth, BlobRequest, ClientReport, Death, ModelReport
 
 
 def step(rollout: Rollout, event: Event, now: float) -> Step:
@@ -64,13 +65,13 @@ def _connected(rollout: Rollout, chunk_bytes: int, now: float) -> Rollout:
 
 
 # --- what devices say ---
-def _heard(rollout: Rollout, message: Birth | Death | ModelReport | BlobRequest, now: float) -> Step:
+def _heard(rollout: Rollout, message: Birth | Death | Report | BlobRequest, now: float) -> Step:
     match message:
         case Birth():
             return settle(_born(rollout, message, now), now)
         case Death():
             return replace(rollout, fleet=rollout.fleet.died(message, now)), []
-        case ModelReport():
+        case ModelReport() | ClientReport():
             return settle(_reported(rollout, message, now), now)
         case BlobRequest():
             return rollout, _chunks(rollout, message)
@@ -99,7 +100,7 @@ def _joined(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     return rollout.put(_waiting(rollout, late, now)) if wanted else rollout
 
 
-def _reported(rollout: Rollout, report: ModelReport, now: float) -> Rollout:
+def _reported(rollout: Rollout, report: Report, now: float) -> Rollout:
     target = rollout.targets.get(report.device)
     if target is None or report.rollout != rollout.id or not accepts(target, report):
         return rollout
@@ -168,7 +169,7 @@ def _gathered(rollout: Rollout, now: float) -> Rollout:
 
 
 def _overdue(rollout: Rollout, now: float) -> Rollout:
-    """Devices past their deadline are silent if they may serve the new model, else away."""
+    """Devices past their deadline are silent if they may use the new version, else away."""
     for target in _open(rollout):
         queueing = target.status is TargetStatus.WAITING and rollout.alive(target.device)
         if not (target.settled or queueing) and now >= target.deadline:
@@ -205,7 +206,7 @@ def group_name(number: int) -> str:
 
 
 def _asked(rollout: Rollout, now: float) -> Step:
-    """Offer the model to the devices that are due, with at most `at_once` fetching it."""
+    """Offer the version to the devices that are due, with at most `at_once` fetching it."""
     commands: list[Command] = []
     loading = sum(target.status in LOADING for target in rollout.targets.values())
     for target in _open(rollout):
@@ -217,27 +218,13 @@ def _asked(rollout: Rollout, now: float) -> Step:
         if target.status in UNDER_WAY or target.status is TargetStatus.SILENT:
             patience = ASK_AGAIN_S if target.status is TargetStatus.ASKED else CHECK_UP_S
             rollout = rollout.put(replace(target, ask_at=now + patience))
-            commands.append(SendMessage(target.device, _offer(rollout, target)))
+            commands.append(SendMessage(target.device, rollout.offering.offer(rollout, target)))
     return rollout, commands
-
-
-def _offer(rollout: Rollout, target: Target) -> ModelOffer:
-    file = rollout.files[target.tier]
-    return ModelOffer(
-        federation=rollout.federation,
-        device=target.device,
-        rollout=rollout.id,
-        version=rollout.version,
-        tier=target.tier,
-        blob=file.ref,
-        manifest=file.manifest,
-        terms=rollout.rules.terms,
-    )
 
 
 # --- stopping ---
 def stop(rollout: Rollout, why: str, now: float) -> Rollout:
-    """Open no more groups, and withdraw the model from every device that may serve it."""
+    """Open no more groups, and withdraw the version from every device that may use it."""
     if rollout.phase is RolloutPhase.STOPPING:
         return rollout
     at_once = [replace(target, ask_at=now) for target in rollout.targets.values()]
@@ -251,7 +238,7 @@ def stop(rollout: Rollout, why: str, now: float) -> Rollout:
 
 
 def _withdrawing(rollout: Rollout, now: float) -> Step:
-    """Send withdrawals until every device that may serve the new model has gone back."""
+    """Send withdrawals until every device that may use the new version has gone back."""
     affected = [
         target for target in rollout.targets.values() if target.status in UNDER_WAY or target.may_serve
     ]
@@ -260,17 +247,7 @@ def _withdrawing(rollout: Rollout, now: float) -> Step:
     for target in affected:
         if rollout.alive(target.device) and now >= target.ask_at:
             rollout = rollout.put(replace(target, ask_at=now + ASK_AGAIN_S))
-            commands.append(SendMessage(target.device, _withdrawal(rollout, target)))
+            commands.append(SendMessage(target.device, rollout.offering.withdrawal(rollout, target)))
     if not awaited or now >= rollout.stop_until:
         return replace(rollout, phase=RolloutPhase.STOPPED), commands
     return rollout, commands
-
-
-def _withdrawal(rollout: Rollout, target: Target) -> ModelWithdrawal:
-    return ModelWithdrawal(
-        federation=rollout.federation,
-        device=target.device,
-        rollout=rollout.id,
-        version=rollout.version,
-        detail=rollout.why[:500],
-    )

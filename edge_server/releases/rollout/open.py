@@ -11,7 +11,7 @@ from pathlib import Path
 from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import TierModel, Version
-from edge_server.releases.rollout.journal import RolloutEntry, RolloutJournal, new_id
+from edge_server.releases.rollout.journal import RolloutDatabase, RolloutEntry, RolloutJournal, new_id
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, TierFile
 from edge_server.rounds.membership import Membership
@@ -24,7 +24,7 @@ from schemas.tensors.chunks import BlobRef
 
 
 @contextlib.contextmanager
-def rollout_lock(registry: Registry, federation: str) -> Iterator[None]:
+def rollout_lock(registry: RolloutDatabase, federation: str) -> Iterator[None]:
     """Lock a federation's rollouts; raises `ConfigError` if another process holds the lock."""
     with (registry.folder / f"rollout-{federation}.lock").open("w") as file:
         try:
@@ -88,19 +88,27 @@ def begin_or_resume(
 
     Returns the rollout, and whether it was resumed. Raises `ConfigError` if another version's is open.
     """
-    left = next((entry for entry in journal.newest(version.federation) if not entry.over), None)
+    named = (new_id(version.version), version.version, version.federation)
+    return begin_or_continue(journal, Rollout(*named, rules, files, device_tiers=version.device_tiers))
+
+
+def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout, bool]:
+    """Begin this rollout, or resume the unfinished one of its version by its own rules.
+
+    Returns the rollout, and whether it was resumed. Raises `ConfigError` if another version's is open.
+    """
+    left = next((entry for entry in journal.newest(fresh.federation) if not entry.over), None)
     if left is None:
-        named = (new_id(version.version), version.version, version.federation)
-        fresh = Rollout(*named, rules, files, device_tiers=version.device_tiers)
         journal.begin(fresh)
         return fresh, False
-    if left.version != version.version:
+    if left.version != fresh.version:
+        command = f"{fresh.offering.words.command} {left.version}"
         raise ConfigError(
-            f"a rollout of {left.version} is not finished: continue it with `edge-server rollout"
-            f" {left.version}`, or withdraw it with `edge-server rollout {left.version} --withdraw`"
+            f"a rollout of {left.version} is not finished: continue it with `{command}`, or withdraw it with"
+            f" `{command} --withdraw`"
         )
-    loaded = journal.load(left.id, files, now=time.monotonic())
-    return replace(loaded, device_tiers=version.device_tiers), True
+    loaded = journal.load(left.id, fresh.files, now=time.monotonic(), offering=fresh.offering)
+    return replace(loaded, device_tiers=fresh.device_tiers), True
 
 
 def begin_for_devices(
@@ -135,21 +143,26 @@ def with_labels(rollout: Rollout, folder: ServiceFolder) -> Rollout:
 
 def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
     """The newest rollout of a version, reopened so that it can be stopped; raises `ConfigError`."""
-    known = [entry for entry in journal.newest(version.federation) if entry.version == version.version]
+    return reopen(journal, Rollout("", version.version, version.federation, RolloutRules(), files))
+
+
+def reopen(journal: RolloutJournal, wanted: Rollout) -> Rollout:
+    """The newest rollout of the version of `wanted`, reopened so that it can be stopped; raises `ConfigError`."""
+    known = [entry for entry in journal.newest(wanted.federation) if entry.version == wanted.version]
     if not known:
-        raise ConfigError(f"{version.version} was never rolled out: there is nothing to withdraw")
-    _refuse_others(journal, version, known[0])
-    loaded = journal.load(known[0].id, files, now=time.monotonic())
+        raise ConfigError(f"{wanted.version} was never rolled out: there is nothing to withdraw")
+    _refuse_others(journal, wanted.federation, known[0])
+    loaded = journal.load(known[0].id, wanted.files, now=time.monotonic(), offering=wanted.offering)
     return replace(loaded, phase=RolloutPhase.RUNNING) if loaded.over else loaded
 
 
-def _refuse_others(journal: RolloutJournal, version: Version, meant: RolloutEntry) -> None:
-    """Refuse if another version was rolled out later and not stopped: devices serve that one now."""
-    entries = journal.newest(version.federation)
+def _refuse_others(journal: RolloutJournal, federation: str, meant: RolloutEntry) -> None:
+    """Refuse if another version was rolled out later and not stopped: devices use that one now."""
+    entries = journal.newest(federation)
     lasting = [entry for entry in entries if entry.phase is not RolloutPhase.STOPPED]
     newest = lasting[0] if lasting else meant
     if newest.version != meant.version:
         raise ConfigError(
-            f"{newest.version} was rolled out after {version.version}: withdraw that one, or roll another"
+            f"{newest.version} was rolled out after {meant.version}: withdraw that one, or roll another"
             " version out"
         )

@@ -9,8 +9,10 @@ from edge_server.config.units import clean, clock_text, leading_text, ms_text, n
 from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
 from edge_server.releases.rollout.groups import missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
+from edge_server.releases.rollout.offering import MODELS, Words
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Target, TargetStatus
+from schemas.messages import ClientReport
 
 QUIET = frozenset({TargetStatus.WAITING, TargetStatus.ASKED, TargetStatus.SWITCHING})
 """Statuses that are too short-lived to be shown."""
@@ -45,7 +47,7 @@ class Progress:
         for target in _changed(before, rollout):
             fields = {"device": target.device, "status": str(target.status), "group": target.group}
             report = None if target.report is None else target.report.model_dump(mode="json")
-            self._write("device", target_line(target), **fields, report=report)
+            self._write("device", target_line(target, rollout.offering.words), **fields, report=report)
         for text in _moves(before, rollout):
             self._write("rollout", text, phase=str(rollout.phase))
 
@@ -84,19 +86,19 @@ def _changed(before: Rollout | None, now: Rollout) -> Iterator[Target]:
             yield target
 
 
-def target_line(target: Target) -> str:
+def target_line(target: Target, words: Words = MODELS.words) -> str:
     """A device's status, with its measurements."""
     report, device = target.report, clean(target.device)
     detail = f": {clean(report.detail)}" if report is not None and report.detail else ""
     match target.status:
         case TargetStatus.FETCHING:
-            return f"{device} fetches tier {target.tier}"
+            return f"{device} {words.fetches.format(tier=target.tier)}"
         case TargetStatus.COMPARING:
-            return f"{device} compares it with what it runs"
+            return f"{device} {words.compares}"
         case TargetStatus.WATCHING:
             return f"{device} has switched: {comparison_text(target)}"
         case TargetStatus.KEPT if target.had_it:
-            return f"{device} serves it already"
+            return f"{device} {words.uses} it already"
         case TargetStatus.SILENT:
             return f"{device} is silent since it switched"
         case TargetStatus.AWAY:
@@ -114,7 +116,9 @@ _VERBS = {
 
 
 def comparison_text(target: Target) -> str:
-    """The device's measurements of its earlier model and of the new one."""
+    """The device's measurements of its earlier model and of the new one, or the version of its client."""
+    if isinstance(target.report, ClientReport):
+        return f"{clean(target.report.running)} before"
     if target.report is None or target.report.candidate is None:
         return "nothing was measured"
     old, new = target.report.running, target.report.candidate
@@ -141,7 +145,7 @@ def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:
     if now.phase is RolloutPhase.STOPPED:
         yield f"stopped: {now.why}" if now.why else "stopped"
         if now.left_with_it:
-            yield f"may still serve it: {names_text(now.left_with_it)}"
+            yield f"may still {now.offering.words.use} it: {names_text(now.left_with_it)}"
 
 
 def _groups(rollout: Rollout) -> Iterator[str]:
@@ -152,13 +156,12 @@ def _groups(rollout: Rollout) -> Iterator[str]:
     if missing := missing_tiers(tiers, (target.device for target in rollout.group(0))):
         listed = ", ".join(str(tier) for tier in missing)
         yield f"the canary has no device of tier {listed}: only later groups test their models"
-    watched = rollout.rules.terms.watch_s
-    yield f"devices watch the new model for {watched:g} s before they keep it (--watch)"
+    yield rollout.offering.words.watch.format(seconds=rollout.rules.terms.watch_s)
 
 
 def _outcome(rollout: Rollout) -> str:
     standing = count_group(rollout.targets.values())
-    parts = [f"{standing.kept} of {standing.devices} devices serve {rollout.version}"]
+    parts = [f"{standing.kept} of {standing.devices} devices {rollout.offering.words.use} {rollout.version}"]
     parts += [f"{standing.failed} do not"] if standing.failed else []
     parts += [f"{standing.away} were away"] if standing.away else []
     return ", ".join(parts)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from schemas.base import Frozen
+from schemas.messages.client_update import UpdateTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
 from schemas.values import Fraction, Seconds
@@ -41,6 +42,7 @@ class RolloutRules(Frozen):
     only: tuple[Name, ...] = ()
     where: str = ""
     terms: TrialTerms = TrialTerms.model_construct()
+    terms: TrialTerms | UpdateTerms = TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:
         """Whether the rollout is for this device."""

@@ -29,9 +29,9 @@ from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.state import Rollout
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Birth, BlobRequest, Death, ModelReport, decode_message, encode_message
+from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_message
 from schemas.tensors.chunks import BlobRef, encode_chunk
-from schemas.topics import Channel, DeviceTopic, SiteTopic, rollout_filters
+from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -59,9 +59,13 @@ class RolloutService:
     ) -> None:
         self._rollout, self._journal, self._files, self._show = rollout, journal, files, show
         self.inbox: Inbox = queue.SimpleQueue()
-        filters = rollout_filters(rollout.federation)
+        offering, federation = rollout.offering, rollout.federation
         self._connection = BrokerConnection(
-            address, self.inbox, federation=rollout.federation, role="rollout", filters=filters
+            address,
+            self.inbox,
+            federation=federation,
+            role=offering.role,
+            filters=offering.filters(federation),
         )
         self._fitted: tuple[int, int] | None = None
         self._next_tick = 0.0
@@ -128,7 +132,9 @@ class RolloutService:
         if not payload:
             return
         message = decode_message(payload, federation=self._rollout.federation)
-        if not isinstance(message, Birth | Death | ModelReport | BlobRequest):
+        if not isinstance(message, Birth | Death | BlobRequest | self._rollout.offering.reports):
+            if topic.channel is Channel.UP_FLEET:
+                return  # the answer to an operator
             raise PeerError(f"'{message.kind}' is no message to a rollout", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
         self._step(MessageReceived(message))
@@ -145,7 +151,7 @@ class RolloutService:
         match command:
             case SendMessage(device, message):
                 self._connection.link.publish(
-                    self._topic(device, Channel.DOWN_ROLLOUT), encode_message(message)
+                    self._topic(device, self._rollout.offering.down), encode_message(message)
                 )
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from edge_server.releases.rollout.events import Command
+from edge_server.releases.rollout.offering import MODELS, Offering
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.target import Target
 from edge_server.rounds.fleet import Fleet
-from edge_server.rounds.tiers import tier_of
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
 from schemas.values import CapabilityProfile
@@ -41,7 +41,7 @@ class Rollout:
 
     `why` says why it is stopping or was stopped. `gather_until` and `stop_until`, in seconds of the server's
     clock, limit the wait for births and for devices to go back. `device_tiers` are the tiers that the
-    version's run assigned to its devices.
+    version's run assigned to its devices. `offering`: models, or releases of the client.
     """
 
     id: str
@@ -57,6 +57,7 @@ class Rollout:
     gather_until: float | None = None
     stop_until: float = 0.0
     device_tiers: Mapping[str, int] = field(default_factory=dict)
+    offering: Offering = MODELS
 
     @property
     def groups(self) -> int:
@@ -69,8 +70,8 @@ class Rollout:
         return self.phase in OVER
 
     def tier(self, device: str, profile: CapabilityProfile) -> int:
-        """The tier whose file the device is offered: its stated tier, else the run's, else by memory."""
-        return tier_of(profile, max(self.files), given=self.device_tiers.get(device))
+        """The tier whose file the device is offered."""
+        return self.offering.tier(self, device, profile)
 
     def group(self, number: int) -> tuple[Target, ...]:
         """The devices of a group, sorted by name."""
@@ -83,7 +84,7 @@ class Rollout:
 
     @property
     def left_with_it(self) -> tuple[str, ...]:
-        """The names of the devices that may serve the new model, sorted."""
+        """The names of the devices that may use the new version, sorted."""
         return tuple(sorted(target.device for target in self.targets.values() if target.may_serve))
 
     def put(self, target: Target) -> "Rollout":

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.messages import ModelReport
+from edge_server.releases.rollout.offering import Report
+from schemas.messages import ClientReport
+from schemas.messages.client_update import UpdateStage
 from schemas.messages.rollout_terms import Stage
 
 ASK_AGAIN_S = 5.0
@@ -28,7 +30,7 @@ class TargetStatus(StrEnum):
     AWAY = "away"
 
 
-REACHED = {
+REACHED: dict[str, TargetStatus] = {
     Stage.OFFERED: TargetStatus.FETCHING,
     Stage.FETCHED: TargetStatus.COMPARING,
     Stage.COMPARED: TargetStatus.SWITCHING,
@@ -36,7 +38,10 @@ REACHED = {
     Stage.KEPT: TargetStatus.KEPT,
     Stage.REFUSED: TargetStatus.REFUSED,
     Stage.ROLLED_BACK: TargetStatus.ROLLED_BACK,
+    UpdateStage.INSTALLED: TargetStatus.COMPARING,
+    UpdateStage.CHECKED: TargetStatus.SWITCHING,
 }
+"""The status that follows from a report; stages of models and of releases have their names in common."""
 ENDED = frozenset({TargetStatus.KEPT, TargetStatus.REFUSED, TargetStatus.ROLLED_BACK})
 """Final statuses that a device reports itself."""
 FAILED = frozenset({TargetStatus.REFUSED, TargetStatus.ROLLED_BACK, TargetStatus.SILENT})
@@ -52,7 +57,7 @@ UNDER_WAY = frozenset(
     }
 )
 SWITCHED = frozenset({TargetStatus.SWITCHING, TargetStatus.WATCHING, TargetStatus.KEPT, TargetStatus.SILENT})
-"""Statuses in which a device may serve the new model."""
+"""Statuses in which a device may use the new version."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Target:
     tier: int
     group: int
     status: TargetStatus = TargetStatus.WAITING
-    report: ModelReport | None = None
+    report: Report | None = None
     ask_at: float = 0.0
     deadline: float = 0.0
 
@@ -77,17 +82,19 @@ class Target:
 
     @property
     def had_it(self) -> bool:
-        """Whether it served this version before the rollout began, so that nothing was compared."""
-        return self.status is TargetStatus.KEPT and self.report is not None and self.report.candidate is None
+        """Whether it used this version before the rollout began, so that nothing was compared."""
+        if self.status is not TargetStatus.KEPT or self.report is None:
+            return False
+        return self.report.had_it if isinstance(self.report, ClientReport) else self.report.candidate is None
 
     @property
     def may_serve(self) -> bool:
-        """Whether the rollout may have switched it to the new model."""
+        """Whether the rollout may have switched it to the new version."""
         return self.status in SWITCHED and not self.had_it
 
 
-def accepts(target: Target, report: ModelReport) -> bool:
+def accepts(target: Target, report: Report) -> bool:
     """Whether a report changes the status: final statuses stay, but a kept model may be given up later."""
     if target.status not in ENDED:
         return True
-    return target.status is TargetStatus.KEPT and report.stage is Stage.ROLLED_BACK
+    return target.status is TargetStatus.KEPT and report.stage == Stage.ROLLED_BACK

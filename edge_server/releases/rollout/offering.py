@@ -1,0 +1,111 @@
+"""What a rollout offers: models, or releases of the client. The machine is the same for both."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from edge_server.rounds.tiers import tier_of
+from schemas.messages import ClientReport, Message, ModelOffer, ModelReport, ModelWithdrawal
+from schemas.messages.rollout_terms import TrialTerms
+from schemas.topics import Channel, Role, rollout_filters
+from schemas.values import CapabilityProfile
+
+if TYPE_CHECKING:
+    from edge_server.releases.rollout.state import Rollout
+    from edge_server.releases.rollout.target import Target
+
+Report = ModelReport | ClientReport
+"""What a device reports of its stage."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """How progress is told: what devices do with `thing`; `command` continues a rollout.
+
+    `fetches` has a place for the tier, `watch` one for the seconds.
+    """
+
+    thing: str
+    use: str
+    uses: str
+    fetches: str
+    compares: str
+    watch: str
+    command: str
+
+
+class Offering(Protocol):
+    """One kind of rollout: its messages, its topics, its words."""
+
+    words: Words
+    role: Role
+    down: Channel
+    reports: type[ModelReport] | type[ClientReport]
+
+    def filters(self, federation: str) -> tuple[str, ...]:
+        """The subscriptions of the rollout's connection."""
+        ...
+
+    def tier(self, rollout: "Rollout", device: str, profile: CapabilityProfile) -> int:
+        """Which of the rollout's files the device is offered."""
+        ...
+
+    def offer(self, rollout: "Rollout", target: "Target") -> Message:
+        """The offer to a device."""
+        ...
+
+    def withdrawal(self, rollout: "Rollout", target: "Target") -> Message:
+        """The withdrawal from a device."""
+        ...
+
+
+class ModelOffering:
+    """Models: each device gets the file of its tier."""
+
+    words = Words(
+        thing="the new model",
+        use="serve",
+        uses="serves",
+        fetches="fetches tier {tier}",
+        compares="compares it with what it runs",
+        watch="devices watch the new model for {seconds:g} s before they keep it (--watch)",
+        command="edge-server rollout",
+    )
+    role: Role = "rollout"
+    down = Channel.DOWN_ROLLOUT
+    reports: type[ModelReport] | type[ClientReport] = ModelReport
+
+    def filters(self, federation: str) -> tuple[str, ...]:
+        """Births, and reports on the rollout topics."""
+        return rollout_filters(federation)
+
+    def tier(self, rollout: "Rollout", device: str, profile: CapabilityProfile) -> int:
+        """The device's stated tier, else that of the version's run, else by memory."""
+        return tier_of(profile, max(rollout.files), given=rollout.device_tiers.get(device))
+
+    def offer(self, rollout: "Rollout", target: "Target") -> Message:
+        """The offer of the tier's file."""
+        file, terms = rollout.files[target.tier], rollout.rules.terms
+        assert isinstance(terms, TrialTerms)
+        return ModelOffer(
+            federation=rollout.federation,
+            device=target.device,
+            rollout=rollout.id,
+            version=rollout.version,
+            tier=target.tier,
+            blob=file.ref,
+            manifest=file.manifest,
+            terms=terms,
+        )
+
+    def withdrawal(self, rollout: "Rollout", target: "Target") -> Message:
+        """The withdrawal of the version."""
+        return ModelWithdrawal(
+            federation=rollout.federation,
+            device=target.device,
+            rollout=rollout.id,
+            version=rollout.version,
+            detail=rollout.why[:500],
+        )
+
+
+MODELS = ModelOffering()
