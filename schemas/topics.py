@@ -14,6 +14,9 @@
     sites/{site}/up/devices/{device}/...    as `devices/{device}/up/...`, by the gateway, but for rollout
     sites/{site}/down/devices/{device}/...  as `devices/{device}/down/...`, to the gateway, but for rollout
     server/echo                       the server to itself (rollout/, fleet/, operator/echo: others alike)
+    sites/{site}/up/devices/{device}/...    birth, control, blob: as `devices/{device}/up/...`, by the gateway
+    sites/{site}/down/devices/{device}/...  control, blob: as `devices/{device}/down/...`, to the gateway
+    server/echo                       the server to itself (rollout/, fleet/, operator/, updates/echo: others)
     server/lease                      retained: which server holds the federation
     server/standby/report             JSON, standby to server (server/standby/entry: back)
     server/standby/chunk              chunk frames, server to standby
@@ -168,7 +171,7 @@ class EnrolTopic:
         return f"{self.who}/{self.part}"
 
 
-Role = Literal["server", "rollout", "fleet", "operator"]
+Role = Literal["server", "rollout", "fleet", "operator", "updates"]
 """The programs on the server's side that have a connection and an echo topic of their own."""
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.cli.app import CommandLine
-from edge_client.cli.commands import bench, doctor, enroll, infer, profile, record, run, serve
+from edge_client.cli.commands import bench, doctor, enroll, infer, install, profile, record, run, serve
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
@@ -15,6 +15,7 @@ examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client record room.sqlite --column co2=home/office/co2      sensors' messages become examples
   edge-client enroll --code CODE                   get a certificate of one's own
+  edge-client install RELEASE.tar --root DIR --trust signing.pub     a client that can be updated
   edge-client profile                              what this board is, and how fast
   edge-client doctor --config client.toml          what is wrong here, and the remedy
   edge-client infer model.onnx photo.png           what is in the picture
@@ -23,7 +24,7 @@ examples:
 
 exit codes: 0 done, 1 failed, 2 bad usage or configuration
 """,
-    verbs=(run, record, enroll, profile, doctor, infer, serve, bench),
+    verbs=(run, install, record, enroll, profile, doctor, infer, serve, bench),
 )
 
 

@@ -93,7 +93,7 @@ class ReleaseInstaller:
         try:
             if not self._slots.holds(slot.name, offer.blob.digest):
                 raise Objected(UpdateCause.NOT_INSTALLED, f"{slot.name} does not hold the whole release")
-            self._try_start(slot)
+            self.try_start(slot)
             self._try_doctor(slot)
             self._try_model(slot)
         except (EdgeError, OSError) as error:
@@ -117,7 +117,8 @@ class ReleaseInstaller:
             [*pip, "install", *options, "--find-links", str(wheels), release.requirement], INSTALL_LIMIT_S
         )
 
-    def _try_start(self, slot: Path) -> None:
+    def try_start(self, slot: Path) -> None:
+        """Start the release's command; raises `CommandFailed`."""
         self._run([str(self._slots.program(slot.name)), "--version"], CHECK_LIMIT_S)
 
     def _try_doctor(self, slot: Path) -> None:

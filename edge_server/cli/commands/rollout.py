@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from edge_server.releases.rollout.progress import Progress
     from edge_server.releases.rollout.rules import RolloutRules
     from edge_server.releases.rollout.state import Rollout, TierFile
+    from schemas.messages.client_update import UpdateTerms
+    from schemas.messages.rollout_terms import TrialTerms
 
 EXAMPLES = """\
 examples:
@@ -66,8 +68,8 @@ def register(subparsers: Subparsers) -> None:
         "--federation", metavar="NAME", help="federation of the active version, if several have one"
     )
     _add_broker(parser)
-    _add_groups(parser)
-    _add_pace(parser)
+    add_group_options(parser)
+    add_pace_options(parser)
     _add_terms(parser)
     parser.add_argument(
         "--withdraw", action="store_true", help="return every device of this version to its previous model"
@@ -88,7 +90,8 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
     add_tls_options(parser, whose="the rollout's")
 
 
-def _add_groups(parser: argparse.ArgumentParser) -> None:
+def add_group_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the sizes of groups and the thresholds between them."""
     group = parser.add_argument_group("groups")
     group.add_argument(
         "--canary",
@@ -132,7 +135,8 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
     add_where_option(group, "only devices that match, the active version stays unchanged")
 
 
-def _add_pace(parser: argparse.ArgumentParser) -> None:
+def add_pace_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for how many devices at once, and how long to wait for them."""
     group = parser.add_argument_group("pace")
     group.add_argument(
         "--at-once",
@@ -142,7 +146,7 @@ def _add_pace(parser: argparse.ArgumentParser) -> None:
         help="devices that fetch at the same time (default: 32)",
     )
     group.add_argument(
-        "--gather", type=_seconds, default=5.0, metavar="S", help="time for devices to report (default: 5 s)"
+        "--gather", type=seconds, default=5.0, metavar="S", help="time for devices to report (default: 5 s)"
     )
     group.add_argument(
         "--away-after",
@@ -199,7 +203,7 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--watch",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="S",
         help="time that the model is watched (default: 300 s)",
@@ -236,7 +240,8 @@ def _ratio(text: str) -> float:
     return value
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Parse a time in seconds."""
     value = float(text)
     if not 0 <= value <= 1e9:
         raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
@@ -288,6 +293,13 @@ def _rules(args: argparse.Namespace) -> "RolloutRules":
         crashes=args.crashes,
         watch_s=args.watch,
     )
+    return rules_of(args, terms)
+
+
+def rules_of(args: argparse.Namespace, terms: "TrialTerms | UpdateTerms") -> "RolloutRules":
+    """The rules that the options for groups and pace say."""
+    from edge_server.releases.rollout.rules import RolloutRules
+
     return RolloutRules(
         canary=args.canary,
         groups=args.groups,

@@ -13,30 +13,24 @@ import contextlib
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from edge_server.releases.database import ROLLOUT_TABLES, open_database
 from edge_server.releases.registry.version import Version
 from schemas.errors import ConfigError, nearest
 
 FORMAT = 1
 FILE = "registry.sqlite"
-SCHEMA = """
+VERSION_TABLES = """
 CREATE TABLE IF NOT EXISTS versions (
     version TEXT PRIMARY KEY, federation TEXT NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
     recipe TEXT, state_sha256 TEXT, key TEXT, test_accuracy REAL, created_at REAL NOT NULL,
     record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS active (
     federation TEXT PRIMARY KEY, version TEXT NOT NULL REFERENCES versions, since REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS rollouts (
-    rollout TEXT PRIMARY KEY, version TEXT NOT NULL, federation TEXT NOT NULL, rules TEXT NOT NULL,
-    phase TEXT NOT NULL, opened INTEGER NOT NULL, why TEXT NOT NULL, began_at REAL NOT NULL, ended_at REAL);
-CREATE TABLE IF NOT EXISTS targets (
-    rollout TEXT NOT NULL, device TEXT NOT NULL, tier INTEGER NOT NULL, batch INTEGER NOT NULL,
-    status TEXT NOT NULL, report TEXT, at REAL NOT NULL, PRIMARY KEY (rollout, device));
 """
 
 
@@ -56,8 +50,7 @@ class Registry:
             )
         return cls(folder)
 
-    @contextlib.contextmanager
-    def database(self) -> Iterator[sqlite3.Connection]:
+    def database(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A connection for one transaction, which is on disk at the end of the block."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +69,8 @@ class Registry:
                     yield connection
         except sqlite3.Error as error:
             raise ConfigError(f"registry {self.folder}: {error}") from error
+        schema = VERSION_TABLES + ROLLOUT_TABLES
+        return open_database(self.folder / FILE, schema, version=FORMAT, what="registry")
 
     def path(self, version: str) -> Path:
         """The folder of a version."""

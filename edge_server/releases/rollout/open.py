@@ -147,7 +147,7 @@ def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict
 
 
 def reopen(journal: RolloutJournal, wanted: Rollout) -> Rollout:
-    """The newest rollout of the version of `wanted`, reopened so that it can be stopped; raises `ConfigError`."""
+    """The newest rollout of this version, reopened so that it can be stopped; raises `ConfigError`."""
     known = [entry for entry in journal.newest(wanted.federation) if entry.version == wanted.version]
     if not known:
         raise ConfigError(f"{wanted.version} was never rolled out: there is nothing to withdraw")

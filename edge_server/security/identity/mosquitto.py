@@ -8,8 +8,8 @@ from schemas.topics import ROOT, enrolment_root
 
 SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"
 """The certificate names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
-FLEET, OPERATOR = "edge-fleet", "edge-operator"
-"""Those of `edge-server serve`, and of an operator's commands to devices."""
+FLEET, OPERATOR, UPDATES = "edge-fleet", "edge-operator", "edge-updates"
+"""Those of `edge-server serve`, of an operator's commands to devices, and of rollouts of the client."""
 LEASE, STANDBY = "edge-lease", "edge-standby"
 """Those of the connections that keep the lease: of a server, and of its standby on another machine."""
 HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
@@ -24,6 +24,7 @@ SERVICE_IDENTITIES = {
     "rollout": ROLLOUT,
     "fleet": FLEET,
     "operator": OPERATOR,
+    "updates": UPDATES,
     "home": HOME,
     "sparkplug": SPARKPLUG,
     "home-assistant": HOME_ASSISTANT,
@@ -147,6 +148,13 @@ topic write {root}/home/devices/+/alerts/#
 topic write homeassistant/device/{node}/#
 topic readwrite {root}/operator/echo
 
+user {updates}
+topic read {root}/devices/+/up/birth
+topic read {root}/devices/+/up/fleet
+topic write {root}/devices/+/down/fleet
+topic write {root}/devices/+/down/blob
+topic readwrite {root}/updates/echo
+
 user {service}
 topic read {enrol}+/request
 topic write {enrol}+/answer
@@ -199,7 +207,7 @@ def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]
     conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, mount_point=enrol)
     names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
     names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA, "lease": LEASE, "standby": STANDBY}
-    names |= {"fleet": FLEET, "operator": OPERATOR}
+    names |= {"fleet": FLEET, "operator": OPERATOR, "updates": UPDATES}
     names |= {"federation": settings.federation, "node": identifier(settings.federation)}
     acl = _ACL.format(**names, root=f"{ROOT}/{settings.federation}", enrol=enrol)
     return {CONF: conf, ACL: acl}

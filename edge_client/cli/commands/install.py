@@ -1,0 +1,108 @@
+"""`edge-client install`: make the launcher and the first environment of a client that can be updated."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, add_verb, print_json
+from schemas.errors import ConfigError, PeerError
+
+if TYPE_CHECKING:
+    from edge_client.agent.client_update.slots import ClientSlots
+
+EXAMPLES = """\
+examples:
+  edge-client install edge-client-0.2.0.tar --trust signing.pub --root /var/lib/edge-client/client
+  edge-client install --root /var/lib/edge-client/client       the environment of this command is the first one
+
+No network is needed: the archive, made by `edge-server client-release make --out`, has all wheels. Its
+signature (edge-client-0.2.0.tar.manifest.json) lies in its folder. Start the client by its launcher:
+
+  /var/lib/edge-client/client/launch run --config /etc/edge-client/client.toml
+
+Later releases come over the connection to the broker (`edge-server client-release rollout`). The user of the
+service must own the folder.
+
+exit codes: 0 done, 1 failed, 2 bad usage, or a release that is not trusted or not for this board
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "install",
+        help="install a client that can be updated, also without a network",
+        examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "release", nargs="?", type=Path, metavar="RELEASE.tar", help="archive of a release (default: none)"
+    )
+    parser.add_argument(
+        "--root", type=Path, required=True, metavar="DIR", help="folder of the launcher and its environments"
+    )
+    parser.add_argument(
+        "--trust", type=Path, metavar="KEY.pub", help="the key that must have signed the release"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Install, and print how the client is started."""
+    from edge_client.agent.client_update.slots import ClientSlots
+    from edge_client.storage.atomic_files import usable_folder
+
+    root = usable_folder(args.root, option="--root").resolve()
+    slots = ClientSlots(root)
+    if slots.current():
+        raise ConfigError(
+            f"--root {root}: a client is installed there; `edge-server client-release rollout` updates it"
+        )
+    target = _adopted() if args.release is None else _installed(args, slots)
+    launcher = slots.make(target)
+    if args.format == "json":
+        print_json({"launcher": str(launcher), "environment": target})
+    else:
+        print(f"installed; start it with: {launcher} run --config client.toml")
+    return 0
+
+
+def _adopted() -> str:
+    """The environment of this command."""
+    from edge_client.agent.client_update.launcher import PROGRAM
+
+    if not Path(sys.prefix, PROGRAM).exists():
+        raise ConfigError(f"install: {sys.prefix} has no {PROGRAM}: name the archive of a release")
+    return sys.prefix
+
+
+def _installed(args: argparse.Namespace, slots: "ClientSlots") -> str:
+    """Fill the first slot with a release; raises `ConfigError` for one that is not trusted or does not fit."""
+    from edge_client.agent.client_update.installer import Objected, ReleaseInstaller
+    from edge_client.agent.client_update.slots import InstalledRelease
+    from edge_client.security.release_check import check_release
+    from edge_client.security.trusted_key import read_trusted_key
+    from edge_client.storage.client_archive import DamagedArchive, file_sha256
+    from schemas.security.manifest import decode_manifest, manifest_path
+
+    if args.trust is None:
+        raise ConfigError("install: name the key that must have signed the release with --trust KEY.pub")
+    key, signature = read_trusted_key(args.trust), manifest_path(args.release)
+    try:
+        digest = file_sha256(args.release)
+        manifest = check_release(decode_manifest(signature.read_bytes()), key, sha256=digest)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: {error.strerror}: copy the release and its signature"
+        ) from error
+    except PeerError as error:
+        raise ConfigError(f"{args.release} is not trusted: {error}; copy it and signing.pub again") from error
+    note = InstalledRelease(name=manifest.run, digest=digest, issued_at=manifest.issued_at)
+    installer = ReleaseInstaller(slots, slots.root)
+    try:
+        slot = installer.fill(args.release, note)
+    except (DamagedArchive, Objected) as error:
+        raise ConfigError(f"{args.release}: {error}; fetch a release for this board") from error
+    installer.try_start(slot)
+    return slot.name

@@ -1,0 +1,219 @@
+"""`edge-server client-release`: make, list and roll out releases of the client itself."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_server.cli.commands import client_rollout
+from edge_server.cli.commands.serve import add_service_option
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.releases.client.store import ReleaseStore, StoredRelease
+    from edge_server.storage.service_folder import ServiceFolder
+
+EXAMPLES = """\
+examples:
+  edge-server client-release make --wheels wheels-pi --signing-key signing.key --extras onnx-client,trust
+  edge-server client-release list
+  edge-server client-release show 0.2.0
+  edge-server client-release rollout 0.2.0 --where site=barn --canary 10%% --groups 2 --success 0.95
+
+A release is an archive of wheels with all that a board needs, signed with the key that the boards trust
+(`trust` in their client.toml). A board fetches it over its MQTT connection, installs it beside the running
+client, runs its doctor and the model in use there, switches, watches it, and goes back by itself if it
+fails. The board's client must have been started by the launcher that `edge-client install` makes.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    parser = subparsers.add_parser(
+        "client-release",
+        help="releases of the client itself: make, list, roll out",
+        description="Releases of the client itself.",
+        epilog=EXAMPLES.replace("%%", "%"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="client_release_verb", metavar="VERB")
+    parser.set_defaults(execute=print_help(parser))
+    _make(verbs)
+    _list(verbs)
+    _show(verbs)
+    client_rollout.register(verbs)
+
+
+# --- make ---
+MAKE = """\
+examples:
+  pip download -d wheels 'edge-federation[onnx-client,trust]'          on a board of that kind
+  edge-server client-release make --wheels wheels --extras onnx-client,trust --signing-key signing.key
+  edge-server client-release make --wheels wheels --extras onnx-client,trust --out stick
+
+The folder has the wheel of edge-federation and those of all that it needs. Boards with another processor or
+another Python need a release of their own: --name tells them apart. Made again of the same wheels, a release
+is signed anew: a board then accepts it although it runs a later one.
+"""
+
+
+def _make(verbs: Subparsers) -> None:
+    parser = add_verb(verbs, "make", help="pack and sign the wheels of a folder", examples=MAKE)
+    add_service_option(parser)
+    parser.add_argument("--wheels", type=Path, required=True, metavar="DIR", help="folder of the wheels")
+    parser.add_argument("--name", metavar="NAME", help="name of the release (default: the package's version)")
+    parser.add_argument(
+        "--extras",
+        default="onnx-client,trust",
+        metavar="LIST",
+        help="extras of edge-federation that boards install (default: %(default)s)",
+    )
+    parser.add_argument("--federation", metavar="NAME", help="federation of the boards, if there are several")
+    parser.add_argument(
+        "--signing-key",
+        type=Path,
+        metavar="FILE",
+        help="the server's key, `signing-key` in federation.toml (default: DIR/signing.key)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="also copy the release there, for boards without a network"
+    )
+    parser.set_defaults(execute=make)
+
+
+def make(args: argparse.Namespace) -> int:
+    """Make a release, store it, and say so in the audit log."""
+    from edge_server.releases.client.making import Wanted, make_release
+    from edge_server.security.signing_key import load_or_make_signing_key
+    from edge_server.storage import audit_log
+
+    folder = _folder(args)
+    key = args.signing_key or folder.path / "signing.key"
+    if not key.exists():
+        raise ConfigError(f"signing key {key}: no such file; name the key whose signing.pub boards trust")
+    extras = tuple(word.strip() for word in args.extras.split(",") if word.strip())
+    wanted = Wanted(_federation(args, folder), args.name, extras)
+    stored = make_release(_store(folder), args.wheels, wanted, load_or_make_signing_key(key))
+    audit_log.append(
+        folder.audit,
+        who=audit_log.local_user(),
+        what="client release made",
+        target=stored.name,
+        after={"sha256": stored.signed.manifest.sha256, "federation": stored.federation},
+    )
+    copied = None if args.out is None else _store(folder).copy(stored, args.out)
+    if args.format == "json":
+        print_json({**_document(stored), "copy": None if copied is None else str(copied)})
+        return 0
+    print(f"{stored.name}: {stored.archive.stat().st_size / 1e6:.1f} MB, for {_fits(stored)}")
+    if copied is not None:
+        print(f"for a board without a network: edge-client install {copied} --trust signing.pub --root DIR")
+    return 0
+
+
+def _federation(args: argparse.Namespace, folder: "ServiceFolder") -> str:
+    from edge_server.config.service import load_service_settings
+
+    settings = load_service_settings(folder.settings)
+    if args.federation is not None and not settings.federations:
+        return str(args.federation)
+    return settings.federation(args.federation).name
+
+
+# --- list, show ---
+def _list(verbs: Subparsers) -> None:
+    text = "examples:\n  edge-server client-release list\n"
+    parser = add_verb(verbs, "list", help="every release, the newest first", examples=text)
+    add_service_option(parser)
+    parser.set_defaults(execute=list_releases)
+
+
+def list_releases(args: argparse.Namespace) -> int:
+    """Print one line per release, with its newest rollout."""
+    store = _store(_folder(args))
+    releases = store.releases()
+    newest = _newest_rollouts(store, releases)
+    if args.format == "json":
+        print_json([{**_document(stored), "rollout": newest.get(stored.name)} for stored in releases])
+        return 0
+    columns = ("release", "version", "federation", "for", "MB", "signed", "rollout")
+    print_table(columns, [(*_line(stored), newest.get(stored.name, "")) for stored in releases])
+    return 0
+
+
+def _line(stored: "StoredRelease") -> tuple[str, ...]:
+    return (
+        stored.name,
+        stored.release.version,
+        stored.federation,
+        _fits(stored),
+        f"{stored.archive.stat().st_size / 1e6:.1f}",
+        f"{datetime.fromtimestamp(stored.signed.manifest.issued_at, UTC):%Y-%m-%d %H:%M}",
+    )
+
+
+def _newest_rollouts(store: "ReleaseStore", releases: "list[StoredRelease]") -> dict[str, str]:
+    """The phase of each release's newest rollout."""
+    from edge_server.releases.rollout.journal import RolloutJournal
+
+    if not (store.folder / "releases.sqlite").exists():
+        return {}
+    journal, found = RolloutJournal(store), dict[str, str]()
+    for federation in {stored.federation for stored in releases}:
+        for entry in reversed(journal.newest(federation)):
+            found[entry.version] = str(entry.phase)
+    return found
+
+
+def _show(verbs: Subparsers) -> None:
+    text = "examples:\n  edge-server client-release show 0.2.0\n"
+    parser = add_verb(verbs, "show", help="what a release contains", examples=text)
+    add_service_option(parser)
+    parser.add_argument("release", metavar="RELEASE")
+    parser.set_defaults(execute=show)
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print a release's wheels and its key, after its check."""
+    stored = _store(_folder(args)).checked(args.release)
+    if args.format == "json":
+        print_json({**_document(stored), "archive": str(stored.archive)})
+        return 0
+    print(f"{stored.name}: {stored.release.requirement} for {_fits(stored)}")
+    print(f"archive {stored.archive}, sha256 {stored.signed.manifest.sha256}")
+    print(
+        f"signed with key {stored.signed.key[:16]}...; unpacked {stored.release.installed_bytes / 1e6:.1f} MB"
+    )
+    print_table(
+        ("wheel", "MB"), [(wheel.name, f"{wheel.bytes / 1e6:.2f}") for wheel in stored.release.wheels]
+    )
+    return 0
+
+
+def _fits(stored: "StoredRelease") -> str:
+    fits = stored.release.fits
+    return "any board" if fits == ("any",) else ", ".join(fits)
+
+
+def _document(stored: "StoredRelease") -> dict[str, Any]:
+    return {
+        "release": stored.name,
+        "federation": stored.federation,
+        "sha256": stored.signed.manifest.sha256,
+        "signed_at": stored.signed.manifest.issued_at,
+        "key": stored.signed.key,
+        **stored.release.model_dump(mode="json"),
+    }
+
+
+def _folder(args: argparse.Namespace) -> "ServiceFolder":
+    from edge_server.storage.service_folder import open_service_folder
+
+    return open_service_folder(args.service)
+
+
+def _store(folder: "ServiceFolder") -> "ReleaseStore":
+    from edge_server.releases.client.store import ReleaseStore
+
+    return ReleaseStore(folder.releases)

@@ -1,0 +1,212 @@
+"""`edge-server client-release rollout`: bring a release of the client to the boards, group by group."""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
+from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.cli.commands.rollout import add_group_options, add_pace_options, rules_of, seconds
+from edge_server.cli.commands.serve import add_service_option
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.transport.broker_address import BrokerAddress
+    from edge_server.releases.client.store import ReleaseStore, StoredRelease
+    from edge_server.releases.rollout.progress import Progress
+    from edge_server.releases.rollout.state import Rollout
+    from edge_server.storage.service_folder import ServiceFolder
+
+EXAMPLES = """\
+examples:
+  edge-server client-release rollout 0.2.0 --canary 10% --groups 2 --success 0.95
+  edge-server client-release rollout 0.2.0 --where 'site=barn,role!=camera' --watch 3600
+  edge-server client-release rollout 0.2.0 --withdraw      return each board to its former client
+
+The boards are divided into a canary group and further groups, as in `edge-server rollout`, with the same
+rules: when the share --success of a group has kept the release, the next group starts; when more than --error
+have failed, all boards that have switched return. After Ctrl-C or a kill the same command continues.
+
+--where chooses boards by the labels in the inventory as the rollout begins. On a broker with certificates the
+rollout uses edge-updates (AUTHORITY/updates).
+
+exit codes: 0 every group has kept the release, or every board to be withdrawn has returned, 1 stopped, 2 bad
+usage, 130 interrupted
+"""
+
+
+def register(verbs: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs, "rollout", help="bring a release to the boards, group by group", examples=EXAMPLES
+    )
+    parser.add_argument("release", metavar="RELEASE", help="one of `edge-server client-release list`")
+    add_service_option(parser)
+    parser.add_argument(
+        "--broker", metavar="URL", help="the boards' broker (default: that of the federation in service.toml)"
+    )
+    add_tls_options(parser, whose="the rollout's")
+    parser.add_argument(
+        "--where", metavar="LABELS", help="only boards with these labels, for instance site=barn,role!=camera"
+    )
+    add_group_options(parser)
+    add_pace_options(parser)
+    _add_terms(parser)
+    parser.add_argument(
+        "--withdraw", action="store_true", help="return every board of this release to its former client"
+    )
+    add_log_options(parser, level="warning")
+    parser.set_defaults(execute=execute)
+
+
+def _add_terms(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("conditions on each board")
+    group.add_argument(
+        "--watch",
+        type=seconds,
+        default=300.0,
+        metavar="S",
+        help="time that a board must have been connected before it keeps the release (default: 300 s)",
+    )
+    group.add_argument(
+        "--connect-within",
+        type=positive_float,
+        default=600.0,
+        metavar="S",
+        help="time without a connection or a sign of life after which a board goes back (default: 600 s)",
+    )
+    group.add_argument(
+        "--starts",
+        type=positive_int,
+        default=3,
+        metavar="N",
+        help="most starts of the new client while it is watched (default: %(default)s)",
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Roll a release out, or withdraw it, until that ends or the user stops it."""
+    from edge_server.releases.client.store import ReleaseStore
+    from edge_server.releases.rollout.open import rollout_lock
+    from edge_server.releases.rollout.progress import Progress
+    from edge_server.releases.rollout.service import Interrupted
+    from edge_server.storage.service_folder import open_service_folder
+
+    begin_log(args, level=logging.WARNING)
+    folder = open_service_folder(args.service)
+    store = ReleaseStore(folder.releases)
+    stored = store.checked(args.release)
+    address = _address(args, folder, stored)
+    progress = Progress(sys.stdout, as_json=args.format == "json")
+    with rollout_lock(store, stored.federation):
+        rollout = _opened(args, folder, store, stored)
+        if args.withdraw:
+            progress.known(rollout)
+        try:
+            ended = _serve(store, stored, rollout, address, progress)
+        except Interrupted as pause:
+            print(f"edge-server: {pause}", file=sys.stderr)
+            return 130
+    return _end(args, folder, ended)
+
+
+def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredRelease") -> "BrokerAddress":
+    """The broker that the options name, else that of the federation in service.toml."""
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.config.service import load_service_settings
+
+    if args.broker is not None:
+        return parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    return load_service_settings(folder.settings).federation(stored.federation).address("updates")
+
+
+def _opened(
+    args: argparse.Namespace, folder: "ServiceFolder", store: "ReleaseStore", stored: "StoredRelease"
+) -> "Rollout":
+    """A new rollout, an unfinished one, or one to withdraw."""
+    from edge_server.releases.client.offering import new_rollout
+    from edge_server.releases.rollout.journal import RolloutJournal
+    from edge_server.releases.rollout.machine import stop
+    from edge_server.releases.rollout.open import begin_or_continue, reopen
+    from schemas.messages.client_update import UpdateTerms
+
+    journal = RolloutJournal(store)
+    terms = UpdateTerms(watch_s=args.watch, connect_s=args.connect_within, starts=args.starts)
+    args.only = _chosen(args, folder, stored.federation)
+    rules = rules_of(args, terms)
+    fresh = new_rollout(stored, rules)
+    if args.withdraw:
+        loaded = reopen(journal, fresh)
+        stopping = stop(loaded, "withdrawn by hand", time.monotonic())
+        journal.save(loaded, stopping)
+        _record(folder, "client rollout withdrawn", stopping)
+        return stopping
+    rollout, left = begin_or_continue(journal, fresh)
+    if not left:
+        after = {"rollout": rollout.id, "only": list(rules.only), "canary": rules.canary}
+        _record(folder, "client rollout begun", rollout, after=after)
+    elif rollout.rules != rules:
+        print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
+    return rollout
+
+
+def _chosen(args: argparse.Namespace, folder: "ServiceFolder", federation: str) -> list[str]:
+    """The boards that --only names, and those that --where chooses from the inventory."""
+    if args.where is None:
+        return list(args.only)
+    from edge_server.storage.inventory.inventory import Inventory
+    from schemas.labels import parse_where
+
+    where, inventory = parse_where(args.where), Inventory(folder.inventory)
+    try:
+        found = [device.device for device in inventory.devices(where, federation=federation)]
+    finally:
+        inventory.close()
+    if not found:
+        raise ConfigError(
+            f"--where {args.where}: no board of {federation} in the inventory has these labels;"
+            " `edge-server devices` shows what there is"
+        )
+    return sorted({*args.only, *found})
+
+
+def _serve(
+    store: "ReleaseStore",
+    stored: "StoredRelease",
+    rollout: "Rollout",
+    address: "BrokerAddress",
+    progress: "Progress",
+) -> "Rollout":
+    from edge_server.coordinator.launch import stopped_by_signals
+    from edge_server.releases.rollout.journal import RolloutJournal
+    from edge_server.releases.rollout.service import RolloutService
+
+    paths = {stored.ref.digest: stored.archive}
+    service = RolloutService(rollout, RolloutJournal(store), address, paths, progress.show)
+    with stopped_by_signals(service.interrupt):
+        return service.run()
+
+
+def _end(args: argparse.Namespace, folder: "ServiceFolder", ended: "Rollout") -> int:
+    """Record the outcome, and print it."""
+    from edge_client.cli.app import DONE, FAILED
+    from edge_server.releases.rollout.progress import summary
+    from edge_server.releases.rollout.state import RolloutPhase
+
+    outcome = summary(ended)
+    _record(folder, f"client rollout {ended.phase}", ended, after={"why": ended.why, **outcome["devices"]})
+    if args.format == "json":
+        print(json.dumps(outcome), flush=True)
+    finished = ended.phase is RolloutPhase.FINISHED
+    return DONE if (not ended.left_with_it if args.withdraw else finished) else FAILED
+
+
+def _record(folder: "ServiceFolder", what: str, rollout: "Rollout", *, after: Any = None) -> None:
+    """Append to the audit log."""
+    from edge_server.storage import audit_log
+
+    audit_log.append(folder.audit, who=audit_log.local_user(), what=what, target=rollout.version, after=after)

@@ -1,0 +1,1 @@
+"""Releases of the client: made of wheels, signed, stored, offered to devices."""

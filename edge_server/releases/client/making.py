@@ -1,0 +1,105 @@
+"""A client release is made of the wheels in a folder."""
+
+import re
+import time
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edge_client.storage.client_archive import describe_wheels, file_sha256, write_archive
+from edge_server.releases.client.store import ReleaseStore, StoredRelease
+from edge_server.security.signing_key import Signer
+from schemas.errors import ConfigError
+from schemas.security.client_release import ClientRelease, fits_of, wheel_tags
+from schemas.security.manifest import Manifest
+
+PACKAGE = "edge-federation"
+_BOUND = re.compile(r"^Requires-Python:.*>=\s*(3\.[0-9]{1,2})", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What shall be made: `name` is by default the version, `extras` are those of the package."""
+
+    federation: str
+    name: str | None = None
+    extras: tuple[str, ...] = ()
+
+
+def make_release(store: ReleaseStore, wheels: Path, wanted: Wanted, signer: Signer) -> StoredRelease:
+    """Pack and sign the wheels of a folder, and store the release; raises `ConfigError`."""
+    paths = sorted(wheels.glob("*.whl"))
+    release = _describe(wheels, paths, wanted)
+    name = wanted.name or release.version
+    store.folder.mkdir(parents=True, exist_ok=True)
+    aside = store.folder / f".{name}.tar"
+    try:
+        write_archive(aside, release, paths)
+        manifest = Manifest(
+            what="client-release",
+            federation=wanted.federation,
+            run=name,
+            round=0,
+            sha256=file_sha256(aside),
+            issued_at=int(time.time()),
+        )
+        return store.enter(name, aside, signer.sign(manifest), signer.public_text)
+    except ValidationError as error:
+        raise ConfigError(f"--name '{name}': 1 to 64 letters, digits, dots, dashes, underscores") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRelease:
+    ours = [path for path in paths if (tags := wheel_tags(path.name)) and tags.package == PACKAGE]
+    if len(ours) != 1:
+        found = "no wheel" if not ours else f"{len(ours)} wheels"
+        raise ConfigError(
+            f"--wheels {folder}: {found} of {PACKAGE}, a release has one; `pip download -d {folder}"
+            f" '{PACKAGE}[onnx-client,trust]'` on a board of that kind collects all that it needs"
+        )
+    fits = fits_of([path.name for path in paths])
+    if not fits:
+        raise ConfigError(
+            f"--wheels {folder}: there is no board for which every package has a wheel: make one release for"
+            " each processor and Python, each from its own folder"
+        )
+    tags = wheel_tags(ours[0].name)
+    assert tags is not None
+    try:
+        return ClientRelease(
+            version=tags.version,
+            extras=wanted.extras,
+            python=_python_bound(ours[0]),
+            fits=fits,
+            installed_bytes=sum(map(_unpacked_bytes, paths)),
+            wheels=describe_wheels(paths),
+        )
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigError(f"--wheels {folder}: {where}: {problem['msg']}") from error
+
+
+def _python_bound(wheel: Path) -> str:
+    """The lower bound of the Python that the package needs, such as `>=3.11`."""
+    with _opened(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(names[0]).decode(errors="replace") if names else ""
+    found = _BOUND.search(text)
+    return f">={found[1]}" if found else ""
+
+
+def _unpacked_bytes(wheel: Path) -> int:
+    with _opened(wheel) as archive:
+        return sum(entry.file_size for entry in archive.infolist())
+
+
+def _opened(wheel: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(wheel)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{wheel} is no wheel: {error}; fetch it again") from error

@@ -1,0 +1,83 @@
+"""Releases of the client as what a rollout offers."""
+
+from edge_server.releases.client.store import StoredRelease
+from edge_server.releases.rollout.journal import new_id
+from edge_server.releases.rollout.offering import Words
+from edge_server.releases.rollout.rules import RolloutRules
+from edge_server.releases.rollout.state import Rollout, TierFile
+from edge_server.releases.rollout.target import Target
+from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport
+from schemas.messages.client_update import UpdateTerms
+from schemas.security.client_release import ClientRelease
+from schemas.topics import Channel, Role, operator_filters
+from schemas.values import CapabilityProfile
+
+ONLY = 1
+"""The number of the only file: a release has one archive for all of its devices."""
+
+
+class ClientOffering:
+    """One release: each device gets the same archive."""
+
+    words = Words(
+        thing="the new client",
+        use="run",
+        uses="runs",
+        fetches="fetches it",
+        compares="installs and checks it beside the running client",
+        watch="devices watch the new client for {seconds:g} s before they keep it (--watch)",
+        command="edge-server client-release rollout",
+    )
+    role: Role = "updates"
+    down = Channel.DOWN_FLEET
+    reports: type[ModelReport] | type[ClientReport] = ClientReport
+
+    def __init__(self, release: ClientRelease) -> None:
+        self._release = release
+
+    def filters(self, federation: str) -> tuple[str, ...]:
+        """Births, and reports on the fleet topics."""
+        return operator_filters(federation)
+
+    def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
+        """The only file."""
+        return ONLY
+
+    def offer(self, rollout: Rollout, target: Target) -> Message:
+        """The offer of the archive."""
+        file, terms = rollout.files[target.tier], rollout.rules.terms
+        assert isinstance(terms, UpdateTerms)
+        return ClientOffer(
+            federation=rollout.federation,
+            device=target.device,
+            rollout=rollout.id,
+            version=rollout.version,
+            blob=file.ref,
+            manifest=file.manifest,
+            fits=self._release.fits,
+            python=self._release.python,
+            installed_bytes=self._release.installed_bytes,
+            terms=terms,
+        )
+
+    def withdrawal(self, rollout: Rollout, target: Target) -> Message:
+        """The withdrawal of the release."""
+        return ClientWithdrawal(
+            federation=rollout.federation,
+            device=target.device,
+            rollout=rollout.id,
+            version=rollout.version,
+            detail=rollout.why[:500],
+        )
+
+
+def new_rollout(stored: StoredRelease, rules: RolloutRules) -> Rollout:
+    """A new rollout of a release."""
+    return Rollout(
+        new_id(stored.name),
+        stored.name,
+        stored.federation,
+        rules,
+        {ONLY: TierFile(stored.ref, stored.signed)},
+        offering=ClientOffering(stored.release),
+    )
