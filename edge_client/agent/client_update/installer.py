@@ -125,7 +125,7 @@ class ReleaseInstaller:
         """The doctor may find no failure that it does not find with the version that runs."""
         failures = dict(self._doctor(self._slots.program(slot.name)))
         if failures:
-            usual = dict(self._doctor(self._slots.program(self._slots.running())))
+            usual = dict(self._doctor(self._slots.program(self._slots.current())))
             new = {check: detail for check, detail in failures.items() if check not in usual}
             if new:
                 told = "; ".join(f"{check}: {detail}" for check, detail in new.items())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   edge-client install edge-client-0.2.0.tar --trust signing.pub --root /var/lib/edge-client/client
-  edge-client install --root /var/lib/edge-client/client       the environment of this command is the first one
+  edge-client install --root /var/lib/edge-client/client       with the environment of this command
 
 No network is needed: the archive, made by `edge-server client-release make --out`, has all wheels. Its
 signature (edge-client-0.2.0.tar.manifest.json) lies in its folder. Start the client by its launcher:
@@ -78,7 +78,7 @@ def _adopted() -> str:
 
 
 def _installed(args: argparse.Namespace, slots: "ClientSlots") -> str:
-    """Fill the first slot with a release; raises `ConfigError` for one that is not trusted or does not fit."""
+    """Fill the first slot; raises `ConfigError` for a release that is not trusted or does not fit."""
     from edge_client.agent.client_update.installer import Objected, ReleaseInstaller
     from edge_client.agent.client_update.slots import InstalledRelease
     from edge_client.security.release_check import check_release

@@ -25,7 +25,7 @@ class Board:
 
     def doctor_says(self, findings: str) -> None:
         """Let the running client's doctor print this."""
-        program = self.slots.program(self.slots.running())
+        program = self.slots.program(self.slots.current())
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\necho '{findings}'\n")
         program.chmod(0o755)
