@@ -66,7 +66,8 @@ class Agent:
             while not self._turn():
                 pass
         finally:
-            self._watchdog.stopping()
+            if not self.restart_wanted:
+                self._watchdog.stopping()
             for service in reversed(self._services):
                 service.stop()
             self._link.close()

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from edge_client.security.identity.enrolment_bundle import UNIT, board_files
+from edge_client.security.identity.enrolment_bundle import LAUNCHER, UNIT, board_files
 from tests.deploy.files import DEPLOY, unit, unknown_arguments, verbs
 
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
@@ -44,6 +44,15 @@ def test_there_are_units_for_every_part():
         "edge-server.service",
         "edge-standby.service",
     ]
+
+
+def test_the_install_script_writes_the_launchers_settings_that_are_shown_here():
+    text = (DEPLOY / "systemd" / "edge-client-launcher.conf").read_text()
+    script = board_files(broker="mqtts://broker:8883", federation="home", device="pi")["install.sh"]
+    assert text == LAUNCHER
+    assert f"<<'CONF'\n{text}CONF\n" in script
+    program, *rest = shlex.split(text.rpartition("ExecStart=")[2].replace("\\\n", ""))
+    assert (program, rest) == ("/var/lib/edge-client/client/launch", words("edge-client.service")[1:])
 
 
 def test_the_options_in_the_recorders_unit_are_accepted():

@@ -89,6 +89,18 @@ UMask=0077
 WantedBy=multi-user.target
 """
 
+# The same as deploy/systemd/edge-client-launcher.conf.
+LAUNCHER = """\
+# A client that is updated over its connection: its launcher starts it. Install it as
+# /etc/systemd/system/edge-client.service.d/launcher.conf; install.sh does that with UPDATES=1.
+[Service]
+# A client on trial is a child of the launcher.
+NotifyAccess=all
+ExecStart=
+ExecStart=/var/lib/edge-client/client/launch run --config /etc/edge-client/client.toml --keep-trying \\
+    --state-dir /var/lib/edge-client/state
+"""
+
 _INSTALL = """\
 #!/bin/sh
 # Installs this device's service; run it as root, also repeatedly:
@@ -96,7 +108,10 @@ _INSTALL = """\
 #     sudo ./install.sh [PACKAGE]
 #
 # PACKAGE is what pip installs: a wheel, a folder or a URL. Without it this is a wheel in the folder of this
-# script, or else the edge-client that is already installed.
+# script, or else the edge-client that is already installed. A client release (`edge-server client-release
+# make --out`), named edge-client-NAME.tar, needs no network.
+#
+# UPDATES=1 lets releases of the client come over the connection to the broker.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -111,6 +126,8 @@ fail() { echo "install.sh: $*" >&2; exit 1; }
 
 [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "this must run as root: sudo $0"
 [ -f "$here/client.toml" ] || fail "client.toml is not in the folder of this script: unpack the whole archive"
+[ -z "${UPDATES:-}" ] || [ -f "$here/signing.pub" ] || [ -f "$config/signing.pub" ] ||
+    fail "there is no signing.pub to check releases with: enrol this board with --signing-key"
 
 package=${1:-}
 if [ -z "$package" ]; then
@@ -118,8 +135,24 @@ if [ -z "$package" ]; then
         [ ! -f "$wheel" ] || package=$wheel
     done
 fi
+release=
 if [ -n "$package" ]; then
     [ -x "$home/bin/python" ] || { say "making $home"; "$python" -m venv "$home"; }
+    case $package in
+        *.tar) release=$package ;;
+    esac
+fi
+if [ -n "$release" ]; then
+    say "installing $release into $home, from its wheels alone"
+    wheels=$(mktemp -d)
+    trap 'rm -rf "$wheels"' EXIT
+    tar xf "$release" -C "$wheels"
+    wanted=$("$home/bin/python" -c 'import json, sys
+found = json.load(open(sys.argv[1]))
+print("{package}[{0}]=={version}".format(",".join(found["extras"]), **found))' "$wheels/release.json")
+    "$home/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \\
+        --find-links "$wheels" "$wanted"
+elif [ -n "$package" ]; then
     case $package in
         *\\[*|*" @ "*) ;;
         *) package="edge-federation[client,trust] @ $(
@@ -162,6 +195,20 @@ chmod 700 "$config"
 mkdir -p "$units"
 cp "$here/edge-client.service" "$units/edge-client.service"
 chmod 644 "$units/edge-client.service"
+if [ -n "${UPDATES:-}" ]; then
+    slots=$root/var/lib/edge-client/client
+    mkdir -p "$slots"
+    if [ ! -L "$slots/current" ] && [ -n "$release" ]; then
+        "$home/bin/edge-client" install "$release" --trust "$config/signing.pub" --root "$slots"
+    elif [ ! -L "$slots/current" ]; then
+        "$home/bin/edge-client" install --root "$slots"
+    fi
+    [ -n "$root" ] || chown -R edge-client:edge-client "$root/var/lib/edge-client"
+    mkdir -p "$units/edge-client.service.d"
+    cat >"$units/edge-client.service.d/launcher.conf" <<'CONF'
+@LAUNCHER@CONF
+    chmod 644 "$units/edge-client.service.d/launcher.conf"
+fi
 if [ -z "$root" ] && command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     systemctl enable edge-client
@@ -202,7 +249,7 @@ def board_files(
     return {
         CONFIG: f"{_HEAD}{stated}\n{source}{_OPTIONAL}",
         UNIT: _UNIT,
-        INSTALL: _INSTALL,
+        INSTALL: _INSTALL.replace("@LAUNCHER@", LAUNCHER),
     }
 
 

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from edge_client.cli.config_file import read_client_file
+from edge_client.security.identity.enrolment_bundle import LAUNCHER
 from edge_server.cli.main import main
 from edge_server.security.identity.authority import (
     SERVICE_CERTIFICATE_S,
@@ -288,6 +289,25 @@ def test_a_second_installation_keeps_the_boards_own_files(enroll, tmp_path):
     assert (config / "client.toml").read_text() == 'data = "folder:/srv/photos"\n'
     install(FORCE="1")
     assert (config / "client.toml").read_bytes() == (folder / "client.toml").read_bytes()
+
+
+def test_updates_need_the_key_of_releases_and_are_started_by_the_launcher(enroll, tmp_path):
+    enroll("pi")
+    folder, root, home = unpacked(tmp_path, "pi"), tmp_path / "root", tmp_path / "opt"
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "edge-client"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "DESTDIR": str(root), "EDGE_CLIENT_HOME": str(home), "UPDATES": "1"}
+    words = ["sh", str(folder / "install.sh")]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert (done.returncode, "enrol this board with --signing-key" in done.stderr) == (1, True)
+    (folder / "signing.pub").write_text("a key")
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "asked").read_text() == f"install --root {root}/var/lib/edge-client/client\n"
+    settings = root / "etc/systemd/system/edge-client.service.d/launcher.conf"
+    assert settings.read_text() == LAUNCHER
 
 
 @pytest.mark.parametrize(
