@@ -3,8 +3,8 @@
 A device is offered a release once in months, and imports delay every start.
 """
 
+import logging
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.client_update.events import WorkEnded, update_path
@@ -21,6 +21,8 @@ from schemas.topics import Channel, DeviceTopic
 if TYPE_CHECKING:
     from edge_client.agent.client_update.runtime import UpdateRuntime
 
+log = logging.getLogger(__name__)
+
 
 class LazyClientUpdate(Service):
     """Forwards the agent's calls to the update's runtime once there is one.
@@ -33,9 +35,9 @@ class LazyClientUpdate(Service):
         self._settings, self._inbox = settings, inbox
         self._publish = partial(messenger.publish, Channel.UP_FLEET)
         self._runtime: UpdateRuntime | None = None
-        self._connected = False
+        self._connected, self._trouble = False, ""
         if settings.install_root is not None and update_path(settings.install_root).exists():
-            self._start(settings.install_root)
+            self._start()
 
     def connected(self, up: LinkUp, now: float) -> None:
         """Pass the connection on."""
@@ -78,13 +80,15 @@ class LazyClientUpdate(Service):
             self._runtime.stop()
 
     def _take(self, message: ClientOffer | ClientWithdrawal) -> None:
-        if self._settings.install_root is None:
+        runtime = self._start()
+        if runtime is None:
             self._publish(self._cannot(message))
         else:
-            self._start(self._settings.install_root).receive(message)
+            runtime.receive(message)
 
     def _cannot(self, message: ClientOffer | ClientWithdrawal) -> ClientReport:
-        """The answer of a client that no launcher has started."""
+        """The answer of a client that no launcher has started, or whose folder cannot be used."""
+        without = "this client was not started by a launcher, which `edge-client install` makes"
         return ClientReport(
             federation=self._settings.federation,
             device=self._settings.device,
@@ -92,15 +96,22 @@ class LazyClientUpdate(Service):
             version=message.version,
             stage=UpdateStage.REFUSED,
             cause=UpdateCause.NO_LAUNCHER,
-            detail="this client was not started by a launcher, which `edge-client install` makes",
+            detail=self._trouble or without,
         )
 
-    def _start(self, root: Path) -> "UpdateRuntime":
-        if self._runtime is None:
+    def _start(self) -> "UpdateRuntime | None":
+        """The runtime; None without a launcher, or if its folder cannot be written to."""
+        root = self._settings.install_root
+        if self._runtime is None and root is not None:
             from edge_client.agent.client_update.runtime import UpdateRuntime
             from edge_client.agent.client_update.slots import ClientSlots
 
-            self._runtime = UpdateRuntime(self._settings, ClientSlots(root), self._inbox, self._publish)
+            try:
+                self._runtime = UpdateRuntime(self._settings, ClientSlots(root), self._inbox, self._publish)
+            except OSError as error:
+                self._trouble = f"the launcher's folder cannot be used: {error}"[:500]
+                log.warning("the client cannot be updated: %s", error)
+                return None
             if self._connected:
                 self._runtime.connected()
         return self._runtime

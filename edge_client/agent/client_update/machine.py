@@ -50,7 +50,7 @@ from schemas.messages.client_update import UpdateCause, UpdateStage
 MAX_RESTARTS = 3
 """An installation is given up after more restarts than this."""
 UNDECIDED = frozenset({UpdateStage.CHECKED, UpdateStage.SWITCHED})
-"""Stages in which another offer is not answered: two environments cannot be on trial."""
+"""Stages in which the release may be in use, and is not kept."""
 Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
 
 
@@ -76,6 +76,11 @@ def step(state: UpdateState, event: Event, now: float) -> Step:
             return (state, []) if state.update is None else _ended(state, state.update, event)
 
 
+def is_undecided(update: Update | None) -> bool:
+    """Whether a switch is under way, so that another offer is not answered."""
+    return update is not None and (update.going_back or update.stage in UNDECIDED)
+
+
 def _cut_off(state: UpdateState, now: float) -> UpdateState:
     if not state.connected:
         return state
@@ -88,7 +93,7 @@ def _offered(state: UpdateState, event: Offered, now: float) -> Step:
     offer, known = event.offer, state.update
     if known is not None and known.offer.rollout == offer.rollout:
         return state, [report(state)]
-    if known is not None and (known.going_back or known.stage in UNDECIDED):
+    if is_undecided(known):
         return state, []
     update = Update(offer=offer)
     fresh = replace(state, update=update, receiving=None, runs_it=False)

@@ -21,6 +21,7 @@ from edge_client.agent.client_update.events import (
     Event,
     Failed,
     Install,
+    Installed,
     Objection,
     Offered,
     Restart,
@@ -96,7 +97,7 @@ class UpdateRuntime:
         """Begin what is due, and give the launcher a sign of life; `training`: a task is being worked on."""
         self._restore()
         now = time.monotonic()
-        if self._state.watching and now >= self._next_sign:
+        if self._state.on_trial and now >= self._next_sign:
             self._next_sign = now + SIGN_EVERY_S
             self._slots.touch()
         self._step(Tick())
@@ -162,12 +163,11 @@ class UpdateRuntime:
     # --- offers ---
     def _offered(self, offer: ClientOffer) -> None:
         known = self._state.update
-        if known is not None and known.offer.rollout == offer.rollout:
+        if machine.is_undecided(known) or (known is not None and known.offer.rollout == offer.rollout):
             self._step(Offered(offer))
             return
-        if known is None or known.final or known.stage not in machine.UNDECIDED:
-            log.info("client release %s is offered in rollout %s", offer.version, offer.rollout)
-            forget_others(self._store, frozenset({offer.blob.digest}))
+        log.info("client release %s is offered in rollout %s", offer.version, offer.rollout)
+        forget_others(self._store, frozenset({offer.blob.digest}))
         running = self._slots.release(self._slots.running())
         objection = objection_to(offer, self._settings.trust, self._slots)
         digest = None if running is None else running.digest
@@ -219,7 +219,7 @@ class UpdateRuntime:
             case RollBack(update):
                 self._step(self._go_back(update))
             case EndTrial():
-                self._slots.end_trial()
+                self._end_trial()
             case DiscardFiles():
                 self._waiting = None
                 forget_others(self._store, frozenset())
@@ -235,14 +235,24 @@ class UpdateRuntime:
         self._thread.start()
 
     def _work(self, command: Install | Check) -> None:
-        """In a thread: install or check, and report the end."""
+        """In a thread: install or check, and report the end, whatever happens."""
         offer = command.offer
-        if isinstance(command, Check):
-            self._inbox.put(WorkEnded(self._installer.check(offer)))
-            return
+        try:
+            ended = self._installer.check(offer) if isinstance(command, Check) else self._install(offer)
+        except Exception as error:
+            log.exception("client release %s cannot be tried", offer.version)
+            ended = Failed(offer.rollout, (UpdateCause.NOT_INSTALLED, f"{type(error).__name__}: {error}"))
+        self._inbox.put(WorkEnded(ended))
+
+    def _install(self, offer: ClientOffer) -> Installed | Failed:
         issued_at = 0 if offer.manifest is None else offer.manifest.manifest.issued_at
-        archive = self._store.path(offer.blob.digest)
-        self._inbox.put(WorkEnded(self._installer.install(offer, archive, issued_at)))
+        return self._installer.install(offer, self._store.path(offer.blob.digest), issued_at)
+
+    def _end_trial(self) -> None:
+        try:
+            self._slots.end_trial()
+        except OSError as error:
+            log.warning("the trial cannot be ended: %s", error)
 
     def _switch(self, offer: ClientOffer) -> Switched | Failed:
         """Let the next start be one of the release; repeating this changes nothing."""

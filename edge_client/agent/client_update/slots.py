@@ -6,6 +6,7 @@ ROOT/launch           the launcher, which starts it
 ROOT/blobs, ROOT/wheels    an archive in transfer, and its wheels while they are installed
 """
 
+import contextlib
 import os
 import shutil
 import sys
@@ -50,9 +51,12 @@ class ClientSlots:
         return next((slot for slot in SLOTS if (self.root / slot).resolve() == own), str(self._prefix))
 
     def spare(self) -> Path:
-        """The slot that is neither in use nor that of this process."""
+        """The slot that is neither in use nor that of this process; raises `OSError` between two versions."""
         taken = {self.current(), self.running()}
-        return self.root / next((slot for slot in SLOTS if slot not in taken), SLOTS[1])
+        free = [slot for slot in SLOTS if slot not in taken]
+        if not free:
+            raise OSError(f"{self.root}: both environments are in use until the client is started again")
+        return self.root / free[0]
 
     def program(self, slot: str) -> Path:
         """The client's command in an environment."""
@@ -115,7 +119,8 @@ class ClientSlots:
 
     def touch(self) -> None:
         """Give a sign of life to the launcher."""
-        (self.root / "alive").touch()
+        with contextlib.suppress(OSError):
+            (self.root / "alive").touch()
 
     def make(self, target: str) -> Path:
         """Write the launcher and let `current` name the first environment; returns the launcher."""

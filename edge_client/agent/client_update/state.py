@@ -64,12 +64,17 @@ class UpdateState:
         return replace(self, update=update, **more)
 
     @property
+    def on_trial(self) -> bool:
+        """Whether this process is the new release, and is not kept yet."""
+        return self.update is not None and self.runs_it and not self.update.final
+
+    @property
     def watching(self) -> bool:
-        """Whether this process is the new release on trial."""
+        """Whether this process is the new release, and nothing speaks against it yet."""
         update = self.update
         return (
             update is not None
-            and self.runs_it
+            and self.on_trial
             and update.stage is UpdateStage.SWITCHED
             and not update.going_back
         )
