@@ -4,6 +4,7 @@ ca.pem ca.key             signs the broker, the server, the devices
 door-ca.pem door-ca.key   signs the certificates of enrolment codes, and nothing else
 broker/                   all files that Mosquitto needs, to be copied to its machine
 server/ service/ rollout/ identities of `edge-server run`, of `edge-server enroll --serve` and of `rollout`
+fleet/ operator/ updates/ identities of `edge-server serve`, of commands to devices, of rollouts of the client
 home/ sparkplug/          identities of the Home Assistant and Sparkplug integrations
 home-assistant/ scada-host/    identities of Home Assistant and of a SCADA host, to be copied to them
 devices/NAME/             every certificate issued to that device or site, by serial number
