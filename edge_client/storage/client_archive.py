@@ -1,5 +1,6 @@
 """The archive of a client release: a tar with `release.json` and the wheels, always of the same bytes."""
 
+import contextlib
 import hashlib
 import io
 import shutil
@@ -82,34 +83,34 @@ def unpack_wheels(path: Path, folder: Path) -> ClientRelease:
     return release
 
 
-def _opened(path: Path) -> tarfile.TarFile:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    """The archive; what tarfile finds wrong in the block is `DamagedArchive`."""
     try:
-        return tarfile.open(path, mode="r:")
-    except tarfile.TarError as error:
-        raise DamagedArchive(f"{path.name} is no archive of a client release: {error}") from error
+        with tarfile.open(path, mode="r:") as archive:
+            yield archive
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise DamagedArchive(f"{path.name} is no whole archive of a client release: {error}") from error
 
 
 def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
     """The files after the description; raises `DamagedArchive` for anything else."""
-    try:
-        while (entry := archive.next()) is not None:
-            content = archive.extractfile(entry) if entry.isreg() else None
-            if content is None:
-                raise DamagedArchive(f"{entry.name[:80]} is not a file")
-            yield entry.name, content
-    except tarfile.TarError as error:
-        raise DamagedArchive(f"the archive ends early: {error}") from error
+    while (entry := archive.next()) is not None:
+        content = archive.extractfile(entry) if entry.isreg() else None
+        if content is None:
+            raise DamagedArchive(f"{entry.name[:80]} is not a file")
+        yield entry.name, content
 
 
 def _description(archive: tarfile.TarFile) -> ClientRelease:
+    entry = archive.next()
+    fits = entry is not None and entry.name == DESCRIPTION and entry.size <= MAX_DESCRIPTION_BYTES
+    content = archive.extractfile(entry) if fits and entry is not None and entry.isreg() else None
+    if content is None:
+        raise DamagedArchive(f"its first file is not {DESCRIPTION}")
     try:
-        entry = archive.next()
-        fits = entry is not None and entry.name == DESCRIPTION and entry.size <= MAX_DESCRIPTION_BYTES
-        content = archive.extractfile(entry) if fits and entry is not None and entry.isreg() else None
-        if content is None:
-            raise DamagedArchive(f"its first file is not {DESCRIPTION}")
         return ClientRelease.model_validate_json(content.read())
-    except (tarfile.TarError, ValidationError) as error:
+    except ValidationError as error:
         detail = str(error).partition("\n")[0]
         raise DamagedArchive(
             f"{DESCRIPTION} was not written by this version or an earlier one: {detail}"

@@ -23,6 +23,7 @@ from edge_client.compression.layered_model import Holding, assemble
 from edge_client.compression.quantization import Fp16, Int8
 from edge_client.compression.zstd import unpack
 from edge_client.pruning.slicing import extract
+from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
 from edge_server.coordinator.tasks.increments import difference
 from edge_server.coordinator.validation.contents import examine
@@ -40,6 +41,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import FileGroups, Groups, decode_chunk, decode_json, encode_chunk, encode_json
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
+from tests.edge_client.agent.client_update.wheels import make_release, make_wheel
 from tests.edge_server.coordinator.validation.test_firewall import (
     ASKED,
     CHOSEN,
@@ -167,6 +169,26 @@ def _in_parts(message: bytes) -> bytes:
     return b"".join(struct.pack("!H", len(piece)) + piece for piece in pieces)
 
 
+def _release(data: bytes) -> None:
+    """Unpack the archive of a client release; nothing appears outside the folder of its wheels."""
+    with tempfile.TemporaryDirectory(dir=_SPOOL.name) as name:
+        folder = Path(name)
+        (folder / "wheels").mkdir()
+        (folder / "release.tar").write_bytes(data)
+        try:
+            unpack_wheels(folder / "release.tar", folder / "wheels")
+        except DamagedArchive as error:
+            raise PeerError(str(error)) from error
+        finally:
+            assert {path.name for path in folder.iterdir()} == {"wheels", "release.tar"}
+
+
+def _whole_release() -> bytes:
+    with tempfile.TemporaryDirectory(dir=_SPOOL.name) as name:
+        wheel = make_wheel(Path(name), "0.2.0")
+        return make_release(Path(name) / "release.tar", wheel).read_bytes()
+
+
 def _topic(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
     assert str(parse_topic(text)) == text
@@ -250,6 +272,7 @@ TARGETS: Mapping[str, Target] = {
     "chosen-channels": Target(_chosen, (encode_json(CHOSEN), b'{"kept":{"conv":2,"hidden":1000000000000}}')),
     "channel-map": Target(lambda data: decode_json(ChannelMap, data), (encode_json(CHANNEL_MAP),)),
     "sub-model-spec": Target(lambda data: decode_json(SubModelSpec, data), (encode_json(SPEC),)),
+    "client-release": Target(_release, (_whole_release(),)),
     "topic": Target(
         _topic,
         (str(DeviceTopic("home", "pi", Channel.UP)).encode(), str(StateTopic("home")).encode()),
