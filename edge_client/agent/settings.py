@@ -33,9 +33,7 @@ class AgentSettings:
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
     at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `remote`: what an
-    operator may ask for.
-    at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `install_root`:
-    the folder of the launcher that has started this process.
+    operator may ask for. `install_root`: the folder of the launcher that has started this process.
     """
 
     federation: str

@@ -24,6 +24,12 @@ def open_database(path: Path, schema: str, *, version: int, what: str) -> Iterat
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=30)) as connection:
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found > version:
+                raise ConfigError(
+                    f"{path} has format {found} and this version of edge-server knows {version}: install the "
+                    "newer version"
+                )
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.executescript(schema)

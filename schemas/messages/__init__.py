@@ -146,9 +146,9 @@ AnyMessage = (
     | IdentityMessage
     | RolloutMessage
     | DiagnosticMessage
+    | ClientMessage
     | ServerMessage
     | SiteMessage
-    FromDevice | FromServer | IdentityMessage | RolloutMessage | ClientMessage | ServerMessage | SiteMessage
 )
 
 MESSAGES: dict[str, type[Message]] = {

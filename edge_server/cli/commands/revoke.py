@@ -12,7 +12,6 @@ from edge_server.cli.commands.serve import add_service_option
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
     from edge_server.security.identity.revocation import Revocation
-from schemas.errors import ConfigError, nearest
 
 EXAMPLES = """\
 examples:
@@ -62,37 +61,6 @@ def execute(args: argparse.Namespace) -> int:
         print_json({"device": args.device, **about})
         return 0
     print("\n".join(done.lines()))
-    from edge_server.security.identity.revocation import revoke_device
-    from edge_server.security.identity.enrolment_codes import withdraw_codes
-    from edge_server.security.identity.eviction import copy_revocation_list, evict, read_pid, reload_broker
-    from edge_server.security.identity.mosquitto import REVOKED
-    from edge_server.security.identity.settings import default_folder
-
-    authority = open_authority(args.authority or default_folder(args.federation))
-    if args.device not in authority.devices() and not withdraw_codes(authority, args.device):
-        raise ConfigError(
-            f"no device '{args.device}' was enrolled{nearest(args.device, authority.devices())}"
-        )
-    with authority.locked():
-        withdraw_codes(authority, args.device)
-        count = authority.revoke(args.device) if args.device in authority.devices() else 0
-    pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
-    missing = copy_revocation_list(authority)
-    reloaded = pid is not None and missing is None
-    if pid is not None and reloaded:
-        reload_broker(pid)
-    if reloaded or args.evict:
-        evict(authority, args.device, args.broker or authority.settings.broker)
-    if args.format == "json":
-        about = {"certificates": count, "reloaded": reloaded, "evicted": reloaded or args.evict}
-        print_json({"device": args.device, **about})
-        return 0
-    print(f"{args.device}: {count} certificate{'s' if count != 1 else ''} revoked, no code is left")
-    if not reloaded and not args.evict:
-        path = authority.broker / REVOKED
-        print(f"It is let in until Mosquitto has read {path}{f' ({missing})' if missing else ''}.")
-        print("Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:")
-        print(f"  edge-server revoke {args.device} --evict")
     return 0
 
 

@@ -281,8 +281,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _rules(args: argparse.Namespace) -> "RolloutRules":
-    from edge_server.releases.rollout.rules import RolloutRules
-    from schemas.labels import parse_where
     from schemas.messages.rollout_terms import TrialTerms
 
     terms = TrialTerms(
@@ -299,6 +297,7 @@ def _rules(args: argparse.Namespace) -> "RolloutRules":
 def rules_of(args: argparse.Namespace, terms: "TrialTerms | UpdateTerms") -> "RolloutRules":
     """The rules that the options for groups and pace say."""
     from edge_server.releases.rollout.rules import RolloutRules
+    from schemas.labels import parse_where
 
     return RolloutRules(
         canary=args.canary,

@@ -65,8 +65,8 @@ def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway)
     _check_way(topic, gateway)
     if isinstance(topic, SiteTopic) and not topic.device:
         return _of_site(topic.site, topic.channel, payload, gateway)
-    if topic.channel in (Channel.UP_ROLLOUT, Channel.UP_FLEET):
-        return None  # rollouts and operators in the site have connections of their own
+    if topic.channel is Channel.UP_ROLLOUT:
+        return None  # a rollout in the site has its own connection
     if topic.channel is Channel.UP_BLOB:
         return ChunkFromBelow(topic.device, decode_chunk(payload))
     message = decode_message(payload, federation=gateway.federation)

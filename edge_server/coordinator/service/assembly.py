@@ -16,8 +16,8 @@ def make_parts(context: ServiceContext) -> tuple[Part, ...]:
         JobsPart(context),
         AlertKeeper(context),
         FleetMetrics(context),
+        *_page(context),
     )
-    return (PresenceKeeper(context.inventory), AlertKeeper(context), FleetMetrics(context), *_page(context))
 
 
 def _page(context: ServiceContext) -> tuple[Part, ...]:

@@ -52,23 +52,6 @@ class Registry:
 
     def database(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A connection for one transaction, which is on disk at the end of the block."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.folder / FILE, timeout=30)) as connection:
-                (found,) = connection.execute("PRAGMA user_version").fetchone()
-                if found > FORMAT:
-                    raise ConfigError(
-                        f"{self.folder / FILE} has format {found} and this version of edge-server knows "
-                        f"{FORMAT}: install the newer version"
-                    )
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
-                connection.executescript(SCHEMA)
-                connection.execute(f"PRAGMA user_version={FORMAT}")
-                with connection:
-                    yield connection
-        except sqlite3.Error as error:
-            raise ConfigError(f"registry {self.folder}: {error}") from error
         schema = VERSION_TABLES + ROLLOUT_TABLES
         return open_database(self.folder / FILE, schema, version=FORMAT, what="registry")
 

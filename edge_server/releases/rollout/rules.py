@@ -41,7 +41,6 @@ class RolloutRules(Frozen):
     silent_s: Seconds = 300.0
     only: tuple[Name, ...] = ()
     where: str = ""
-    terms: TrialTerms = TrialTerms.model_construct()
     terms: TrialTerms | UpdateTerms = TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:

@@ -5,13 +5,6 @@ from dataclasses import dataclass
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import withdraw_codes
 from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
-"""Exclude a device: its codes and certificates, the broker's revocation list, its open connection."""
-
-from dataclasses import dataclass
-
-from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.enrolment_codes import withdraw_codes
-from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
 from edge_server.security.identity.mosquitto import REVOKED
 from schemas.errors import ConfigError, nearest
 
@@ -71,67 +64,10 @@ def notify_broker(
 
     Raises `EdgeError` if the broker cannot be reached.
     """
-    """What was done: revoked certificates, whether the broker knows, whether the connection was ended.
-
-    `missing` is why the broker's folder could not be written.
-    """
-
-    authority: Authority
-    device: str
-    certificates: int
-    reloaded: bool = False
-    evicted: bool = False
-    missing: str | None = None
-
-    def lines(self) -> list[str]:
-        """What was done, and what is left to do, in words."""
-        count = f"{self.certificates} certificate{'s' if self.certificates != 1 else ''}"
-        done = [f"{self.device}: {count} revoked, no code is left"]
-        if self.reloaded or self.evicted:
-            return done
-        path = self.authority.broker / REVOKED
-        why = f" ({self.missing})" if self.missing else ""
-        return [
-            *done,
-            f"It is let in until Mosquitto has read {path}{why}.",
-            "Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:",
-            f"  edge-server revoke {self.device} --evict",
-        ]
-
-
-def check_is_known(authority: Authority, device: str) -> None:
-    """Raise `ConfigError` for a device that was neither enrolled nor given a code."""
-    if device not in authority.devices() and not withdraw_codes(authority, device):
-        raise ConfigError(f"no device '{device}' was enrolled{nearest(device, authority.devices())}")
-
-
-def revoke_certificates(authority: Authority, device: str) -> int:
-    """Revoke all certificates of a device, and withdraw its codes; returns the number of certificates."""
-    with authority.locked():
-        withdraw_codes(authority, device)
-        return authority.revoke(device) if device in authority.devices() else 0
-
-
-def notify_broker(
-    authority: Authority,
-    device: str,
-    certificates: int,
-    *,
-    pid: int | None = None,
-    end: bool = False,
-    broker: str | None = None,
-) -> Revocation:
-    """Let the Mosquitto of this `pid` read the list, and end the device's connection then, or with `end`.
-
-    Raises `EdgeError` if the broker cannot be reached.
-    """
     missing = copy_revocation_list(authority)
     reloaded = pid is not None and missing is None
     if pid is not None and reloaded:
         reload_broker(pid)
     if reloaded or end:
-        evict(authority, device, broker or authority.settings.broker)
-    return Revocation(authority, device, certificates, reloaded, reloaded or end, missing)
-    if reloaded or evicts:
         evict(authority, device, broker or authority.settings.broker)
     return Revocation(authority, device, certificates, reloaded, reloaded or end, missing)
