@@ -4,13 +4,11 @@ Installing and checking happen in a thread of their own. They wait for a trainin
 restart, for `LONGEST_WAIT_S` at most.
 """
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from edge_client.agent.client_update import machine
 from edge_client.agent.client_update.events import (
@@ -39,11 +37,11 @@ from edge_client.agent.client_update.installer import ReleaseInstaller
 from edge_client.agent.client_update.offer_check import objection_to
 from edge_client.agent.client_update.slots import ClientSlots
 from edge_client.agent.client_update.state import Update, UpdateState
+from edge_client.agent.client_update.update_file import UpdateFile
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
 from edge_client.agent.restart import RestartWanted
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
 from edge_client.agent.settings import AgentSettings
-from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.hardware.versions import release
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
@@ -282,38 +280,3 @@ class UpdateRuntime:
             return
         cause = f" ({now.cause}) {now.detail}" if now.cause is not None else ""
         log.info("client release %s: %s%s", now.offer.version, now.stage, cause)
-
-
-class UpdateFile:
-    """Reads and writes the update; raises `OSError` if it cannot be written."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last: Update | None = None
-
-    def load(self, federation: str, device: str) -> Update | None:
-        """The last update, if it belongs to this device."""
-        try:
-            update = _update_in(json.loads(self._path.read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("%s is ignored: %s", self._path, str(error).partition("\n")[0])
-            return None
-        if (update.offer.federation, update.offer.device) != (federation, device):
-            log.warning("%s is ignored: it belongs to %s", self._path, update.offer.device)
-            return None
-        return update
-
-    def save(self, update: Update | None) -> None:
-        """Write the update, if it has changed."""
-        if update is None or update == self._last:
-            return
-        write_synced(self._path, update.model_dump_json().encode())
-        self._last = update
-
-
-def _update_in(stored: dict[str, Any]) -> Update:
-    """The update in a file that another version may have written: fields that this one lacks are left out."""
-    offer = {name: value for name, value in stored["offer"].items() if name in ClientOffer.model_fields}
-    return Update.model_validate_json(json.dumps({**stored, "offer": offer}))

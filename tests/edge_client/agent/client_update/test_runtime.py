@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.client_update import launcher, runtime
-from edge_client.agent.client_update.runtime import UpdateFile
+from edge_client.agent.client_update import launcher, update_file
+from edge_client.agent.client_update.update_file import UpdateFile
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit
@@ -155,7 +155,7 @@ ACTS = (
     (launcher, "write_trial"),
     (launcher, "point_current"),
     (launcher, "forget_trial"),
-    (runtime, "write_synced"),
+    (update_file, "write_synced"),
 )
 
 
