@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from edge_client.agent.client_update import machine
 from edge_client.agent.client_update.events import (

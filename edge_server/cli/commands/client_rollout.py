@@ -12,7 +12,6 @@ from edge_client.cli.output import Subparsers, add_verb, positive_float, positiv
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_server.cli.commands.rollout import add_group_options, add_pace_options, rules_of, seconds
 from edge_server.cli.commands.serve import add_service_option
-from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
@@ -31,8 +30,8 @@ The boards are divided into a canary group and further groups, as in `edge-serve
 rules: when the share --success of a group has kept the release, the next group starts; when more than --error
 have failed, all boards that have switched return. After Ctrl-C or a kill the same command continues.
 
---where chooses boards by the labels in the inventory as the rollout begins. On a broker with certificates the
-rollout uses edge-updates (AUTHORITY/updates).
+--where chooses boards by their labels; those of the inventory win over what a board says. On a broker with
+certificates the rollout uses edge-updates (AUTHORITY/updates).
 
 exit codes: 0 every group has kept the release, or every board to be withdrawn has returned, 1 stopped, 2 bad
 usage, 130 interrupted
@@ -50,9 +49,6 @@ def register(verbs: Subparsers) -> None:
         "--broker", metavar="URL", help="the boards' broker (default: that of the federation in service.toml)"
     )
     add_tls_options(parser, whose="the rollout's")
-    parser.add_argument(
-        "--where", metavar="LABELS", help="only boards with these labels, for instance site=barn,role!=camera"
-    )
     add_group_options(parser)
     add_pace_options(parser)
     _add_terms(parser)
@@ -131,12 +127,11 @@ def _opened(
     from edge_server.releases.client.offering import new_rollout
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.machine import stop
-    from edge_server.releases.rollout.open import begin_or_continue, reopen
+    from edge_server.releases.rollout.open import begin_or_continue, reopen, with_labels
     from schemas.messages.client_update import UpdateTerms
 
     journal = RolloutJournal(store)
     terms = UpdateTerms(watch_s=args.watch, connect_s=args.connect_within, starts=args.starts)
-    args.only = _chosen(args, folder, stored.federation)
     rules = rules_of(args, terms)
     fresh = new_rollout(stored, rules)
     if args.withdraw:
@@ -147,31 +142,11 @@ def _opened(
         return stopping
     rollout, left = begin_or_continue(journal, fresh)
     if not left:
-        after = {"rollout": rollout.id, "only": list(rules.only), "canary": rules.canary}
+        after = {"rollout": rollout.id, "where": rules.where, "only": list(rules.only), "canary": rules.canary}
         _record(folder, "client rollout begun", rollout, after=after)
     elif rollout.rules != rules:
         print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
-    return rollout
-
-
-def _chosen(args: argparse.Namespace, folder: "ServiceFolder", federation: str) -> list[str]:
-    """The boards that --only names, and those that --where chooses from the inventory."""
-    if args.where is None:
-        return list(args.only)
-    from edge_server.storage.inventory.inventory import Inventory
-    from schemas.labels import parse_where
-
-    where, inventory = parse_where(args.where), Inventory(folder.inventory)
-    try:
-        found = [device.device for device in inventory.devices(where, federation=federation)]
-    finally:
-        inventory.close()
-    if not found:
-        raise ConfigError(
-            f"--where {args.where}: no board of {federation} in the inventory has these labels;"
-            " `edge-server devices` shows what there is"
-        )
-    return sorted({*args.only, *found})
+    return with_labels(rollout, folder)
 
 
 def _serve(

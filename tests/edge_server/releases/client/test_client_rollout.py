@@ -13,13 +13,14 @@ from edge_server.releases.client.offering import new_rollout
 from edge_server.releases.client.store import ReleaseStore
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import stop
-from edge_server.releases.rollout.open import begin_or_continue, reopen
+from edge_server.releases.rollout.open import begin_or_continue, reopen, with_labels
 from edge_server.releases.rollout.progress import Progress, summary
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.service import RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
 from edge_server.security.signing_key import load_or_make_signing_key
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import (
     BlobRequest,
@@ -53,6 +54,7 @@ class World:
         self.stored = make_release(self.store, folder / "wheels", Wanted("home"), signer)
         self.journal = RolloutJournal(self.store)
         rollout, _ = begin_or_continue(self.journal, new_rollout(self.stored, rules))
+        rollout = with_labels(rollout, ServiceFolder(folder))
         paths = {self.stored.ref.digest: self.stored.archive}
         self.text = io.StringIO()
         progress = Progress(self.text)
@@ -60,7 +62,8 @@ class World:
         self.service = RolloutService(rollout, self.journal, address, paths, progress.show)
         self.link: Any = self.service._connection.link
         for device in devices:
-            self.hear(birth(device), Channel.BIRTH)
+            labels = {"site": device.partition("-")[0]}
+            self.hear(birth(device).model_copy(update={"labels": labels}), Channel.BIRTH)
         self.service._handle(LinkUp(1, None))
         while not self.service.inbox.empty():
             self.service._handle(self.service.inbox.get())
@@ -161,3 +164,9 @@ def test_a_rollout_has_its_own_identity_and_ignores_answers_to_operators(
     fields = {"rollout": before.id, "version": "0.2.0", "stage": Stage.KEPT}
     world.hear(ModelReport(federation="home", device="pi-1", **fields))
     assert world.rollout is before
+
+
+def test_a_selector_chooses_the_boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = RULES.model_copy(update={"where": "site=barn", "canary": "100%"})
+    world = World(tmp_path, monkeypatch, "barn-1", "barn-2", "field-1", rules=rules)
+    assert sorted(world.offers()) == ["barn-1", "barn-2"]
