@@ -142,7 +142,12 @@ def _opened(
         return stopping
     rollout, left = begin_or_continue(journal, fresh)
     if not left:
-        after = {"rollout": rollout.id, "where": rules.where, "only": list(rules.only), "canary": rules.canary}
+        after = {
+            "rollout": rollout.id,
+            "where": rules.where,
+            "only": list(rules.only),
+            "canary": rules.canary,
+        }
         _record(folder, "client rollout begun", rollout, after=after)
     elif rollout.rules != rules:
         print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
