@@ -16,7 +16,7 @@ from typing import Any
 
 from edge_server.security.sealing import Sealer
 from edge_server.storage.backup.archive import ArchiveWriter
-from edge_server.storage.backup.contents import JOURNAL, entries_of, is_run, is_secret
+from edge_server.storage.backup.contents import APPENDED, JOURNAL, entries_of, is_run, is_secret
 from edge_server.storage.backup.manifest import SavedFile, SavedFolder, SavedLink
 from edge_server.storage.backup.run_progress import progress_of
 from edge_server.storage.backup.sqlite_copies import copy_sqlite, is_sqlite
@@ -136,8 +136,8 @@ class Collector:
             copy_sqlite(path, copy)
             digest, size = self._archive.store_file(copy)
             copy.unlink()
-        elif path.suffix == ".jsonl":
-            digest, size = self._archive.store_bytes(_whole_lines(path), ".jsonl")
+        elif path.name.endswith(APPENDED):
+            digest, size = self._archive.store_bytes(_whole_lines(path), ".txt")
         else:
             digest, size = self._archive.store_file(path)
         mode = about.st_mode & 0o777
@@ -169,7 +169,7 @@ class Collector:
 
 def _is_appended(path: Path) -> bool:
     """Whether a file is written in place, so that a second name would not keep its bytes."""
-    return path.suffix == ".jsonl" or is_sqlite(path)
+    return path.name.endswith(APPENDED) or is_sqlite(path)
 
 
 def _join(path: str, name: str) -> str:

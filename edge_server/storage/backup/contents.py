@@ -11,8 +11,10 @@ JOURNAL = "journal.sqlite"
 MADE_AGAIN = frozenset({"disposal", "unpacked", "sums", "standby", "object-store"})
 """Folders of a run that its server makes again."""
 LOCK = "lock"
-TEMPORARY = (".part", ".spare", ".chunks", ".tmp", *BESIDE)
-"""Ends of the names of files that are being written."""
+TEMPORARY = (".part", ".spare", ".chunks", ".tmp", ".lock", *BESIDE)
+"""Ends of the names of files that are being written, or only locked."""
+APPENDED = (".jsonl", ".log", ".log.1")
+"""Ends of the names of files to which lines are appended: the whole lines that there are are saved."""
 SECRET_SUFFIXES = frozenset({".key", ".secret", ".password", ".token"})
 PRIVATE_KEY = b"PRIVATE KEY-----"
 HEAD_BYTES = 4096

@@ -66,6 +66,8 @@ def make_run(run: Path) -> None:
     write(run / "federation.toml", b"[federation]\n")
     write(run / "history.jsonl", b'{"round": 1}\n{"rou')
     write(run / "lock", b"{}")
+    write(run / "job.lock", b"{}")
+    write(run / "job.log", b"round 1\nrou")
     with closing(Journal(run / "journal.sqlite")) as journal:
         journal.begun(RUN, NAME)
         journal.planned(1, 1, {"pi": assignment(1, 1)}, needed=1)

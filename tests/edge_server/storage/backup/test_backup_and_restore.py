@@ -24,13 +24,19 @@ def test_a_service_comes_back_as_it_was(service: SmallService) -> None:
     service.backup("a.backup")
     new = service.restore("a.backup")
     before, after = tree(service.folder.path), tree(new)
-    changed = {"audit.jsonl", "runs/home/history.jsonl", *(name for name in before if "sqlite" in name)}
-    gone = {"runs/home/lock", f"runs/home/blobs/{'b' * 64}.part"}
+    changed = {
+        "audit.jsonl",
+        "runs/home/history.jsonl",
+        "runs/home/job.log",
+        *(name for name in before if "sqlite" in name),
+    }
+    gone = {"runs/home/lock", "runs/home/job.lock", f"runs/home/blobs/{'b' * 64}.part"}
     assert before.keys() - after.keys() == gone
     assert {name: after[name] for name in before.keys() - gone - changed} == {
         name: before[name] for name in before.keys() - gone - changed
     }
     assert after["runs/home/history.jsonl"] == b'{"round": 1}\n'
+    assert after["runs/home/job.log"] == b"round 1\n"
     assert after["authority/home/ca.key"] == KEY
     with closing(Inventory(new / "inventory.sqlite")) as inventory:
         device = inventory.device(NAME, "pi")
