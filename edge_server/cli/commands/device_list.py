@@ -11,7 +11,7 @@ from edge_client.cli.output import print_json, print_table
 from edge_server.cli.commands.inventory_options import opened
 
 if TYPE_CHECKING:
-    from edge_server.storage.inventory.records import InventoryDevice
+    from edge_server.storage.inventory.listing import ListedDevice
 
 COLUMNS = (
     "device",
@@ -30,25 +30,36 @@ MOST_LETTERS = 40
 
 def list_devices(args: argparse.Namespace) -> int:
     """Print the devices that `--where` chooses."""
+    if args.format == "table":
+        _print_devices(_listed(args), time.time())
+    else:
+        _write_devices(args)
+    return 0
+
+
+def _listed(args: argparse.Namespace) -> "list[ListedDevice]":
+    from edge_server.storage.inventory.listing import list_inventory
+    from edge_server.storage.service_folder import open_service_folder
+    from schemas.selectors import parse_where
+
+    where, folder = parse_where(args.where or ""), open_service_folder(args.service)
+    return list_inventory(folder.inventory, where, federation=args.federation, removed=args.removed)
+
+
+def _write_devices(args: argparse.Namespace) -> None:
+    from edge_server.storage.inventory.export import csv_text, document
     from schemas.labels import parse_where
 
     where = parse_where(args.where or "")
     with opened(args) as service:
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
     if args.format == "json":
-        from edge_server.storage.inventory.export import document
-
         print_json([document(device) for device in devices])
-    elif args.format == "csv":
-        from edge_server.storage.inventory.export import csv_text
-
-        sys.stdout.write(csv_text(devices))
     else:
-        _print_devices(devices, time.time())
-    return 0
+        sys.stdout.write(csv_text(devices))
 
 
-def _print_devices(devices: "Sequence[InventoryDevice]", now: float) -> None:
+def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:
     several = len({device.federation for device in devices}) > 1
     rows = [(*((device.federation,) if several else ()), *_line(device, now)) for device in devices]
     print_table((*(("federation",) if several else ()), *COLUMNS), rows)
@@ -56,7 +67,7 @@ def _print_devices(devices: "Sequence[InventoryDevice]", now: float) -> None:
     print(f"\n{len(devices)} device{'s' if len(devices) != 1 else ''}, {alive} connected")
 
 
-def _line(device: "InventoryDevice", now: float) -> tuple[str, ...]:
+def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:
     versions = device.versions
     return (
         device.device + (f" (replaces {device.replaces})" if device.replaces else ""),
@@ -72,7 +83,7 @@ def _line(device: "InventoryDevice", now: float) -> tuple[str, ...]:
     )
 
 
-def _seen(device: "InventoryDevice", now: float) -> str:
+def _seen(device: "ListedDevice", now: float) -> str:
     if device.removed_at is not None:
         return f"removed {_date(device.removed_at)}{', connected' if device.alive else ''}"
     if device.alive:
@@ -87,7 +98,7 @@ def _ago(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def _certificate(device: "InventoryDevice", now: float) -> str:
+def _certificate(device: "ListedDevice", now: float) -> str:
     if device.revoked_at is not None:
         return "revoked"
     until = device.certificate_until

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_server.storage.inventory.fleet_file import FleetRow
+from edge_server.storage.inventory.migrations import MIGRATIONS
 from edge_server.storage.inventory.notes import checked_note
 from edge_server.storage.inventory.records import Change, InventoryDevice
 from edge_server.storage.inventory.rows import (
@@ -27,19 +28,6 @@ from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
 
 if TYPE_CHECKING:
     from schemas.messages import Birth, Death, Telemetry
-
-MIGRATIONS = (
-    """
-CREATE TABLE devices (
-    federation TEXT NOT NULL, device TEXT NOT NULL, session INTEGER NOT NULL DEFAULT 0,
-    own_labels TEXT NOT NULL DEFAULT '{}', stated_labels TEXT NOT NULL DEFAULT '{}',
-    note TEXT NOT NULL DEFAULT '', site TEXT NOT NULL DEFAULT '', enrolled_at REAL, certificate_until REAL,
-    revoked_at REAL, seen_at REAL, alive INTEGER NOT NULL DEFAULT 0, machine TEXT NOT NULL DEFAULT '',
-    versions TEXT NOT NULL DEFAULT '{}', model TEXT NOT NULL DEFAULT '', disk_free_bytes INTEGER,
-    board TEXT, drift TEXT, replaces TEXT NOT NULL DEFAULT '', removed_at REAL,
-    PRIMARY KEY (federation, device)) WITHOUT ROWID
-""",
-)
 
 
 class Inventory:
