@@ -9,8 +9,10 @@ import pytest
 
 from edge_server.config.page import OidcSettings, PageSettings
 from edge_server.coordinator.service.actions.table import ACTIONS
+from edge_server.rounds.queue.job import Job
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.job_queue.changes import add_job
 from tests.browser.screen import Screen
 from tests.browser.services import ServedPage, log_in, served_page
 from tests.edge_server.security.people.people import PASSWORD, running_provider
@@ -23,7 +25,9 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 VIEWS = (
     ("devices", "devices-title"),
     ("devices/home/pi-0003", "device-title"),
+    ("jobs", "jobs-title"),
     ("rollouts", "rollouts-title"),
+    ("alerts", "alerts-title"),
     ("audit", "audit-title"),
     ("users", "users-title"),
 )
@@ -141,6 +145,26 @@ def test_a_refused_action_says_why_in_the_dialog_and_escape_closes_it(
     seen.page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
     assert seen.page.evaluate("() => document.activeElement.dataset.action") == "devices.revoke"
+
+
+def test_an_operator_pauses_and_starts_a_job(open_page: Callable[..., Screen], served: ServedPage) -> None:
+    words = ("home.toml",)
+    job = Job(
+        name="nightly", action="run", words=words, federation="home", folder="/srv", since=1, owner="ada"
+    )
+    add_job(served.folder, job, who="local:ada")
+    seen = open_page("otto", "jobs")
+    row = seen.page.locator("tbody tr", has_text="nightly")
+    row.get_by_role("button", name="Pause: nightly").click()
+    dialog = seen.page.get_by_role("dialog")
+    command = f"edge-server jobs pause nightly --service {served.folder.path}"
+    assert dialog.locator("code").inner_text() == command
+    dialog.get_by_role("button", name="Pause").click()
+    row.get_by_text("paused", exact=True).wait_for()
+    row.get_by_role("button", name="Start: nightly").click()
+    dialog.get_by_role("button", name="Start").click()
+    row.get_by_text("paused", exact=True).wait_for(state="detached")
+    assert open_page("vera", "jobs").page.locator("[data-action]").count() == 1
 
 
 def test_an_admin_makes_users_and_tokens(open_page: Callable[..., Screen], served: ServedPage) -> None:

@@ -17,6 +17,7 @@ EXAMPLES = """\
 examples:
   edge-server revoke pi-attic --mosquitto-pid-file /run/mosquitto/mosquitto.pid
   edge-server revoke pi-attic          for a Mosquitto elsewhere: prints what to do there
+  edge-server revoke pi-attic --federation home --service DIR     with the authority that service.toml names
 
 Mosquitto reads its revocation list again on SIGHUP, and checks it when a client connects. With the pid (of a
 Mosquitto that reads AUTHORITY/broker) the command sends the signal, and then closes the device's open
@@ -51,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.security.identity.revocation import check_is_known, revoke_certificates
     from edge_server.security.identity.settings import default_folder
 
+    _apply_service(args)
     authority = open_authority(args.authority or default_folder(args.federation))
     check_is_known(authority, args.device)
     count = revoke_certificates(authority, args.device)
@@ -62,6 +64,21 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     print("\n".join(done.lines()))
     return 0
+
+
+def _apply_service(args: argparse.Namespace) -> None:
+    """Take the authority, and Mosquitto's pid file, from the service.toml of `--service`."""
+    from edge_server.config.service import load_service_settings
+    from edge_server.storage.service_folder import open_service_folder
+
+    if args.service is None:
+        return
+    settings = load_service_settings(open_service_folder(args.service).settings)
+    for served in settings.federations:
+        if served.name == args.federation and args.authority is None and served.authority is not None:
+            args.authority = served.authority.expanduser()
+            if not (args.mosquitto_pid or args.mosquitto_pid_file) and served.mosquitto_pid_file:
+                args.mosquitto_pid_file = served.mosquitto_pid_file.expanduser()
 
 
 def tell_mosquitto(

@@ -71,7 +71,7 @@ class PagePart(Part):
         self._settings = context.settings.page
         self._people = People(context.folder.people)
         self._desk = Desk(context.folder, context.settings, self._people)
-        self._lists = FolderLists(context.folder, self._people)
+        self._lists = FolderLists(context.folder, self._people, jobs_at_once=context.settings.jobs.at_once)
         self._setup = first_admin_command(context.folder)
         self._served = contextlib.ExitStack()
         self._host = ""

@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from edge_server.observability.dashboard.rollout_view import every_rollout
 from edge_server.observability.fleet_page.audit_tail import AuditTail
 from edge_server.observability.fleet_page.device_rows import device_detail, device_page, parse_query
 from edge_server.observability.fleet_page.interfaces import Json
+from edge_server.observability.fleet_page.work_lists import alert_list, job_list, rollout_list
 from edge_server.security.people.lockout import USER_RULES, wait_s
 from edge_server.security.people.values import Actor, User
 from edge_server.storage.inventory.inventory import Inventory
@@ -26,13 +27,23 @@ class FolderLists:
     """Reads the folder; devices are kept in memory until another process or thread has changed them."""
 
     def __init__(
-        self, folder: ServiceFolder, people: People, *, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: ServiceFolder,
+        people: People,
+        *,
+        jobs_at_once: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._people, self._clock = folder, people, clock
         self._inventory, self._audit = Inventory(folder.inventory), AuditTail(folder.audit)
         self._lock = threading.Lock()
         self._known: list[InventoryDevice] = []
         self._version, self._read_at = -1, float("-inf")
+        self._others: Mapping[str, Callable[[float], Json]] = {
+            "jobs": partial(job_list, folder, jobs_at_once),
+            "rollouts": partial(rollout_list, folder, jobs_at_once),
+            "alerts": partial(alert_list, folder),
+        }
 
     def close(self) -> None:
         """Close the inventory."""
@@ -76,11 +87,11 @@ class FolderLists:
 
     def others(self) -> Sequence[str]:
         """The names of further lists."""
-        return ("rollouts",)
+        return tuple(self._others)
 
     def other(self, name: str, now: float) -> Json:
         """A further list."""
-        return {**every_rollout(self._folder.registry), "now": now}
+        return {**self._others[name](now), "now": now}
 
     def _user(self, user: User, now: float) -> Json:
         locked_s = wait_s(self._people.failures(USER, user.name), USER_RULES, now)

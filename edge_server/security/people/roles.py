@@ -36,6 +36,8 @@ LEAST: Mapping[str, Role] = MappingProxyType(
         "jobs.stop": Role.OPERATOR,
         "rollouts.start": Role.OPERATOR,
         "rollouts.stop": Role.OPERATOR,
+        "alerts.silence": Role.OPERATOR,
+        "alerts.unsilence": Role.OPERATOR,
         "devices.revoke": Role.ADMIN,
         "users.read": Role.ADMIN,
         "users.add": Role.ADMIN,

@@ -33,13 +33,17 @@ class Field:
 
 @dataclass(frozen=True)
 class Change:
-    """What was changed, for the audit log, in words, and a secret that is shown once."""
+    """What was changed, for the audit log, in words, and a secret that is shown once.
+
+    What the function itself has `recorded` is in the audit log already.
+    """
 
     target: str
     before: Any = None
     after: Any = None
     said: str = "done"
     secret: str | None = field(default=None, repr=False)
+    recorded: bool = False
 
 
 @dataclass(frozen=True)

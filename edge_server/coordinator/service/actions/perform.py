@@ -16,15 +16,16 @@ def perform(desk: Desk, name: str, given: Mapping[str, Any], actor: Actor, now: 
     action = action_named(name)
     check_allowed(action, actor)
     change = action.execute(desk, action.checked(given), actor, now)
-    audit_log.append(
-        desk.folder.audit,
-        who=actor.who,
-        what=action.recorded or action.name,
-        target=change.target,
-        before=change.before,
-        after=change.after,
-        at=now,
-    )
+    if not change.recorded:
+        audit_log.append(
+            desk.folder.audit,
+            who=actor.who,
+            what=action.recorded or action.name,
+            target=change.target,
+            before=change.before,
+            after=change.after,
+            at=now,
+        )
     return change
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from edge_server.coordinator.service.actions import devices, people
+from edge_server.coordinator.service.actions import alerts, devices, jobs, people
 from edge_server.coordinator.service.actions.action import Action, Field
 
 _FEDERATION, _DEVICE = Field("federation"), Field("device")
+_JOB = Field("job")
 _USER, _TOKEN = Field("user"), Field("token")
 _ROLE = Field("role", "Role", "role")
 _PASSWORD = Field("password", "Password", "secret", hint="at least 10 characters")
@@ -47,6 +48,70 @@ _ALL = (
         on_device=True,
         grave=True,
         recorded="revoke",
+    ),
+    Action(
+        "jobs.start",
+        "Start",
+        "The job runs as soon as it is its turn; a paused one goes on where it was.",
+        ("jobs", "start", "{job}"),
+        (_JOB,),
+        jobs.start,
+    ),
+    Action(
+        "jobs.pause",
+        "Pause",
+        "The job's run is suspended, and goes on when the job is started again.",
+        ("jobs", "pause", "{job}"),
+        (_JOB,),
+        jobs.pause,
+    ),
+    Action(
+        "jobs.stop",
+        "Stop",
+        "The job's run ends, and its schedule is followed no more until the job is started again.",
+        ("jobs", "stop", "{job}"),
+        (_JOB,),
+        jobs.stop,
+        grave=True,
+    ),
+    Action(
+        "rollouts.start",
+        "Roll out",
+        "A job brings the version to the devices of its federation, group by group, and stops at failures.",
+        ("jobs", "add", "{job}", "{version}", "--action", "rollout", "--federation", "{federation}"),
+        (Field("version"), Field("federation"), Field("job", "Name of the job", "text")),
+        jobs.start_rollout,
+    ),
+    Action(
+        "rollouts.stop",
+        "Stop",
+        "No further device gets the version; those that serve it keep it. The job can be started again.",
+        ("jobs", "stop", "{job}"),
+        (_JOB,),
+        jobs.stop,
+        grave=True,
+    ),
+    Action(
+        "alerts.silence",
+        "Silence",
+        "Alerts of these devices are listed, but not sent, until the silence ends.",
+        ("alerts", "silence", "--where", "{where}", "--for", "{lasts}", "--reason", "{reason}"),
+        (
+            Field("where", "Devices where", "text", hint="site=barn, or device=pi-7"),
+            Field("lasts", "For how long", "text", hint="30min, 2h, 3d"),
+            Field("reason", "Reason", "text"),
+        ),
+        alerts.silence,
+        recorded="silence alerts",
+    ),
+    Action(
+        "alerts.unsilence",
+        "End the silence",
+        "Alerts of these devices are sent again.",
+        ("alerts", "silence", "--end", "{number}"),
+        (Field("number"),),
+        alerts.end_silence,
+        recorded="end silence of alerts",
     ),
     Action(
         "users.add",

@@ -4,9 +4,11 @@ import { el, mark, write } from "../dom.js";
 import { themeButton } from "../theme.js";
 import { actionButton } from "./action_dialog.js";
 import { post, read, useSession } from "./api.js";
+import { AlertsView } from "./alerts_view.js";
 import { AuditView } from "./audit_view.js";
 import { DeviceView } from "./device_view.js";
 import { DevicesView } from "./devices_view.js";
+import { JobsView } from "./jobs_view.js";
 import { loginView } from "./login_view.js";
 import { RolloutsView } from "./rollouts_view.js";
 import { parseRoute } from "./routes.js";
@@ -15,8 +17,8 @@ import { tick } from "./times.js";
 import { UsersView } from "./users_view.js";
 
 const byId = (id) => document.getElementById(id);
-const VIEWS = { devices: DevicesView, rollouts: RolloutsView, audit: AuditView, users: UsersView };
-const TITLES = { devices: "Devices", rollouts: "Rollouts", audit: "Audit log", users: "Users" };
+const VIEWS = { devices: DevicesView, jobs: JobsView, rollouts: RolloutsView, alerts: AlertsView, audit: AuditView, users: UsersView };
+const TITLES = { devices: "Devices", jobs: "Jobs", rollouts: "Rollouts", alerts: "Alerts", audit: "Audit log", users: "Users" };
 let views = new Map();
 let shown = null;
 

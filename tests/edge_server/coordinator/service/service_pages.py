@@ -100,7 +100,7 @@ def staged(
     with People(folder.people) as people:
         for name, role in users.items():
             add(people, name, role)
-        lists = FolderLists(folder, people)
+        lists = FolderLists(folder, people, jobs_at_once=settings.jobs.at_once)
         parts = PageParts(
             Reception(people, settings.page, 8270),
             PageActions(Desk(folder, settings, people)),

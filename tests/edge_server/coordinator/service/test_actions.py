@@ -41,6 +41,11 @@ SAMPLES = {
     "token": "ci",
     "where": "site in (barn,field)",
     "days": "7",
+    "job": "nightly",
+    "version": "home-1",
+    "lasts": "2h",
+    "reason": "new router",
+    "number": "3",
 }
 
 

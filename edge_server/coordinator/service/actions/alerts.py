@@ -1,0 +1,31 @@
+"""Actions on alerts: silences."""
+
+from contextlib import closing
+
+from edge_server.config.measures import parse_duration
+from edge_server.coordinator.service.actions.action import Args, Change, Desk
+from edge_server.observability.alerts.store import AlertStore
+from edge_server.security.people.values import Actor
+from schemas.errors import ConfigError
+from schemas.labels import parse_where
+
+DIGITS = 9
+
+
+def silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Send no alerts of some devices for a while."""
+    where, until = str(parse_where(args["where"])), now + parse_duration(args["lasts"])
+    with closing(AlertStore(desk.folder.alerts)) as store:
+        begun = store.silence(where, args["reason"], actor.who, now=now, until=until)
+    after = {"number": begun.number, "until": until, "reason": args["reason"]}
+    return Change(where, after=after, said=f"silence {begun.number} has begun")
+
+
+def end_silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Send alerts again."""
+    number = args["number"]
+    with closing(AlertStore(desk.folder.alerts)) as store:
+        known = number.isascii() and number.isdigit() and len(number) <= DIGITS
+        if not known or not store.end_silence(int(number), now=now):
+            raise ConfigError(f"there is no silence {number} now")
+    return Change(number, said=f"silence {number} has ended")

@@ -1,0 +1,55 @@
+/** Jobs: state, schedule, next time; starting, pausing and stopping them. */
+
+import { el } from "../dom.js";
+import { momentText, UNKNOWN } from "../units.js";
+import { actionButton } from "./action_dialog.js";
+import { mark } from "./device_parts.js";
+import { Listing } from "./listing.js";
+import { ListView } from "./list_view.js";
+
+const KINDS = { running: "busy", suspending: "warn", stopping: "warn", suspended: "warn", paused: "warn", waiting: "rest", scheduled: "rest", done: "good", failed: "bad", stopped: "gone" };
+const IDLE = ["scheduled", "done", "failed", "stopped", "paused", "suspended"];
+
+/** A job's state. */
+export const jobState = (state) => mark(KINDS[state] ?? "rest", state);
+
+/** The section. */
+export class JobsView extends ListView {
+  constructor(session) {
+    const changes = session.action("jobs.stop") ? [{ head: "Change", cell: (row) => this._buttons(row) }] : [];
+    const columns = [
+      { head: "Job", cell: ({ job }) => job },
+      { head: "What", kind: "value-cell", cell: ({ what }) => what },
+      { head: "Federation", cell: ({ federation }) => federation },
+      { head: "State", cell: ({ state }) => jobState(state) },
+      { head: "Why", kind: "value-cell", cell: ({ why }) => why || UNKNOWN },
+      { head: "Schedule", cell: ({ schedule }) => schedule || "once" },
+      { head: "Next", cell: ({ next_at: at }) => momentText(at) },
+      { head: "Devices", kind: "value-cell", cell: ({ eligible, devices, where }) => `${eligible} of ${devices} online${where ? `, ${where}` : ""}` },
+      { head: "Last ended", cell: ({ ended_at: at }) => momentText(at) },
+      ...changes,
+    ];
+    const listing = new Listing({ caption: "Jobs", columns, id: ({ job }) => job });
+    const none = ["No job yet", "edge-server jobs add NAME FEDERATION.toml queues a federation, once or by a schedule."];
+    super({ session, id: "jobs-title", title: "Jobs", none, more: [listing.element] });
+    this._listing = listing;
+  }
+
+  path() {
+    return "api/jobs";
+  }
+
+  answered({ jobs }) {
+    this._listing.show(jobs);
+    this.empty(jobs.length === 0);
+  }
+
+  _buttons({ job, state, wanted }) {
+    const more = { done: ({ said }) => (this.session.say(said), this.load()), subject: job };
+    const over = ["done", "failed", "stopped"].includes(state);
+    return el("div", { class: "acts" },
+      IDLE.includes(state) ? actionButton(this.session, "jobs.start", { job }, more) : null,
+      wanted === "active" && !over ? actionButton(this.session, "jobs.pause", { job }, more) : null,
+      wanted !== "stopped" && !over ? actionButton(this.session, "jobs.stop", { job }, more) : null);
+  }
+}

@@ -1,0 +1,108 @@
+"""The lists of what the service does: jobs, rollouts, alerts."""
+
+from contextlib import closing
+from pathlib import Path
+
+from edge_server.observability.alerts.alert import Alert, Silence
+from edge_server.observability.alerts.store import AlertStore
+from edge_server.observability.dashboard.rollout_view import every_rollout
+from edge_server.observability.fleet_page.interfaces import Json
+from edge_server.releases.registry.registry import FILE, Registry
+from edge_server.rounds.queue.job import RUN
+from edge_server.storage.job_queue.overview import JobOverview, read_overviews
+from edge_server.storage.service_folder import ServiceFolder
+
+MOST_VERSIONS = 50
+ROLLOUT = "rollout"
+OVER = frozenset({"done", "failed", "stopped"})
+"""States of a job that has nothing to stop."""
+
+
+def job_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
+    """Every job with its state and its newest run."""
+    overviews = read_overviews(folder, at_once=at_once, now=now)
+    return {"jobs": [_job(overview) for overview in overviews.values()]}
+
+
+def rollout_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
+    """Rollouts, each with the job that carries it out, and the newest versions that can be rolled out."""
+    rollouts = every_rollout(folder.registry)["rollouts"]
+    jobs = _rollout_jobs(folder, at_once, now)
+    return {
+        "rollouts": [{**rollout, "job": jobs.get(rollout["version"], "")} for rollout in rollouts],
+        "versions": _versions(folder.registry),
+    }
+
+
+def alert_list(folder: ServiceFolder, now: float) -> Json:
+    """Alerts that are not resolved, and silences that have not ended."""
+    with closing(AlertStore(folder.alerts)) as store:
+        alerts, silences = store.alerts().values(), store.silences(now)
+    return {
+        "alerts": [_alert(alert, silences, now) for alert in alerts],
+        "silences": [silence.model_dump(mode="json") for silence in silences],
+    }
+
+
+def _job(overview: JobOverview) -> Json:
+    job, run = overview.job, overview.runs[0] if overview.runs else None
+    words = [Path(job.words[0]).name, *job.words[1:]] if job.action == RUN else [job.action, *job.words]
+    return {
+        "job": job.name,
+        "what": " ".join(words),
+        "federation": job.federation,
+        "state": overview.state,
+        "wanted": job.wanted,
+        "schedule": "" if job.schedule is None else str(job.schedule),
+        "next_at": overview.next_at,
+        "why": overview.why,
+        "where": job.where,
+        "devices": overview.devices,
+        "eligible": overview.eligible,
+        "owner": job.owner,
+        "began_at": run.began_at if run else None,
+        "ended_at": run.ended_at if run else None,
+    }
+
+
+def _rollout_jobs(folder: ServiceFolder, at_once: int, now: float) -> dict[str, str]:
+    """The job of each version whose rollout may be stopped."""
+    overviews = read_overviews(folder, at_once=at_once, now=now).values()
+    running = [seen.job for seen in overviews if seen.job.action == ROLLOUT and seen.state not in OVER]
+    return {job.words[0]: job.name for job in running if job.words}
+
+
+def _versions(registry: Path) -> list[Json]:
+    if not (registry / FILE).is_file():
+        return []
+    opened = Registry(registry)
+    active = set(opened.actives().values())
+    return [
+        {
+            "version": version.version,
+            "federation": version.federation,
+            "created_at": version.created_at,
+            "active": version.version in active,
+        }
+        for version in opened.versions()[:MOST_VERSIONS]
+    ]
+
+
+def _alert(alert: Alert, silences: tuple[Silence, ...], now: float) -> Json:
+    subject = alert.subject
+    return {
+        "rule": alert.rule,
+        "severity": alert.severity,
+        "kind": subject.kind,
+        "name": subject.name,
+        "federation": subject.federation,
+        "site": subject.site,
+        "state": "silenced" if _is_silenced(alert, silences, now) else alert.phase,
+        "since": alert.since,
+        "text": alert.text,
+        "remedy": alert.remedy,
+    }
+
+
+def _is_silenced(alert: Alert, silences: tuple[Silence, ...], now: float) -> bool:
+    return any(silence.covers(alert.subject, now) for silence in silences)

@@ -1,0 +1,130 @@
+"""Jobs, rollouts and alerts on the page: lists, and actions that are those of the commands."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_server.config.service import ServedFederation, ServiceSettings
+from edge_server.observability.alerts.alert import Alert, AlertSubject, Phase
+from edge_server.observability.alerts.store import AlertStore
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import Version
+from edge_server.rounds.queue.job import Job
+from edge_server.storage import audit_log
+from edge_server.storage.job_queue.changes import add_job
+from tests.edge_server.coordinator.service.service_pages import Stage, staged
+from tests.edge_server.security.people.people import NOW, fast_passwords
+
+NIGHTLY = Job(
+    name="nightly",
+    action="run",
+    words=("/srv/home.toml", "rounds=2"),
+    federation="home",
+    folder="/srv",
+    where="site=barn",
+    since=NOW,
+    owner="local:ada",
+)
+MADE = Version(
+    version="home-1",
+    federation="home",
+    run="home-1",
+    round=3,
+    rounds=3,
+    outcome="finished",
+    model="cnn",
+    parameters=10,
+    created_at=NOW,
+    tiers=(),
+)
+SILENT = Alert(
+    rule="silent-for",
+    severity="warning",
+    subject=AlertSubject(kind="device", federation="home", name="pi-1", labels={"device": "pi-1"}),
+    text="silent for 3 h",
+    remedy="look at its power",
+    since=NOW - 10_800,
+    phase=Phase.FIRING,
+)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    settings = ServiceSettings(federations=(ServedFederation(name="home"),))
+    with fast_passwords(), staged(tmp_path, settings=settings) as made:
+        yield made
+
+
+def rows(stage: Stage, name: str) -> list[Any]:
+    """A list as a viewer gets it."""
+    answer = stage.visitor("vera").get(f"/api/{name}")
+    assert answer.status_code == 200, answer.text
+    found: list[Any] = answer.json()[name]
+    return found
+
+
+def test_an_operator_starts_pauses_and_stops_a_job_and_each_change_is_recorded_once(stage: Stage) -> None:
+    add_job(stage.folder, NIGHTLY, who="local:ada")
+    (row,) = rows(stage, "jobs")
+    assert (row["job"], row["what"], row["devices"], row["eligible"]) == (
+        "nightly",
+        "home.toml rounds=2",
+        2,
+        2,
+    )
+    operator = stage.visitor("otto")
+    for action, wanted in (("jobs.pause", "paused"), ("jobs.start", "active"), ("jobs.stop", "stopped")):
+        answer = operator.act(action, job="nightly").json()
+        assert answer["command"] == f"edge-server jobs {action[5:]} nightly --service {stage.folder.path}"
+        assert rows(stage, "jobs")[0]["wanted"] == wanted
+    entries = list(audit_log.read(stage.folder.audit))
+    assert [(entry.who, entry.what) for entry in entries] == [
+        ("local:ada", "job added"),
+        ("user:otto", "job paused"),
+        ("user:otto", "job started"),
+        ("user:otto", "job stopped"),
+    ]
+    refused = stage.visitor("vera").act("jobs.start", job="nightly")
+    assert refused.status_code == 403
+    wrong = operator.act("jobs.stop", job="nightl")
+    assert (wrong.status_code, "did you mean 'nightly'" in wrong.json()["error"]) == (400, True)
+
+
+def test_a_rollout_is_a_job_and_is_stopped_by_it(stage: Stage) -> None:
+    registry = Registry(stage.folder.registry)
+    registry.enter(MADE, lambda path: None)
+    with registry.database() as database:
+        begun = ("r-1", "home-1", "home", "{}", "running", 0, "", NOW)
+        database.execute("INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", begun)
+    operator = stage.visitor("otto")
+    listed = operator.get("/api/rollouts").json()
+    assert [(row["version"], row["job"]) for row in listed["rollouts"]] == [("home-1", "")]
+    assert [(row["version"], row["active"]) for row in listed["versions"]] == [("home-1", False)]
+    answer = operator.act("rollouts.start", version="home-1", federation="home", job="push")
+    assert answer.status_code == 200, answer.text
+    assert rows(stage, "rollouts")[0]["job"] == "push"
+    assert rows(stage, "jobs")[0]["what"] == "rollout home-1"
+    assert operator.act("rollouts.stop", job="push").status_code == 200
+    assert rows(stage, "jobs")[0]["wanted"] == "stopped"
+    for args in ({"version": "home-9", "job": "other"}, {"version": "home-1", "job": "a b"}):
+        assert operator.act("rollouts.start", federation="home", **args).status_code == 400
+
+
+def test_alerts_are_listed_and_silenced(stage: Stage) -> None:
+    with closing(AlertStore(stage.folder.alerts)) as store:
+        store.save({}, {SILENT.key: SILENT}, (), now=NOW)
+    assert rows(stage, "alerts")[0]["state"] == "firing"
+    operator = stage.visitor("otto")
+    given = {"where": "device=pi-1", "lasts": "2h", "reason": "new router"}
+    assert operator.act("alerts.silence", **given).status_code == 200
+    listed = operator.get("/api/alerts").json()
+    assert listed["alerts"][0]["state"] == "silenced"
+    assert (listed["silences"][0]["who"], listed["silences"][0]["until"]) == ("user:otto", NOW + 7200)
+    assert operator.act("alerts.unsilence", number="1").status_code == 200
+    assert rows(stage, "alerts")[0]["state"] == "firing"
+    for number in ("1", "x", "9" * 40):
+        assert operator.act("alerts.unsilence", number=number).status_code == 400
+    assert operator.act("alerts.silence", **{**given, "lasts": "long"}).status_code == 400
