@@ -221,3 +221,20 @@ def test_revoking_a_device_revokes_its_certificates_and_marks_it(desk: Desk, tmp
     assert known.revoked_at == NOW
     with pytest.raises(ConfigError, match="no device 'pi-2' was enrolled"):
         do(desk, "devices.revoke", {**PI, "device": "pi-2"})
+
+
+def test_the_command_that_a_revocation_shows_takes_the_authority_from_the_service(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = AuthoritySettings(federation="home", hosts=("localhost",))
+    authority = make_authority(tmp_path / "authority", settings)
+    authority.issue("pi-1", new_key().public_key())
+    folder = json.dumps(str(tmp_path / "authority"))
+    desk.folder.settings.write_text(f'[[federations]]\nname = "home"\nauthority = {folder}\n')
+    command = shlex.split(ACTIONS["devices.revoke"].command(PI, desk.folder))
+    assert EDGE_SERVER.run(command[1:]) == 0
+    assert "1 certificate revoked" in capsys.readouterr().out
+    assert authority.certificates("pi-1") == []
+    (entry,) = audit_log.read(desk.folder.audit)
+    assert (entry.who[:6], entry.what, entry.target) == ("local:", "revoke", "home/pi-1")
+    assert (entry.before, entry.after) == ({"certificates": 1}, {"certificates": 0})
