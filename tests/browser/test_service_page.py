@@ -13,7 +13,7 @@ from edge_server.rounds.queue.job import Job
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.job_queue.changes import add_job
-from tests.browser.screen import Screen
+from tests.browser.screen import Screen, own
 from tests.browser.services import ServedPage, log_in, served_page
 from tests.edge_server.security.people.people import PASSWORD, running_provider
 
@@ -21,6 +21,8 @@ COUNT = 2000
 COUNTED = "text => document.querySelector('.count')?.innerText.startsWith(text)"
 ROWS = "() => document.querySelectorAll('#main section:not([hidden]) tbody tr').length"
 WIDTH = "() => document.documentElement.scrollWidth"
+EVERY_MS = 5100
+"""A little more than the page waits between two requests."""
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
 VIEWS = (
     ("devices", "devices-title"),
@@ -230,6 +232,23 @@ def test_a_login_at_a_provider_of_another_site_leads_to_the_page(
             cookies = {cookie["name"]: cookie for cookie in seen.page.context.cookies()}
             assert cookies[f"edge-session-{port}"]["sameSite"] == "Strict"
             assert seen.complaints == []
+
+
+def test_a_lost_service_is_told_until_it_answers_again(
+    small: ServedPage, screen: Callable[..., Screen]
+) -> None:
+    seen = screen(small.url)
+    seen.page.clock.install()
+    log_in(seen, "vera")
+    seen.page.wait_for_selector("tbody tr")
+    seen.page.route("**/api/devices*", lambda route: route.abort("connectionrefused"))
+    seen.page.clock.run_for(EVERY_MS)
+    seen.page.get_by_text("Connection lost").wait_for()
+    assert seen.page.locator("tbody tr").count() == 4
+    seen.page.unroute("**/api/devices*")
+    seen.page.clock.run_for(EVERY_MS)
+    seen.page.get_by_text("Connection lost").wait_for(state="hidden")
+    assert own(seen.complaints) == []
 
 
 def test_every_view_fits_a_phone_and_has_no_serious_accessibility_findings(

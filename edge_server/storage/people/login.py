@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from edge_server.security.people.lockout import ADDRESS_RULES, USER_RULES, wait_s
+from edge_server.security.people.lockout import ADDRESS_RULES, USER_RULES
 from edge_server.security.people.openid import KnownIdentity
 from edge_server.security.people.passwords import hash_password, is_password, needs_rehash
 from edge_server.security.people.random_secrets import digest_of, new_session_id
@@ -30,11 +30,9 @@ def log_in(
     A failure is counted before the password is checked, so that logins at the same time cannot be more
     than the rules allow.
     """
-    wait = lockout_wait_s(people, name, address, now)
+    wait = people.begin_attempt([(USER, name, USER_RULES), (ADDRESS, address, ADDRESS_RULES)], now)
     if wait > 0:
         return LoginRefused("too many failed logins", wait)
-    people.count_failure(USER, name, now)
-    people.count_failure(ADDRESS, address, now)
     user = people.user(name)
     if not is_password(password, user.password_hash if user else None) or user is None:
         return LoginRefused("user or password is wrong")
@@ -59,14 +57,6 @@ def log_in_known(
     elif user.role != identity.role:
         people.set_role(user.name, identity.role)
     return begin_session(people, user, lengths=lengths, now=now)
-
-
-def lockout_wait_s(people: People, name: str, address: str, now: float) -> float:
-    """Seconds until this user may try again from this address."""
-    return max(
-        wait_s(people.failures(USER, name), USER_RULES, now),
-        wait_s(people.failures(ADDRESS, address), ADDRESS_RULES, now),
-    )
 
 
 def begin_session(people: People, user: User, *, lengths: SessionLengths, now: float) -> str:

@@ -1,9 +1,11 @@
 """people.sqlite: users, sessions, API tokens and failed logins; usable from any thread."""
 
+import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_server.security.people.lockout import Failures, failed
+from edge_server.security.people.lockout import Failures, LockoutRules, failed, wait_s
 from edge_server.security.people.roles import Role
 from edge_server.security.people.values import ApiToken, Session, SessionLengths, User
 from edge_server.storage.sqlite_file import SqliteFile
@@ -26,6 +28,10 @@ CREATE TABLE failures (
 )
 MOST_FAILURES = 10_000
 """Names and addresses with failed logins that are remembered; the oldest are forgotten first."""
+FORGET_OLDEST = """
+DELETE FROM failures WHERE rowid IN
+    (SELECT rowid FROM failures ORDER BY last_at DESC, count LIMIT -1 OFFSET ?)
+"""
 _USER = "name, role, made_at, password_hash, subject"
 _TOKEN = "name, role, selector, made_by, made_at, ends_at, used_at"
 
@@ -153,24 +159,24 @@ class People:
     # --- failed logins ---
     def failures(self, kind: str, name: str) -> Failures:
         """The failed logins of a user or an address."""
-        rows = self._rows("SELECT count, last_at FROM failures WHERE kind = ? AND name = ?", kind, name)
-        return Failures(*rows[0]) if rows else Failures()
+        with self._file.reading() as connection:
+            return _failures(connection, kind, name)
 
-    def count_failure(self, kind: str, name: str, now: float) -> None:
-        """Count a failed login."""
+    def begin_attempt(self, limits: Sequence[tuple[str, str, LockoutRules]], now: float) -> float:
+        """Count a failure of each kind and name in advance, unless one must wait; returns those seconds.
+
+        Both happen in one transaction: logins at the same time cannot be more than the rules allow.
+        """
         with self._file.writing() as connection:
-            found = connection.execute(
-                "SELECT count, last_at FROM failures WHERE kind = ? AND name = ?", (kind, name)
-            ).fetchone()
-            after = failed(Failures(*found) if found else Failures(), now)
-            connection.execute(
-                "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", (kind, name, after.count, now)
-            )
-            connection.execute(
-                "DELETE FROM failures WHERE rowid IN "
-                "(SELECT rowid FROM failures ORDER BY last_at DESC, count LIMIT -1 OFFSET ?)",
-                (MOST_FAILURES,),
-            )
+            found = [_failures(connection, kind, name) for kind, name, _ in limits]
+            waits = [wait_s(known, rules, now) for known, (_, _, rules) in zip(found, limits, strict=True)]
+            if max(waits, default=0.0) > 0:
+                return max(waits)
+            for known, (kind, name, _) in zip(found, limits, strict=True):
+                row = (kind, name, failed(known, now).count, now)
+                connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
+            connection.execute(FORGET_OLDEST, (MOST_FAILURES,))
+        return 0.0
 
     def uncount_failure(self, kind: str, name: str) -> None:
         """Take back one failure: the login that was counted in advance has succeeded."""
@@ -188,6 +194,12 @@ class People:
     def _changed(self, query: str, *values: Any) -> bool:
         with self._file.writing() as connection:
             return connection.execute(query, values).rowcount > 0
+
+
+def _failures(connection: sqlite3.Connection, kind: str, name: str) -> Failures:
+    query = "SELECT count, last_at FROM failures WHERE kind = ? AND name = ?"
+    row = connection.execute(query, (kind, name)).fetchone()
+    return Failures(*row) if row else Failures()
 
 
 def _user(row: Any) -> User:

@@ -1,11 +1,12 @@
 """Actions on users and tokens."""
 
 from edge_server.coordinator.service.actions.action import Args, Change, Desk
+from edge_server.security.people.lockout import USER_RULES
 from edge_server.security.people.passwords import check_password_rules, hash_password, is_password
 from edge_server.security.people.random_secrets import digest_of, new_api_token
 from edge_server.security.people.roles import Role
 from edge_server.security.people.values import Actor, ApiToken, User
-from edge_server.storage.people.login import USER, lockout_wait_s
+from edge_server.storage.people.login import USER
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_where
 from schemas.names import is_name
@@ -60,10 +61,9 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
     if kind != "user":
         raise ConfigError("a token has no password")
     user = _known(desk, name)
-    wait = lockout_wait_s(desk.people, user.name, "", now)
+    wait = desk.people.begin_attempt([(USER, user.name, USER_RULES)], now)
     if wait > 0:
         raise ConfigError(f"too many wrong passwords: try again in {wait:.0f} s")
-    desk.people.count_failure(USER, user.name, now)
     if not is_password(args["old_password"], user.password_hash):
         raise ConfigError("the old password is wrong")
     _set_password(desk, user, args["password"])

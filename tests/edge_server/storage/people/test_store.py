@@ -2,16 +2,20 @@
 
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
+from unittest.mock import patch
 
 import pytest
 
+from edge_server.security.people.lockout import ADDRESS_RULES, USER_RULES
 from edge_server.security.people.openid import KnownIdentity
 from edge_server.security.people.random_secrets import digest_of, new_api_token
 from edge_server.security.people.roles import Role
 from edge_server.security.people.values import ApiToken, SessionLengths
-from edge_server.storage.people import store
+from edge_server.storage.people import login, store
 from edge_server.storage.people.login import (
     LoginRefused,
     actor_of_session,
@@ -100,6 +104,23 @@ def test_five_wrong_passwords_lock_the_user_out_and_the_right_one_is_not_even_ch
     assert enter(people, password="wrong password", at=NOW + 16) == LoginRefused("user or password is wrong")
 
 
+def test_guesses_at_the_same_time_are_no_more_than_the_rules_allow(people: People) -> None:
+    add(people)
+    examined = []
+    slow = Barrier(5, timeout=30)
+
+    def examine(password: str, stored: str | None) -> bool:
+        examined.append(password)
+        slow.wait()
+        return False
+
+    with patch.object(login, "is_password", examine), ThreadPoolExecutor(25) as pool:
+        outcomes = list(pool.map(lambda number: enter(people, password=f"guess {number}"), range(25)))
+    assert len(examined) == 5
+    waits = [outcome.wait_s for outcome in outcomes if isinstance(outcome, LoginRefused)]
+    assert sorted(waits) == [0.0] * 5 + [15.0] * 20
+
+
 def test_names_that_do_not_exist_look_like_wrong_passwords(people: People) -> None:
     for _ in range(5):
         assert enter(people, "nobody") == LoginRefused("user or password is wrong")
@@ -109,7 +130,7 @@ def test_names_that_do_not_exist_look_like_wrong_passwords(people: People) -> No
 def test_one_address_that_tries_many_names_is_locked_out(people: People) -> None:
     add(people)
     for number in range(20):
-        people.count_failure("address", "10.0.0.7", NOW)
+        assert people.begin_attempt([("address", "10.0.0.7", ADDRESS_RULES)], NOW) == 0
         assert people.failures("address", "10.0.0.7").count == number + 1
     assert enter(people) == LoginRefused("too many failed logins", 15)
     elsewhere = log_in(people, "ada", PASSWORD, address="10.0.0.8", lengths=LENGTHS, now=NOW)
@@ -121,7 +142,7 @@ def test_failures_of_endless_names_do_not_grow_the_file(
 ) -> None:
     monkeypatch.setattr(store, "MOST_FAILURES", 10)
     for number in range(25):
-        people.count_failure("user", f"name-{number}", NOW + number)
+        people.begin_attempt([("user", f"name-{number}", USER_RULES)], NOW + number)
     assert people.failures("user", "name-14").count == 0
     assert people.failures("user", "name-15").count == 1
 
