@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from edge_client.storage.blob_store import BlobStore
-from edge_client.training.torch_trainer import TorchTrainer
 from edge_server.simulation import simulator
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.device import DeviceEdge
@@ -20,6 +19,7 @@ from edge_server.simulation.engine import ClientJob, Engine, Outcome
 from edge_server.storage.records import Summary
 from schemas.messages import Update, decode_message, encode_message
 from schemas.values import TrainingMetrics
+from tests.edge_server.simulation.remembered import RememberingTrainer
 from tests.edge_server.simulation.small import run
 from tests.groups import encode_groups, read_groups
 
@@ -51,7 +51,7 @@ class InProcess(Engine[ClientJob]):
 
     def __init__(self, setup: WorkSetup, lies: Mapping[str, Lie]) -> None:
         # Recording the steps of a network takes longer than training it for a few rounds.
-        self._bench = ClientWork(setup, make=lambda _: TorchTrainer())
+        self._bench = ClientWork(setup, make=lambda _: RememberingTrainer())
         self._store, self._lies = BlobStore(setup.blobs, durable=False), lies
 
     def submit(self, job: ClientJob) -> ClientJob:
