@@ -38,9 +38,8 @@ class GatewayJournal:
         found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if found not in (0, FORMAT):
             raise ConfigError(f"{path}: a journal of format {found}; this program reads format {FORMAT}")
-        with self._connection:
-            self._connection.executescript(SCHEMA)
-            self._connection.execute(f"PRAGMA user_version={FORMAT}")
+        # One transaction, since each waits for the disk.
+        self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
         known = self._connection.execute("SELECT federation, site FROM site").fetchone()
         if known not in (None, (federation, site)):
             raise ConfigError(

@@ -106,8 +106,8 @@ class Journal:
         self._refuse_newer(path)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-        self._connection.executescript(SCHEMA)
-        self._connection.execute(f"PRAGMA user_version={FORMAT}")
+        # One transaction, since each waits for the disk.
+        self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
 
     def _refuse_newer(self, path: Path) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
