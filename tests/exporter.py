@@ -18,6 +18,8 @@ def look_up_operators_once() -> None:
         # A release of torch that has no such table draws as it does.
         with contextlib.suppress(ImportError, AttributeError):
             _keep_table()
+        with contextlib.suppress(ImportError, AttributeError):
+            _keep_operators()
         return export(*given, **named)
 
     torch.onnx.export = with_known_operators
@@ -37,3 +39,11 @@ def _keep_table() -> None:
         return copy
 
     ONNXRegistry.from_torchlib = staticmethod(table)
+
+
+@cache
+def _keep_operators() -> None:
+    # Each graph fills `torch.ops` 50 times with all operators that the dispatcher knows.
+    from torch._export import utils
+
+    utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)

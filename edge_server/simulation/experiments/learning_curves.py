@@ -9,7 +9,6 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_server.observability.figures import ACCURACY, leading_metric
 from edge_server.simulation.experiments.findings import Spread, spread
 from edge_server.simulation.experiments.one_run import EndedRun
-from edge_server.simulation.experiments.plots import DPI, plt
 from edge_server.storage.records import RoundRecord
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
@@ -68,6 +67,8 @@ def curve_records(found: Sequence[Curve]) -> list[dict[str, Any]]:
 
 def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
     """Write a PNG with one panel per column; every row keeps its colour and dashes in all panels."""
+    from edge_server.simulation.experiments.plots import DPI, plt
+
     columns = list(dict.fromkeys(curve.column for curve in found))
     rows = list(dict.fromkeys(curve.row for curve in found))
     across = min(MOST_PER_LINE, len(columns))

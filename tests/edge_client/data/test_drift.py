@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 
 from edge_client.data.drift import feature_statistics, kolmogorov_smirnov, most_different
 
@@ -16,6 +15,9 @@ def test_a_small_case_by_hand() -> None:
 
 @pytest.mark.parametrize(("count", "other", "shift"), [(60, 80, 0.0), (200, 50, 0.3), (500, 500, 0.2)])
 def test_p_values_agree_with_scipy(count: int, other: int, shift: float) -> None:
+    # Imported here: it takes a second of every process that collects the tests.
+    from scipy.stats import ks_2samp
+
     rng = np.random.default_rng(count)
     first, second = rng.normal(size=count), rng.normal(size=other) + shift
     exact = ks_2samp(first, second, method="exact").pvalue
