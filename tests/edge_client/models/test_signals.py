@@ -7,7 +7,6 @@ import onnxruntime
 import pytest
 import torch
 
-from edge_client.inference.export.graph_export import draw
 from edge_client.inference.export.weights import fill
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS, entry
@@ -20,6 +19,7 @@ from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
+from tests.edge_client.models.graphs.networks import graph
 from tests.edge_server.simulation.small import Quiet, history
 
 NAMES = [name for name, known in MODELS.items() if len(known.example_shape) < 3]
@@ -72,7 +72,7 @@ def _kept(channel_map, name: str, axis: int, kept) -> np.ndarray:
 
 def test_the_exported_graph_computes_what_torch_does(spec: ModelSpec) -> None:
     module = build_model(spec, seed=2).eval()
-    data = fill(draw(module, spec.input_shape), module, spec.input_shape).SerializeToString()
+    data = fill(graph(spec.name), module, spec.input_shape).SerializeToString()
     inputs = np.random.default_rng(0).standard_normal((4, *spec.input_shape), dtype=np.float32)
     (outputs,) = onnxruntime.InferenceSession(data).run(None, {"input": inputs})
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """The shipped networks, also narrowed, and their graphs, for comparisons with torch."""
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import nn
@@ -49,6 +49,7 @@ def narrow(module: nn.Module, input_shape: tuple[int, ...]) -> nn.Module:
     return compact(module, SubModelSpec(kept=kept), channel_map)
 
 
-@lru_cache(maxsize=1)
+@cache
 def graph(name: str) -> bytes:
+    """The network's graph, which has no weights and therefore few bytes."""
     return draw(network(name), spec_of(name).input_shape)
