@@ -27,9 +27,9 @@ examples:
   edge-server backup --list /backup/tuesday.backup
 
 Servers and the service may run meanwhile. Saved are the service's folder with its runs, registry and
-releases, the authorities that service.toml names, and signing keys. Keys are sealed with a passphrase, from
-the terminal or a file (- for stdin). With --since only what the earlier backup lacks is stored: keep both in
-one folder. `edge-server restore` restores.
+releases, the authorities and files that service.toml names, and signing keys. Keys are sealed with a
+passphrase, from the terminal or a file (- for stdin). With --since only what the earlier backup lacks is
+stored: keep both in one folder. `edge-server restore` restores.
 """
 
 
@@ -155,15 +155,17 @@ def _sealer(args: argparse.Namespace) -> "Sealer | None":
 def _sources(args: argparse.Namespace) -> "Sources":
     """What the options name; without any of them the default folder of a service."""
     from edge_server.config.service import load_service_settings
-    from edge_server.storage.backup.sources import sources_of
+    from edge_server.storage.backup.sources import files_named_in, sources_of
     from edge_server.storage.service_folder import open_service_folder
 
     if args.service is None and (args.run or args.authority):
         return sources_of(None, args.authority, args.run)
     folder = open_service_folder(args.service)
-    stated = [served.authority for served in load_service_settings(folder.settings).federations]
+    settings = load_service_settings(folder.settings)
+    stated = [served.authority for served in settings.federations]
     named = [path.expanduser().resolve() for path in (*args.authority, *stated) if path is not None]
-    return sources_of(folder.path, tuple(dict.fromkeys(named)), args.run)
+    files = files_named_in(settings, folder.path)
+    return sources_of(folder.path, tuple(dict.fromkeys(named)), args.run, files)
 
 
 def _report(line: str) -> None:

@@ -33,11 +33,20 @@ Pinned = list[tuple[str, Path, Path]]
 class Collector:
     """Stores folders in an archive, and notes what a restore needs to know of them.
 
-    Without a `sealer` keys are left out. `work` is an empty folder for copies of SQLite files.
+    Without a `sealer` keys are left out. Folders in `sealed` hold keys. `work` is an empty folder for copies
+    of SQLite files.
     """
 
-    def __init__(self, archive: ArchiveWriter, sealer: Sealer | None, work: Path, report: Report) -> None:
+    def __init__(
+        self,
+        archive: ArchiveWriter,
+        sealer: Sealer | None,
+        work: Path,
+        report: Report,
+        sealed: frozenset[Path] = frozenset(),
+    ) -> None:
         self._archive, self._sealer, self._work, self._report = archive, sealer, work, report
+        self._sealed = sealed
         self._bytes = 0
         self.files: list[SavedFile] = []
         self.folders: list[SavedFolder] = []
@@ -46,6 +55,7 @@ class Collector:
 
     def add_folder(self, folder: Path, path: str, *, secret: bool = False) -> None:
         """Store a folder with all below it at `path`, "" for the top; a `secret` one is sealed as a whole."""
+        secret = secret or folder in self._sealed
         if secret and self._sealer is None:
             self.left_out.append(str(folder))
             return

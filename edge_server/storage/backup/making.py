@@ -61,7 +61,7 @@ def make_backup(
         written_aside(path, opened=owner_file) as file,
         _archive(file, known) as archive,
     ):
-        collector = Collector(archive, sealer, work, report)
+        collector = Collector(archive, sealer, work, report, sources.sealed)
         for root in roots:
             _add(collector, root)
         manifest = BackupManifest(

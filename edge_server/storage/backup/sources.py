@@ -1,20 +1,22 @@
 """What a backup saves: where each part lies, and where a restore puts it."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from edge_server.storage.backup.contents import is_run
 from edge_server.storage.backup.manifest import SavedRoot
 from schemas.errors import ConfigError
 
-REGISTRY = "registry"
+AUTHORITY, KEYS, REGISTRY = "authority", "keys", "registry"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The folder of a service; authorities, runs and their registries elsewhere; signing keys."""
+    """The folder of a service; authorities, runs and their registries elsewhere; files with keys."""
 
     service: Path | None = None
     authorities: Sequence[Path] = ()
@@ -22,21 +24,35 @@ class Sources:
     registries: Sequence[Path] = ()
     keys: Sequence[Path] = ()
 
+    @property
+    def sealed(self) -> frozenset[Path]:
+        """Folders inside the service's that are sealed as a whole: authorities, and restored keys."""
+        if self.service is None:
+            return frozenset()
+        restored = [self.service.resolve() / name for name in (AUTHORITY, KEYS)]
+        return frozenset([*restored, *(path.resolve() for path in self.authorities)])
+
     def roots(self) -> tuple[SavedRoot, ...]:
         """Where each of them goes; raises `ConfigError` for a missing one, and for two of one name."""
         roots = []
         if self.service is not None:
             roots.append(SavedRoot(kind="service", origin=str(self.service.resolve()), path=""))
-        roots += [_root("authority", path, "authority") for path in self.authorities]
-        roots += [_root("run", path, "runs") for path in self.runs]
-        roots += [_root("registry", path, "runs", REGISTRY) for path in self.registries]
-        roots += [_root("key", path, "keys") for path in self.keys]
+        roots += [_root("authority", path, AUTHORITY) for path in self._outside(self.authorities)]
+        roots += [_root("run", path, "runs") for path in self._outside(self.runs)]
+        roots += [_root("registry", path, "runs", REGISTRY) for path in self._outside(self.registries)]
+        keys = self._outside(self.keys)
+        roots += [_root("key", path, KEYS, str(path.resolve()).lstrip("/")) for path in keys]
         if not roots:
             raise ConfigError(
                 "nothing to back up: name a service's folder with --service, or runs with --run"
             )
         self._check(roots)
         return tuple(roots)
+
+    def _outside(self, paths: Iterable[Path]) -> list[Path]:
+        """Those that do not lie in the service's folder, and so are not saved with it."""
+        inside = None if self.service is None else self.service.resolve()
+        return [path for path in paths if inside is None or not path.resolve().is_relative_to(inside)]
 
     def _check(self, roots: Iterable[SavedRoot]) -> None:
         taken: dict[str, str] = {}
@@ -53,17 +69,37 @@ class Sources:
             taken[root.path] = root.origin
 
 
-def sources_of(service: Path | None, authorities: Sequence[Path], runs: Sequence[Path]) -> Sources:
-    """These folders, the registries beside the runs, and the signing keys that all runs name."""
+def sources_of(
+    service: Path | None, authorities: Sequence[Path], runs: Sequence[Path], files: Iterable[Path] = ()
+) -> Sources:
+    """These folders and `files` with keys, the registries beside the runs, and the runs' signing keys."""
     for path in runs:
         if not is_run(path):
             raise ConfigError(f"--run {path}: there is no journal; is it a run folder?")
     beside = dict.fromkeys(path.resolve().parent / REGISTRY for path in runs)
     registries = [path for path in beside if (path / f"{REGISTRY}.sqlite").is_file()]
     own = sorted((service / "runs").glob("*/federation.toml")) if service is not None else []
-    files = [*own, *(path / "federation.toml" for path in runs)]
-    keys = dict.fromkeys(key.resolve() for file in files if (key := _signing_key(file)) is not None)
+    stated = [*own, *(path / "federation.toml" for path in runs)]
+    signing = [key for file in stated if (key := _signing_key(file)) is not None]
+    saved = [path.resolve() for path in (service, *authorities, *runs) if path is not None]
+    keys = dict.fromkeys(
+        key
+        for path in (*files, *signing)
+        if not any((key := path.resolve()).is_relative_to(folder) for folder in saved)
+    )
     return Sources(service, tuple(authorities), tuple(runs), tuple(registries), tuple(keys))
+
+
+def files_named_in(settings: BaseModel, folder: Path) -> Iterator[Path]:
+    """The files that settings name: passwords, keys and certificates; those of processes are left out."""
+    for name, value in settings:
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, BaseModel):
+                yield from files_named_in(item, folder)
+            elif isinstance(item, Path) and not name.endswith("pid_file"):
+                path = folder / item.expanduser()
+                if path.is_file():
+                    yield path
 
 
 def _root(kind: str, path: Path, place: str, name: str = "") -> SavedRoot:

@@ -20,8 +20,9 @@ def folder(tmp_path: Path) -> Path:
         inventory.add("home", "pi")
     (tmp_path / "authority").mkdir()
     (tmp_path / "authority" / "ca.key").write_text("secret")
+    (tmp_path / "fleet.pem").write_text("key")
     (tmp_path / "service" / "service.toml").write_text(
-        f'[[federations]]\nname = "home"\nauthority = "{tmp_path}/authority"\n'
+        f'[[federations]]\nname = "home"\nauthority = "{tmp_path}/authority"\nkey = "{tmp_path}/fleet.pem"\n'
     )
     return tmp_path
 
@@ -35,7 +36,7 @@ def test_a_backup_is_made_listed_verified_recorded_and_restored(
 ) -> None:
     file, passphrase = folder / "a.backup", ("--passphrase-file", folder / "pass")
     assert edge_server("backup", file, "--service", folder / "service", *passphrase) == 0
-    assert "3 files" in capsys.readouterr().out
+    assert "4 files" in capsys.readouterr().out
     (entry,) = audit_log.read(ServiceFolder(folder / "service").audit)
     assert (entry.what, entry.target) == ("backup", str(file))
     assert edge_server("backup", "--list", file) == 0
@@ -43,10 +44,12 @@ def test_a_backup_is_made_listed_verified_recorded_and_restored(
     assert "authority/authority/ca.key" in listed
     assert "sealed" in listed
     assert edge_server("backup", "--verify", file, "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["files"] == 3
+    assert json.loads(capsys.readouterr().out)["files"] == 4
     assert edge_server("restore", file, "--to", folder / "new", *passphrase) == 0
     assert f"is now {folder / 'new' / 'authority' / 'authority'}" in capsys.readouterr().out
     assert (folder / "new" / "authority" / "authority" / "ca.key").read_text() == "secret"
+    key = folder / "new" / "keys" / str(folder / "fleet.pem").lstrip("/")
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("key", 0o600)
     restored = [entry.what for entry in audit_log.read(ServiceFolder(folder / "new").audit)]
     assert restored == ["restore"]
 

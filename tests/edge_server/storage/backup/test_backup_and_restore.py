@@ -12,12 +12,22 @@ from edge_server.coordinator.run_start import locked
 from edge_server.security.sealing import Sealer
 from edge_server.storage import audit_log
 from edge_server.storage.backup.chain import Chain
+from edge_server.storage.backup.making import make_backup
 from edge_server.storage.backup.manifest import BackupManifest
+from edge_server.storage.backup.sources import sources_of
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.journal_reader import JournalReader
 from schemas.errors import ConfigError
 from tests.edge_server.rounds.by_hand import NAME
-from tests.edge_server.storage.backup.small_service import KEY, NOW, PASSPHRASE, SmallService, tree, write
+from tests.edge_server.storage.backup.small_service import (
+    KEY,
+    NOW,
+    PASSPHRASE,
+    SEALER,
+    SmallService,
+    tree,
+    write,
+)
 
 
 def test_a_service_comes_back_as_it_was(service: SmallService) -> None:
@@ -91,6 +101,21 @@ def test_the_state_of_a_private_run_is_sealed_because_it_holds_the_secret_of_its
     manifest = service.backup("a.backup").manifest
     sealed = {file.path for file in manifest.files if file.sealed}
     assert "runs/home/checkpoints/round-0000001.safetensors" in sealed
+
+
+def test_a_restored_service_is_backed_up_with_the_keys_that_lie_in_it_now(service: SmallService) -> None:
+    password = write(service.base / "smtp", b"hunter2")
+    sources = sources_of(service.folder.path, (service.authority,), (), (password,))
+    make_backup(service.base / "a.backup", sources, sealer=SEALER)
+    new = service.restore("a.backup")
+    inner = f"keys/{str(password).lstrip('/')}"
+    assert (new / inner).read_bytes() == b"hunter2"
+    again = sources_of(new, (new / "authority" / "home",), (new / "runs" / "home",), (new / inner,))
+    manifest = make_backup(service.base / "b.backup", again, sealer=SEALER).manifest
+    assert [root.kind for root in manifest.roots] == ["service"]
+    sealed = {file.path for file in manifest.files if file.sealed}
+    assert {inner, "authority/home/ca.pem", "authority/home/ca.key"} <= sealed
+    assert tree(service.restore("b.backup", to="newer")).keys() == tree(new).keys()
 
 
 def test_an_increment_stores_only_what_its_parents_lack(service: SmallService) -> None:
