@@ -80,13 +80,10 @@ def sources_of(
     registries = [path for path in beside if (path / f"{REGISTRY}.sqlite").is_file()]
     own = sorted((service / "runs").glob("*/federation.toml")) if service is not None else []
     stated = [*own, *(path / "federation.toml" for path in runs)]
-    signing = [key for file in stated if (key := _signing_key(file)) is not None]
+    signing = [key for key in map(_signing_key, stated) if key is not None]
     saved = [path.resolve() for path in (service, *authorities, *runs) if path is not None]
-    keys = dict.fromkeys(
-        key
-        for path in (*files, *signing)
-        if not any((key := path.resolve()).is_relative_to(folder) for folder in saved)
-    )
+    named = dict.fromkeys(path.resolve() for path in (*files, *signing))
+    keys = [path for path in named if not any(path.is_relative_to(folder) for folder in saved)]
     return Sources(service, tuple(authorities), tuple(runs), tuple(registries), tuple(keys))
 
 
