@@ -65,7 +65,7 @@ def _tell(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, k
     for root in manifest.roots:
         if root.kind == "authority" and keys:
             print(f"authority {root.origin} is now {folder / root.path}: name it so in service.toml")
-        if root.kind == "key" and keys:
+        if root.kind == "file" or (root.kind == "key" and keys):
             print(f"{root.origin} is now {folder / root.path}: put it there again, or name it so")
     if not keys:
         print("without keys: devices that trust the old signing key take nothing from this folder's runs")

@@ -114,8 +114,8 @@ def remove_left(path: Path) -> None:
 
 def _add(collector: Collector, root: SavedRoot) -> None:
     origin = Path(root.origin)
-    if root.kind == "key":
-        collector.add_file(origin, root.path, secret=True)
+    if root.kind in ("key", "file"):
+        collector.add_file(origin, root.path, secret=root.kind == "key")
         return
     with _held(origin) if root.kind == "authority" else contextlib.nullcontext():
         collector.add_folder(origin, root.path, secret=root.kind == "authority")

@@ -51,7 +51,7 @@ class SavedLink(Frozen):
 class SavedRoot(Frozen):
     """A folder or file that was backed up: `origin` is where it lay, `path` where a restore puts it."""
 
-    kind: Literal["service", "authority", "run", "registry", "key"]
+    kind: Literal["service", "authority", "run", "registry", "key", "file"]
     origin: str
     path: str
 

@@ -2,27 +2,31 @@
 
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel
 
+from edge_server.rounds.queue.job import RUN
 from edge_server.storage.backup.contents import is_run
 from edge_server.storage.backup.manifest import SavedRoot
+from edge_server.storage.job_queue.journal import JobJournal
 from schemas.errors import ConfigError
 
-AUTHORITY, KEYS, REGISTRY = "authority", "keys", "registry"
+AUTHORITY, FILES, KEYS, REGISTRY = "authority", "files", "keys", "registry"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The folder of a service; authorities, runs and their registries elsewhere; files with keys."""
+    """The folder of a service; authorities, runs and their registries elsewhere; files with keys; others."""
 
     service: Path | None = None
     authorities: Sequence[Path] = ()
     runs: Sequence[Path] = ()
     registries: Sequence[Path] = ()
     keys: Sequence[Path] = ()
+    files: Sequence[Path] = ()
 
     @property
     def sealed(self) -> frozenset[Path]:
@@ -40,8 +44,9 @@ class Sources:
         roots += [_root("authority", path, AUTHORITY) for path in self._outside(self.authorities)]
         roots += [_root("run", path, "runs") for path in self._outside(self.runs)]
         roots += [_root("registry", path, "runs", REGISTRY) for path in self._outside(self.registries)]
-        keys = self._outside(self.keys)
-        roots += [_root("key", path, KEYS, str(path.resolve()).lstrip("/")) for path in keys]
+        for kind, paths, place in (("key", self.keys, KEYS), ("file", self.files, FILES)):
+            outside = [path.resolve() for path in self._outside(paths)]
+            roots += [_root(kind, path, place, str(path).lstrip("/")) for path in outside]
         if not roots:
             raise ConfigError(
                 "nothing to back up: name a service's folder with --service, or runs with --run"
@@ -70,21 +75,35 @@ class Sources:
 
 
 def sources_of(
-    service: Path | None, authorities: Sequence[Path], runs: Sequence[Path], files: Iterable[Path] = ()
+    service: Path | None, authorities: Sequence[Path], runs: Sequence[Path], named: Iterable[Path] = ()
 ) -> Sources:
-    """These folders and `files` with keys, the registries beside the runs, and the runs' signing keys."""
+    """These folders and the `named` files with keys.
+
+    With them the registries beside the runs, the federation files of jobs, and signing keys of both.
+    """
     for path in runs:
         if not is_run(path):
             raise ConfigError(f"--run {path}: there is no journal; is it a run folder?")
     beside = dict.fromkeys(path.resolve().parent / REGISTRY for path in runs)
     registries = [path for path in beside if (path / f"{REGISTRY}.sqlite").is_file()]
     own = sorted((service / "runs").glob("*/federation.toml")) if service is not None else []
-    stated = [*own, *(path / "federation.toml" for path in runs)]
+    jobs = [] if service is None else _files_of_jobs(service / "jobs.sqlite")
+    stated = [*own, *jobs, *(path / "federation.toml" for path in runs)]
     signing = [key for key in map(_signing_key, stated) if key is not None]
     saved = [path.resolve() for path in (service, *authorities, *runs) if path is not None]
-    named = dict.fromkeys(path.resolve() for path in (*files, *signing))
-    keys = [path for path in named if not any(path.is_relative_to(folder) for folder in saved)]
-    return Sources(service, tuple(authorities), tuple(runs), tuple(registries), tuple(keys))
+    keys = dict.fromkeys(path.resolve() for path in (*named, *signing))
+    elsewhere = [path for path in keys if not any(path.is_relative_to(folder) for folder in saved)]
+    return Sources(service, authorities, runs, registries, elsewhere, jobs)
+
+
+def _files_of_jobs(queue: Path) -> list[Path]:
+    """The federation files that jobs name."""
+    if not queue.exists():
+        return []
+    with closing(JobJournal(queue)) as journal:
+        jobs = journal.jobs().values()
+    files = [Path(job.folder, job.words[0]) for job in jobs if job.action == RUN and job.words]
+    return [path for path in dict.fromkeys(files) if path.is_file()]
 
 
 def files_named_in(settings: BaseModel, folder: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.coordinator.run_start import locked
+from edge_server.rounds.queue.job import Job
 from edge_server.security.sealing import Sealer
 from edge_server.storage import audit_log
 from edge_server.storage.backup.chain import Chain
@@ -16,6 +17,7 @@ from edge_server.storage.backup.making import make_backup
 from edge_server.storage.backup.manifest import BackupManifest
 from edge_server.storage.backup.sources import sources_of
 from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.job_queue.journal import JobJournal
 from edge_server.storage.journal_reader import JournalReader
 from schemas.errors import ConfigError
 from tests.edge_server.rounds.by_hand import NAME
@@ -105,11 +107,28 @@ def test_the_state_of_a_private_run_is_sealed_because_it_holds_the_secret_of_its
 
 def test_a_restored_service_is_backed_up_with_the_keys_that_lie_in_it_now(service: SmallService) -> None:
     password = write(service.base / "smtp", b"hunter2")
+    federation = write(service.base / "nightly.toml", b"[federation]\n")
+    with closing(JobJournal(service.folder.jobs)) as journal:
+        journal.add(
+            Job(
+                name="nightly",
+                action="run",
+                words=("nightly.toml", "rounds=3"),
+                federation=NAME,
+                folder=str(service.base),
+                since=0.0,
+                owner="local:me",
+            )
+        )
     sources = sources_of(service.folder.path, (service.authority,), (), (password,))
     make_backup(service.base / "a.backup", sources, sealer=SEALER)
     new = service.restore("a.backup")
     inner = f"keys/{str(password).lstrip('/')}"
     assert (new / inner).read_bytes() == b"hunter2"
+    assert (new / "files" / str(federation).lstrip("/")).read_bytes() == b"[federation]\n"
+    with closing(JobJournal(new / "jobs.sqlite")) as journal:
+        assert journal.job("nightly").words == ("nightly.toml", "rounds=3")
+    federation.unlink()
     again = sources_of(new, (new / "authority" / "home",), (new / "runs" / "home",), (new / inner,))
     manifest = make_backup(service.base / "b.backup", again, sealer=SEALER).manifest
     assert [root.kind for root in manifest.roots] == ["service"]
