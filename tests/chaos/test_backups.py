@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import parse_address
-from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
 from edge_server.security.sealing import Sealer
@@ -59,13 +59,13 @@ def unsound(run: Path, config) -> list[str]:
     """The accepted updates and blobs of open tasks that a restored run lacks; its state is read."""
     folder, recovered = open_run(run, config, make_rules(config), now=0.0)
     assert recovered is not None
-    coordinator = assemble(config, recovered.federation.run, folder, resume=recovered.resumption)
+    # No coordinator: two of one process must not trace networks at the same time.
+    folder.load_state(recovered.resumption.round, recovered.resumption.state_sha256)
+    store = BlobStore(folder.blobs)
     updates = [update.sent for update in recovered.federation.updates.values()]
     at_work = [participant.assignment.task for participant in recovered.federation.at_work]
     blobs = [*updates, *(ref for task in at_work for ref in task.blobs.values())]
-    lacking = [ref.digest for ref in blobs if ref and not coordinator.storage.store.is_sound(ref.digest)]
-    coordinator.storage.close()
-    return lacking
+    return [ref.digest for ref in blobs if ref and not store.is_sound(ref.digest)]
 
 
 def test_a_restored_run_goes_on_and_the_old_folder_may_not(command: Command, tmp_path: Path) -> None:
