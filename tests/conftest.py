@@ -16,6 +16,8 @@ from tests.exporter import look_up_operators_once
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An exported graph is computed once for all test processes, because an export takes many seconds.
 os.environ.setdefault("EDGE_GRAPHS", str(Path(__file__).parents[1] / ".pytest_cache" / "graphs"))
+# A service folder of this user must neither be read nor written.
+os.environ["EDGE_SERVICE"] = str(Path(__file__).parents[1] / ".pytest_cache" / "no-service")
 # Hundreds of processes that tests start would each compile the packages again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -66,11 +66,6 @@ def _check_row(args: argparse.Namespace, row: "FleetRow", federation: str) -> No
         raise row.error(f"'{row.device}' was removed from the inventory: leave out its row")
     if args.code and row.data is not None:
         raise row.error("a code carries no `data`: edge-client enroll --data SOURCE writes it on the board")
-    if (row.note or (args.code and row.labels)) and not has_inventory(args):
-        raise row.error(
-            "labels of a device with a code, and notes, are kept in the inventory, and there is none: name "
-            "the folder of `edge-server serve` with --service DIR"
-        )
 
 
 @dataclass(frozen=True)
@@ -102,6 +97,12 @@ def enrol_fleet(args: argparse.Namespace, authority: "Authority", rows: "list[Fl
             what = "was there before" if row.device in kept else "written"
             _say(args, f"{number} of {len(rows)}: {path} {what}")
     _report(args, authority, done)
+    if not has_inventory(args) and any(row.note or (args.code and row.labels) for row in rows):
+        print(
+            "edge-server: there is no service folder, so that notes, and labels of codes, are kept nowhere: "
+            f"edge-server inventory import {args.fleet} --service DIR takes them later",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -149,3 +149,13 @@ def test_one_device_gets_its_labels_and_note(enroll: Enroll, tmp_path: Path) -> 
     assert (rows[0]["state"], rows[0]["labels"], code) == ("enrolled", {"site": "barn"}, 0)
     code, _, err = enroll("pi-2", "--label", "site")
     assert (code, "a label is KEY=VALUE" in err) == (2, True)
+
+
+def test_without_a_service_folder_it_says_what_is_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = ["--authority", str(tmp_path / "authority"), "--out", str(tmp_path / "out")]
+    assert EDGE_SERVER.run(["enroll", *folders, "--from", fleet(tmp_path)]) == 0
+    assert "edge-server inventory import" in capsys.readouterr().err
+    code = EDGE_SERVER.run(["enroll", "pi-9", *folders, "--note", "on the roof"])
+    assert (code, "and there is none: name" in capsys.readouterr().err) == (2, True)
