@@ -86,10 +86,14 @@ def read_fleet_file(path: Path) -> list[FleetRow]:
 
 
 def _check_each_once(rows: Sequence[FleetRow]) -> None:
-    first: dict[tuple[str, str], FleetRow] = {}
+    """A row without a federation may be of any, so that its device has no other row."""
+    named: dict[str, list[FleetRow]] = {}
     for row in rows:
-        known = first.setdefault((row.federation, row.device), row)
-        if known is not row:
+        others = named.setdefault(row.device, [])
+        known = next((other for other in others if row.federation in ("", other.federation)), None)
+        known = known or next((other for other in others if not other.federation), None)
+        others.append(row)
+        if known is not None:
             raise row.error(
                 f"'{row.device}' is in {known.where.rpartition(', ')[2]} already: give each device a name of "
                 "its own"
@@ -175,12 +179,19 @@ def _cell(where: str, key: str, value: Any) -> str:
     if key in (*SHOWN, *FROM_MODEL):
         return ""
     if key == "labels" and isinstance(value, dict):
-        return labels_text({str(name): str(label) for name, label in value.items()})
+        return labels_text(_checked_labels(where, value))
     if key in ("enrolled-at", "removed-at") and isinstance(value, int | float):
         return time_text(float(value))
     if isinstance(value, str):
         return value.strip()
     raise ConfigError(f"{where}: {key}: {json.dumps(value)[:60]} is no text")
+
+
+def _checked_labels(where: str, labels: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return {checked_key(key): checked_value(str(value)) for key, value in labels.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 # --- rows ---

@@ -61,6 +61,8 @@ def test_json_is_read(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("device\npi-1\npi-2\npi-1\n", "row 4: 'pi-1' is in row 2 already"),
+        ("device,federation\npi-1,home\npi-2,\npi-1,\n", "row 4: 'pi-1' is in row 2 already"),
+        ("device,federation\npi-1,\npi-1,home\n", "row 3: 'pi-1' is in row 2 already"),
         ("device\nbad/name\n", "row 2: 'bad/name' is no name"),
         ("device,note\n,door\n", "row 2: '(empty)' is no name"),
         ("device,lable.site\npi-1,barn\n", "row 1: unknown column 'lable.site'"),
@@ -89,6 +91,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: s
         ("{}", "not a list of devices"),
         ("[", "not valid JSON"),
         ('[{"device": 7}]', "device 1: device: 7 is no text"),
+        ('[{"device": "pi-1", "labels": {"site": "a;role=b"}}]', "device 1: label value 'a;role=b'"),
         ('[{"device": "pi-1", "colour": "red"}]', "device 1: unknown column 'colour'"),
     ],
 )
