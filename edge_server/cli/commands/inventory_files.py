@@ -30,8 +30,7 @@ def import_file(args: argparse.Namespace) -> int:
         usual = args.federation or (known[0] if len(known) == 1 else "federation")
         changes = service.inventory.take_rows(rows, usual)
         for change in changes:
-            device = service.inventory.of_name(change.device, change.federation)
-            service.record("import", device, change.before, change.after)
+            service.record("import", change, change.before, change.after)
     new = sum(change.before is None for change in changes)
     if args.format == "json":
         print_json({"rows": len(rows), "new": new, "changed": len(changes) - new})

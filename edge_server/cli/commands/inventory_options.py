@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_server.storage.inventory.inventory import Inventory
-    from edge_server.storage.inventory.records import InventoryDevice
+    from edge_server.storage.inventory.records import Change, InventoryDevice
     from edge_server.storage.service_folder import ServiceFolder
 
 MOST_NAMES = 20
@@ -45,7 +45,7 @@ class Opened:
     folder: "ServiceFolder"
     inventory: "Inventory"
 
-    def record(self, what: str, device: "InventoryDevice", before: Any, after: Any) -> None:
+    def record(self, what: str, device: "InventoryDevice | Change", before: Any, after: Any) -> None:
         """Append a change of a device to the audit log."""
         from edge_server.storage import audit_log
 

@@ -149,11 +149,11 @@ class Inventory:
         with self._file.reading() as database:
             query = f"{SELECT} WHERE device = ?1 AND (?2 IS NULL OR federation = ?2)"
             rows = database.execute(query, (device, federation)).fetchall()
-            names = [name for (name,) in database.execute("SELECT device FROM devices")]
         if len(rows) > 1:
             found = ", ".join(device_of(row).federation for row in rows)
             raise ConfigError(f"'{device}' is a device of several federations ({found}): add --federation")
         if not rows:
+            names = {known.device for known in self.devices(federation=federation, removed=True)}
             of = "" if federation is None else f" of federation {federation}"
             raise ConfigError(f"'{device}' is not in the inventory{of}{nearest(device, names)}")
         return device_of(rows[0])
