@@ -1,6 +1,7 @@
 """The read-only routes: the page, its JSON, its event stream, the tiers' ONNX files."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,11 +24,14 @@ from edge_server.observability.dashboard.model_view import channel_value, model_
 from edge_server.observability.dashboard.rollout_view import rollouts_value
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.dashboard.stream import EventStream, EventWriter, json_text
+from edge_server.observability.lineage import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
+
+log = logging.getLogger(__name__)
 
 ASSETS = Path(__file__).with_name("assets")
 MOST_STREAMS = 128
@@ -97,7 +101,17 @@ class Pages:
         choices = await self._feed.journal(lambda reader: reader.choices_of(name)) or []
         verdicts = await self._feed.journal(lambda reader: reader.verdicts_of(name)) or []
         value = device_value(name, facts, snapshot, choices, verdicts)
-        return _json(value) if value is not None else _error(404, "there is no such device in this run")
+        if value is None:
+            return _error(404, "there is no such device in this run")
+        return _json({**value, "replaces": await asyncio.to_thread(self._predecessors, name)})
+
+    def _predecessors(self, device: str) -> list[str]:
+        """The dead boards whose place the device took, if the user's inventory knows any."""
+        try:
+            return read_lineage(self._feed.path, None).predecessors(device)
+        except (EdgeError, OSError) as error:
+            log.warning("the inventory cannot be read: %s", error)
+            return []
 
     async def model(self, request: Request) -> Response:
         """`/api/model`."""

@@ -1,7 +1,7 @@
 /** A device: its properties, its current state, and the outcome of each round. */
 
 import { el, emptyState, mark, plainTable, write } from "./dom.js";
-import { dataText, stateMark } from "./fleet_columns.js";
+import { dataText, labelsText, stateMark } from "./fleet_columns.js";
 import { kindOf, refusedText, stateText } from "./states.js";
 import { serverNow } from "./store.js";
 import { agoText, bytesText, celsiusText, countText, momentText, msText, percentText, ratioText, scoreText } from "./units.js";
@@ -33,8 +33,8 @@ export class DeviceWhy {
   }
 
   /** Draw the server's answer about its rounds. */
-  show({ device, rounds, delivery, profile }) {
-    this._more = [...ability(profile), ...served(delivery)];
+  show({ device, rounds, delivery, profile, replaces }) {
+    this._more = [["Takes the place of", (replaces ?? []).join(", ")], ...ability(profile), ...served(delivery)];
     this._list([...(this._row?.device === device ? standing(this._row) : []), ...this._more]);
     mark(this._none, "hidden", rounds.length > 0);
     mark(this._table, "hidden", rounds.length === 0);
@@ -56,6 +56,7 @@ export class DeviceWhy {
 const standing = (row) => [
   ["Tier", `${row.tier}, ${ratioText(row.ratio)} pruned`],
   ["Board", row.board],
+  ["Labels", labelsText(row)],
   ["Data", dataText(row)],
   ["Drift", row.drift],
   ["Attention", scoreText(row.attention)],

@@ -13,6 +13,7 @@ from edge_server.observability.dashboard import app as routes
 from edge_server.observability.dashboard.access import HEADERS, Access, access_of, host_name
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.feed import Feed
+from edge_server.storage.inventory.inventory import Inventory
 from tests.edge_server.observability.dashboard.folders import MARKUP, ended
 
 TOKEN = "a token of a few words"
@@ -246,3 +247,15 @@ def test_grad_cam_without_a_convolution_gives_the_reason(ask):
 )
 def test_a_host_name_excludes_its_port(host, name):
     assert host_name(host) == name
+
+
+def test_a_device_page_names_the_board_whose_place_the_device_took(ask, tmp_path, monkeypatch):
+    assert ask().get("/api/device/alpha").json()["replaces"] == []
+    monkeypatch.setenv("EDGE_SERVICE", str(tmp_path))
+    inventory = Inventory(tmp_path / "inventory.sqlite")
+    inventory.add("federation", "beta")
+    inventory.replace("federation", "beta", "alpha", 1.0)
+    inventory.close()
+    assert ask().get("/api/device/alpha").json()["replaces"] == ["beta"]
+    (tmp_path / "inventory.sqlite").write_bytes(b"no database" * 100)
+    assert ask().get("/api/device/alpha").json()["replaces"] == []
