@@ -78,10 +78,14 @@ def read_fleet_file(path: Path) -> list[FleetRow]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     records = _json_records(path, text) if path.suffix.lower() == ".json" else _csv_records(path, text)
-    rows = [_row(where, record) for where, record in records]
-    if not rows:
-        raise ConfigError(f"{path}: there is no device in it: write one row per device below the header")
-    _check_each_once(rows)
+    try:
+        rows = [_row(where, record) for where, record in records]
+        if not rows:
+            raise ConfigError(f"{path}: there is no device in it: write one row per device below the header")
+        _check_each_once(rows)
+    except ConfigError as error:
+        # Texts of the file may have line breaks and control characters.
+        raise ConfigError("".join(letter if letter.isprintable() else "?" for letter in str(error))) from None
     return rows
 
 
@@ -144,10 +148,7 @@ def _check_column(where: str, name: str) -> None:
         except ConfigError as error:
             raise ConfigError(f"{where}: column '{name}': {error}") from None
     elif name not in (*WRITTEN, *SHOWN):
-        raise ConfigError(
-            f"{where}: unknown column '{name}'{nearest(name, WRITTEN)}; there are {', '.join(WRITTEN)}, and "
-            "label.KEY for one label each"
-        )
+        raise ConfigError(f"{where}: unknown column '{name}'{nearest(name, (*WRITTEN, f'{LABEL}KEY'))}")
 
 
 # --- JSON ---
@@ -181,10 +182,17 @@ def _cell(where: str, key: str, value: Any) -> str:
     if key == "labels" and isinstance(value, dict):
         return labels_text(_checked_labels(where, value))
     if key in ("enrolled-at", "removed-at") and isinstance(value, int | float):
-        return time_text(float(value))
+        return _json_time(where, key, value)
     if isinstance(value, str):
         return value.strip()
     raise ConfigError(f"{where}: {key}: {json.dumps(value)[:60]} is no text")
+
+
+def _json_time(where: str, key: str, value: float) -> str:
+    try:
+        return time_text(float(value))
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(f"{where}: {key}: {value} is no time in seconds since 1970") from None
 
 
 def _checked_labels(where: str, labels: Mapping[str, Any]) -> dict[str, str]:
@@ -239,9 +247,9 @@ def _time(record: Mapping[str, str], key: str) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         raise ConfigError(f"{key}: '{text}' is no time such as 2026-11-26T12:00:00+00:00") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def labels_text(labels: Mapping[str, str]) -> str:

@@ -159,3 +159,35 @@ def test_what_is_exported_is_imported_again(
     inventory.take_rows(rows_of(folder, text, f"fleet.{suffix}"), "federation")
     assert inventory.devices(removed=True) == known
     inventory.close()
+
+
+KEYS = st.sampled_from(
+    ("device", "labels", "own_labels", "note", "enrolled_at", "removed_at", "replaces", "x")
+)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+CSV_TEXTS = st.text(max_size=40) | st.lists(
+    st.lists(
+        st.sampled_from(("device", "label.site", "labels", "note", "removed-at", "pi-1", "a=b", '"', ";"))
+    )
+).map(lambda rows: "\n".join(",".join(row) for row in rows))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_file_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"any.{suffix}"
+    text = data.draw(CSV_TEXTS if suffix == "csv" else JSON_VALUES.map(json.dumps))
+    path.write_bytes(text.encode(errors="replace"))
+    problem = ""
+    try:
+        read_fleet_file(path)
+    except ConfigError as error:
+        problem = str(error)
+    assert "\n" not in problem
