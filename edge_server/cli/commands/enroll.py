@@ -11,6 +11,7 @@ from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
 from edge_server.cli.commands.enroll_issue import check_labels, enter, stated_labels, trusted_key, write_code
 from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.served import with_served
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.security.identity.device_names import check_name_of_site
     from edge_server.security.identity.settings import default_folder
 
+    args = with_served(args, args.federation)
     folder = args.authority or default_folder(args.federation)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--authority {folder}: this is a file; name the authority's folder")

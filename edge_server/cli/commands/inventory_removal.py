@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.output import Subparsers, print_json
 from edge_server.cli.commands.enroll import add_authority_option
 from edge_server.cli.commands.inventory_options import (
-    Opened,
     add_inventory_verb,
     add_where_option,
     names_text,
     opened,
 )
 from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
+from edge_server.cli.commands.served import with_served
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,15 +51,16 @@ def remove(args: argparse.Namespace) -> int:
         if gone:
             raise ConfigError(f"{gone[0]} was removed from the inventory already")
         _check_is_meant(args, devices)
+        served = {name: _of_federation(args, name) for name in {device.federation for device in devices}}
         lines, documents = [], []
         for device in devices:
-            authority = _authority_of(args, service, device.federation)
+            own, authority = served[device.federation]
             certificates = _revoked(authority, device.device)
             service.inventory.remove(device.federation, device.device, time.time())
             service.record("remove", device, _kept(device), {"certificates": 0 if authority else None})
             lines += [
                 f"{device.device}: removed from the inventory",
-                *_told(args, authority, device, certificates),
+                *_told(own, authority, device, certificates),
             ]
             documents.append({"device": device.device, "certificates": certificates})
     _print(args, lines, documents)
@@ -81,20 +82,21 @@ def _kept(device: "InventoryDevice") -> dict[str, Any]:
     return {"labels": device.own_labels, "note": device.note, "certificate_until": device.certificate_until}
 
 
-def _authority_of(args: argparse.Namespace, service: Opened, federation: str) -> "Authority | None":
+def _of_federation(
+    args: argparse.Namespace, federation: str
+) -> "tuple[argparse.Namespace, Authority | None]":
+    """The options for a federation, and its authority."""
+    own = with_served(args, federation)
+    return own, _authority_of(own, federation)
+
+
+def _authority_of(args: argparse.Namespace, federation: str) -> "Authority | None":
     """The authority that `--authority`, or service.toml, names, or the usual one; None if there is none."""
-    from edge_server.config.service import load_service_settings
     from edge_server.security.identity.authority import open_authority
     from edge_server.security.identity.settings import FILE, default_folder
 
-    served = [
-        known
-        for known in load_service_settings(service.folder.settings).federations
-        if known.name == federation and known.authority is not None
-    ]
-    named = args.authority or (served[0].authority if served else None)
-    folder = (named or default_folder(federation)).expanduser()
-    if named is None and not (folder / FILE).exists():
+    folder = args.authority or default_folder(federation)
+    if args.authority is None and not (folder / FILE).exists():
         return None
     authority = open_authority(folder)
     if authority.settings.federation != federation:
@@ -155,13 +157,13 @@ def replace(args: argparse.Namespace) -> int:
         if args.old == args.new:
             raise ConfigError(f"{args.old} cannot replace itself: name the old board and the new one")
         new = service.inventory.device(old.federation, args.new)
-        authority = _authority_of(args, service, old.federation)
+        own, authority = _of_federation(args, old.federation)
         certificates = _revoked(authority, args.old)
         service.inventory.replace(old.federation, args.old, args.new, time.time())
         after = {"replaced_by": args.new, "labels": old.own_labels, "note": old.note}
         service.record("replace", old, {"old": _kept(old), "new": _kept(new) if new else None}, after)
         lines = [f"{args.new} takes the place of {args.old}, with its labels and its note"]
-        lines += _told(args, authority, old, certificates)
+        lines += _told(own, authority, old, certificates)
     if authority is not None and not authority.certificates(args.new):
         lines.append(f"{args.new} has no certificate yet: edge-server enroll {args.new} --out DIR")
     _print(args, lines, {"old": args.old, "new": args.new, "certificates": certificates})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
 from edge_server.cli.commands.enroll import add_authority_option
 from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.served import with_served
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
@@ -52,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.security.identity.revocation import check_is_known, revoke_certificates
     from edge_server.security.identity.settings import default_folder
 
-    _apply_service(args)
+    args = with_served(args, args.federation)
     authority = open_authority(args.authority or default_folder(args.federation))
     check_is_known(authority, args.device)
     count = revoke_certificates(authority, args.device)
@@ -64,21 +65,6 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     print("\n".join(done.lines()))
     return 0
-
-
-def _apply_service(args: argparse.Namespace) -> None:
-    """Take the authority, and Mosquitto's pid file, from the service.toml of `--service`."""
-    from edge_server.config.service import load_service_settings
-    from edge_server.storage.service_folder import open_service_folder
-
-    if args.service is None:
-        return
-    settings = load_service_settings(open_service_folder(args.service).settings)
-    for served in settings.federations:
-        if served.name == args.federation and args.authority is None and served.authority is not None:
-            args.authority = served.authority.expanduser()
-            if not (args.mosquitto_pid or args.mosquitto_pid_file) and served.mosquitto_pid_file:
-                args.mosquitto_pid_file = served.mosquitto_pid_file.expanduser()
 
 
 def tell_mosquitto(

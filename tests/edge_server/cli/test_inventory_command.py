@@ -215,3 +215,12 @@ def test_listing_devices_imports_nothing_heavy(service: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_authority_is_that_of_service_toml(run: Server, tmp_path: Path, service: Path) -> None:
+    authority = tmp_path / "authority"
+    (service / "service.toml").write_text(f'[[federations]]\nname = "home"\nauthority = "{authority}"\n')
+    assert run("enroll", "pi-2", "--federation", "home", "--out", str(tmp_path / "out"))[0] == 0
+    assert run("enroll", "--list", "--federation", "home")[1][0]["labels"] == {"site": "barn"}
+    assert run("inventory", "remove", "pi-2")[1] == [{"device": "pi-2", "certificates": 1}]
+    assert not open_authority(authority).certificates("pi-2")
