@@ -15,7 +15,7 @@ from edge_server.cli.commands.inventory_options import (
 )
 from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
 from edge_server.cli.commands.served import with_served
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, EdgeError
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
@@ -52,7 +52,7 @@ def remove(args: argparse.Namespace) -> int:
             raise ConfigError(f"{gone[0]} was removed from the inventory already")
         _check_is_meant(args, devices)
         served = {name: _of_federation(args, name) for name in {device.federation for device in devices}}
-        lines, documents = [], []
+        lines, documents, problems = [], [], list[EdgeError]()
         for device in devices:
             own, authority = served[device.federation]
             certificates = _revoked(authority, device.device)
@@ -60,11 +60,18 @@ def remove(args: argparse.Namespace) -> int:
             service.record("remove", device, _kept(device), {"certificates": 0 if authority else None})
             lines += [
                 f"{device.device}: removed from the inventory",
-                *_told(own, authority, device, certificates),
+                *_told(own, authority, device, certificates, problems),
             ]
             documents.append({"device": device.device, "certificates": certificates})
     _print(args, lines, documents)
+    _raise_first(problems)
     return 0
+
+
+def _raise_first(problems: Sequence[EdgeError]) -> None:
+    """Report that a broker could not be told; what was changed stays."""
+    if problems:
+        raise EdgeError(f"certificates are revoked, and the broker does not know it yet: {problems[0]}")
 
 
 def _check_is_meant(args: argparse.Namespace, devices: "Sequence[InventoryDevice]") -> None:
@@ -117,12 +124,20 @@ def _told(
     authority: "Authority | None",
     device: "InventoryDevice",
     certificates: int | None,
+    problems: list[EdgeError],
 ) -> list[str]:
+    """What became of the certificates, in words; a broker that cannot be told is one of the problems."""
+    from edge_server.security.identity.revocation import Revocation
+
     if authority is None or certificates is None:
         return ["no certificate was revoked: --authority DIR names the federation's authority, if it has one"]
     if not certificates:
         return [f"{device.device}: it had no valid certificate"]
-    return tell_mosquitto(args, authority, device.device, certificates).lines()
+    try:
+        return tell_mosquitto(args, authority, device.device, certificates).lines()
+    except EdgeError as error:
+        problems.append(error)
+        return Revocation(authority, device.device, certificates).lines()
 
 
 def _print(args: argparse.Namespace, lines: Sequence[str], documents: Any) -> None:
@@ -163,8 +178,10 @@ def replace(args: argparse.Namespace) -> int:
         after = {"replaced_by": args.new, "labels": old.own_labels, "note": old.note}
         service.record("replace", old, {"old": _kept(old), "new": _kept(new) if new else None}, after)
         lines = [f"{args.new} takes the place of {args.old}, with its labels and its note"]
-        lines += _told(own, authority, old, certificates)
+        problems: list[EdgeError] = []
+        lines += _told(own, authority, old, certificates, problems)
     if authority is not None and not authority.certificates(args.new):
         lines.append(f"{args.new} has no certificate yet: edge-server enroll {args.new} --out DIR")
     _print(args, lines, {"old": args.old, "new": args.new, "certificates": certificates})
+    _raise_first(problems)
     return 0

@@ -224,3 +224,14 @@ def test_the_authority_is_that_of_service_toml(run: Server, tmp_path: Path, serv
     assert run("enroll", "--list", "--federation", "home")[1][0]["labels"] == {"site": "barn"}
     assert run("inventory", "remove", "pi-2")[1] == [{"device": "pi-2", "certificates": 1}]
     assert not open_authority(authority).certificates("pi-2")
+
+
+def test_a_broker_that_cannot_be_told_undoes_nothing(
+    run: Server, tmp_path: Path, inventory: Inventory
+) -> None:
+    assert run("enroll", "pi-2", "--federation", "home", "--out", str(tmp_path / "out"))[0] == 0
+    missing = ("--mosquitto-pid-file", str(tmp_path / "no.pid"))
+    code, done, err = run("inventory", "replace", "pi-2", "pi-9", *missing)
+    assert (code, done["certificates"]) == (1, 1)
+    assert "certificates are revoked, and the broker does not know it yet" in err
+    assert inventory.of_name("pi-9").replaces == "pi-2"
