@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.output import Subparsers, print_json
 from edge_server.cli.commands.enroll import add_authority_option
 from edge_server.cli.commands.inventory_options import (
+    Opened,
     add_inventory_verb,
     add_where_option,
     names_text,
@@ -57,6 +58,7 @@ def remove(args: argparse.Namespace) -> int:
             own, authority = served[device.federation]
             certificates = _revoked(authority, device.device)
             service.inventory.remove(device.federation, device.device, time.time())
+            _note_revocation(service, device, certificates)
             service.record("remove", device, _kept(device), {"certificates": 0 if authority else None})
             lines += [
                 f"{device.device}: removed from the inventory",
@@ -119,6 +121,11 @@ def _revoked(authority: "Authority | None", device: str) -> int | None:
     return None if authority is None else revoke_certificates(authority, device)
 
 
+def _note_revocation(service: Opened, device: "InventoryDevice", certificates: int | None) -> None:
+    if certificates:
+        service.inventory.add(device.federation, device.device, revoked_at=time.time())
+
+
 def _told(
     args: argparse.Namespace,
     authority: "Authority | None",
@@ -175,13 +182,15 @@ def replace(args: argparse.Namespace) -> int:
         own, authority = _of_federation(args, old.federation)
         certificates = _revoked(authority, args.old)
         service.inventory.replace(old.federation, args.old, args.new, time.time())
+        _note_revocation(service, old, certificates)
         after = {"replaced_by": args.new, "labels": old.own_labels, "note": old.note}
         service.record("replace", old, {"old": _kept(old), "new": _kept(new) if new else None}, after)
         lines = [f"{args.new} takes the place of {args.old}, with its labels and its note"]
         problems: list[EdgeError] = []
         lines += _told(own, authority, old, certificates, problems)
     if authority is not None and not authority.certificates(args.new):
-        lines.append(f"{args.new} has no certificate yet: edge-server enroll {args.new} --out DIR")
+        words = f"edge-server enroll {args.new} --federation {old.federation} --out DIR"
+        lines.append(f"{args.new} has no certificate yet: {words}")
     _print(args, lines, {"old": args.old, "new": args.new, "certificates": certificates})
     _raise_first(problems)
     return 0

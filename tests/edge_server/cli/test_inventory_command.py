@@ -147,6 +147,8 @@ def test_a_new_board_takes_the_place_of_a_dead_one(run: Server, tmp_path: Path, 
     assert (code, done["certificates"]) == (0, 1)
     new = inventory.of_name("pi-9")
     assert (new.own_labels, new.note, new.replaces) == ({"site": "barn"}, "by the door", "pi-2")
+    assert inventory.of_name("pi-2").revoked_at is not None
+    assert new.revoked_at is None
     assert not open_authority(authority).certificates("pi-2")
     assert open_authority(authority).certificates("pi-9")
     assert names(run("devices")[1]) == ["pi-1", "pi-3", "pi-9"]
