@@ -32,6 +32,7 @@ def list_devices(args: argparse.Namespace) -> int:
     """Print the devices that `--where` chooses."""
     if args.format == "table":
         _print_devices(_listed(args), time.time())
+        _note_if_stale(args)
     else:
         _write_devices(args)
     return 0
@@ -44,6 +45,16 @@ def _listed(args: argparse.Namespace) -> "list[ListedDevice]":
 
     where, folder = parse_where(args.where or ""), open_service_folder(args.service)
     return list_inventory(folder.inventory, where, federation=args.federation, removed=args.removed)
+
+
+def _note_if_stale(args: argparse.Namespace) -> None:
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(args.service)
+    if not folder.is_served():
+        print(
+            f"edge-server: no service runs in {folder.path}: this is what the last one knew", file=sys.stderr
+        )
 
 
 def _write_devices(args: argparse.Namespace) -> None:

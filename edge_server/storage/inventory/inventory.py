@@ -5,7 +5,7 @@ Both may happen at once in different processes.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,15 @@ class Inventory:
         board = {} if telemetry.board is None else {"board": telemetry.board.model_dump_json()}
         changes = {"seen_at": at, "alive": 1, **board}
         return self._say(telemetry.federation, telemetry.device, telemetry.session, changes)
+
+    def record_absent(self, federation: str, present: Collection[str]) -> None:
+        """Let all devices of a federation but those `present` count as not connected."""
+        with self._file.writing() as database:
+            query = "SELECT device FROM devices WHERE federation = ? AND alive"
+            known = [device for (device,) in database.execute(query, (federation,))]
+            for device in known:
+                if device not in present:
+                    update(database, federation, device, {"alive": False})
 
     def _say(self, federation: str, device: str, session: int, changes: Mapping[str, Any]) -> bool:
         columns = ", ".join(f"{name} = ?" for name in changes)

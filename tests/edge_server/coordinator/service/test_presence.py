@@ -11,7 +11,7 @@ import pytest
 
 from edge_server.config.service import ServedFederation, ServiceSettings
 from edge_server.coordinator.service.part import Heard, Part, ServiceContext
-from edge_server.coordinator.service.presence import PresenceKeeper
+from edge_server.coordinator.service.presence import RETAINED_S, PresenceKeeper
 from edge_server.coordinator.service.service import FleetService
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder, open_service_folder
@@ -133,3 +133,31 @@ def test_one_service_at_a_time_runs_in_a_folder(tmp_path: Path) -> None:
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="edge-server serve"):
         open_service_folder(tmp_path / "nowhere")
+
+
+def test_devices_that_a_restarted_broker_does_not_know_count_as_gone(tmp_path: Path) -> None:
+    inventory = Inventory(tmp_path / "inventory.sqlite")
+    for device in ("pi-1", "pi-2"):
+        inventory.record_birth(BIRTH.model_copy(update={"device": device}), 100.0)
+    keeper = PresenceKeeper(inventory)
+    keeper.connected("home", 1000.0)
+    keeper.heard(Heard("home", "pi-1", BIRTH), 1001.0)
+    keeper.tick(1000.0 + RETAINED_S - 1)
+    assert [device.alive for device in inventory.devices()] == [True, True]
+    keeper.tick(1000.0 + RETAINED_S)
+    assert {device.device: device.alive for device in inventory.devices()} == {"pi-1": True, "pi-2": False}
+    gone = inventory.device("home", "pi-2")
+    assert gone is not None
+    assert gone.seen_at == 100.0
+    inventory.close()
+
+
+def test_nobody_is_gone_while_the_connection_is_broken(tmp_path: Path) -> None:
+    inventory = Inventory(tmp_path / "inventory.sqlite")
+    inventory.record_birth(BIRTH, 100.0)
+    keeper = PresenceKeeper(inventory)
+    keeper.connected("home", 1000.0)
+    keeper.disconnected("home", "no route")
+    keeper.tick(5000.0)
+    assert [device.alive for device in inventory.devices()] == [True]
+    inventory.close()
