@@ -32,7 +32,7 @@ FIRST ?= 0
 # The commit of the version before, for `make test-upgrade`.
 UPGRADE_FROM ?= eae0787b
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-upgrade test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-fleet test-upgrade test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -42,6 +42,7 @@ help:
 	@echo "make dist     build the wheel and the source archive, and check them"
 	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
 	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
+	@echo "make test-fleet  three sites of boards, one operator: enrolment, jobs, a replaced board, an update that goes back, alerts, roles, backup (5 minutes, Linux)"
 	@echo "make test-upgrade  build the version before (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
 	@echo "make test-graphs  training without torch against torch: every network, tier, objective and optimizer; rounds of every network (three hours and the drawing)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
@@ -91,6 +92,9 @@ test-flower: $(INSTALLED)
 		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/edge-federation.pth
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
+
+test-fleet: $(INSTALLED)
+	WHOLE_STORY=1 $(BIN)/python -m pytest tests/fleet
 
 test-upgrade: $(INSTALLED)
 	UPGRADE_FROM=$(UPGRADE_FROM) $(BIN)/python -m pytest tests/upgrade

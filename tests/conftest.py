@@ -32,6 +32,7 @@ LONG = (
     "tests/hostile/",
     "tests/test_packaging",
     "tests/edge_server/simulation/test_ray",
+    "tests/fleet/",
     "tests/integration/",
     "tests/edge_server/security/identity/test_enrolled",
 )
