@@ -128,8 +128,8 @@ class ReleaseInstaller:
             usual = dict(self._doctor(self._slots.program(self._slots.current())))
             new = {check: detail for check, detail in failures.items() if check not in usual}
             if new:
-                told = "; ".join(f"{check}: {detail}" for check, detail in new.items())
-                raise Objected(UpdateCause.FAILED_CHECK, f"doctor: {told}")
+                found = "; ".join(f"{check}: {detail}" for check, detail in new.items())
+                raise Objected(UpdateCause.FAILED_CHECK, f"doctor: {found}")
 
     def _doctor(self, program: Path) -> Iterator[tuple[str, str]]:
         """The failures that a version's doctor finds; raises `CommandFailed` if it does not answer."""

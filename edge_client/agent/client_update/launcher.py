@@ -26,6 +26,8 @@ RESTART = 75
 BAD_USAGE = 2
 PROGRAM = "bin/edge-client"
 POLL_S = 0.1
+ENDING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end the client and this process."""
 ROOT_VARIABLE, PARENT_VARIABLE = "EDGE_CLIENT_ROOT", "EDGE_LAUNCHER_PID"
 
 Trial = dict[str, Any]
@@ -136,13 +138,17 @@ class Watched:
     def __init__(self, root: Path, path: Path, words: list[str], silent_s: float) -> None:
         self._alive, self._silent_s = root / "alive", silent_s
         self._seen: float | None = self._touched()
-        self._heard, self.told = time.monotonic(), False
+        self._heard, self.ordered_to_end = time.monotonic(), False
         self.code: int | None = None
+        # A signal between the fork and the handlers would end this process alone.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         self._pid = os.fork()
         if self._pid == 0:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             become(path, words, {PARENT_VARIABLE: str(os.getppid()), "WATCHDOG_PID": str(os.getpid())})
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, self._pass_on)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
     def wait(self) -> str:
         """Wait for its end; returns how it ended."""
@@ -172,7 +178,7 @@ class Watched:
             return None
 
     def _pass_on(self, number: int, _: Any) -> None:
-        self.told = True
+        self.ordered_to_end = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, number)
 
@@ -210,7 +216,7 @@ def watch(root: Path, path: Path, words: list[str], trial: Trial) -> int | None:
     child = Watched(root, path, words, float(trial.get("silent_s", 600.0)))
     ended = child.wait()
     now = read_trial(root)
-    if child.told:
+    if child.ordered_to_end:
         if now is not None and on_trial(root, now):
             write_trial(root, {**now, "started": trial["started"] - 1})
         return child.code or 0
@@ -224,7 +230,7 @@ def watch(root: Path, path: Path, words: list[str], trial: Trial) -> int | None:
     else:
         write_trial(root, {**now, "ended": ended})
         time.sleep(float(now.get("pause_s", 5.0)))
-    return (child.code or 0) if child.told else None
+    return (child.code or 0) if child.ordered_to_end else None
 
 
 def main() -> int:

@@ -225,10 +225,10 @@ def _ended(state: UpdateState, update: Update, event: Event) -> Step:
             switched = state.with_update(update.at(UpdateStage.SWITCHED, **places))
             return switched, [report(switched), *([] if state.runs_it else [Restart()])]
         case RolledBack(detail, restarts) if update.going_back:
-            told = "; ".join(text for text in (update.detail, detail) if text)
+            details = "; ".join(text for text in (update.detail, detail) if text)
             if restarts:
                 return state, [Restart()]
-            gone = update.at(UpdateStage.ROLLED_BACK, going_back=False, detail=told)
+            gone = update.at(UpdateStage.ROLLED_BACK, going_back=False, detail=details)
             return _over(state.with_update(gone), EndTrial())
         case _:
             return state, []

@@ -5,7 +5,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli.app import CommandLine
 from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int, print_json
+from edge_server.cli.commands import client_release, rollout, run
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError, nearest
 
@@ -21,6 +23,7 @@ examples:
   edge-server jobs add nightly home.toml --cron "0 2 * * SUN" --zone Europe/Berlin --min-eligible 12
   edge-server jobs add often home.toml --every 6h --where site=barn --weight 2
   edge-server jobs add push --action rollout --federation home -- --canary 10%
+  edge-server jobs add update --action client-rollout --federation home 0.2.0 --at 2026-12-01T03:00
   edge-server jobs add watched home.toml -- --metrics 127.0.0.1:9464
 
 Behind -- stand options of `edge-server run` or of the action. The service adds broker and certificates of
@@ -31,6 +34,10 @@ Of the times that a schedule had while the service did not run, one run comes of
 run before is still on is skipped. A cron expression has minute, hour, day of the month, month and day of
 the week; `L` is the last day of a month, `SUN#1` the first Sunday.
 """
+JOB_COMMANDS = CommandLine(
+    prog="edge-server", extra="server", description="", examples="", verbs=(run, rollout, client_release)
+)
+"""The commands that jobs run."""
 REMEDIES = {
     "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
     "weight": "--weight is above 0 and at most 1000",
@@ -49,7 +56,9 @@ def register(verbs: Subparsers) -> None:
         help="federation file or recipe with overrides; with --action the arguments of the action",
     )
     add_service_option(parser)
-    parser.add_argument("--action", default="run", metavar="NAME", help="run or rollout (default: run)")
+    parser.add_argument(
+        "--action", default="run", metavar="NAME", help="run, rollout or client-rollout (default: run)"
+    )
     parser.add_argument("--federation", metavar="NAME", help="the federation of an action")
     _add_schedule(parser)
     _add_condition(parser)
@@ -196,13 +205,12 @@ def _fleet_action(args: argparse.Namespace, settings: "ServiceSettings") -> dict
 
 def _check_command(job: "Job", settings: "ServiceSettings", folder: "ServiceFolder") -> None:
     """Parse the command line that the service will start; raises `ConfigError`."""
-    from edge_server.cli.main import EDGE_SERVER
     from edge_server.coordinator.job_queue.actions import ACTIONS, command_of, split_words
 
     served = settings.federation(job.federation)
 
     def parsed(job: "Job") -> argparse.Namespace:
-        return EDGE_SERVER.parse(command_of(job, folder.runs / job.name, folder, served, program=()))
+        return JOB_COMMANDS.parse(command_of(job, folder.runs / job.name, folder, served, program=()))
 
     with_options, without = parsed(job), parsed(job.model_copy(update={"words": split_words(job.words)[0]}))
     for name in ACTIONS[job.action].set_by_service:

@@ -1,6 +1,6 @@
 """What jobs run: `edge-server run` of a federation file, and fleet actions.
 
-To add an action, write its arguments behind `edge-server` and enter it in `ACTIONS`.
+To add an action, write the arguments of its verb and enter it in `ACTIONS`.
 """
 
 import sys
@@ -21,12 +21,13 @@ EDGE_SERVER = (sys.executable, "-P", "-m", "edge_server.cli.main")
 class Action:
     """A kind of job.
 
-    `arguments` are those of `edge-server` for a job with its run folder; `identity` is the certificate that
-    the command has on the broker. `is_over` tells from the run folder whether an attempt that failed has come
+    `verb` is that of `edge-server`, `arguments` are those of a job with its run folder; `identity` is the
+    certificate that the command has on the broker. `is_over` tells from the run folder whether an attempt that failed has come
     to the end of its work, so that another one would be for nothing. A job has no options that are
     `set_by_service`.
     """
 
+    verb: tuple[str, ...]
     arguments: Callable[[Job, Path, ServiceFolder], list[str]]
     identity: str
     is_over: Callable[[Path], bool]
@@ -45,7 +46,7 @@ def _run(job: Job, run: Path, folder: ServiceFolder) -> list[str]:
     resolved = run / "federation.toml"
     chosen = [f"clients.where={job.where}"] if job.where else []
     begun = [str(resolved)] if resolved.exists() else [source, *overrides, *chosen]
-    return ["run", *begun, "--out", str(run), "--registry", str(folder.registry), *_service(folder), *options]
+    return [*begun, "--out", str(run), "--registry", str(folder.registry), *_service(folder), *options]
 
 
 def _rollout(job: Job, run: Path, folder: ServiceFolder) -> list[str]:
@@ -53,7 +54,14 @@ def _rollout(job: Job, run: Path, folder: ServiceFolder) -> list[str]:
     version, options = split_words(job.words)
     where = ["--where", job.where] if job.where else []
     named = ["--registry", str(folder.registry), "--federation", job.federation, *where]
-    return ["rollout", *version, *named, *_service(folder), *options]
+    return [*version, *named, *_service(folder), *options]
+
+
+def _client_rollout(job: Job, run: Path, folder: ServiceFolder) -> list[str]:
+    """`edge-server client-release rollout`, which goes on by itself after an interruption."""
+    release, options = split_words(job.words)
+    where = ["--where", job.where] if job.where else []
+    return [*release, *where, *_service(folder), *options]
 
 
 def _service(folder: ServiceFolder) -> list[str]:
@@ -66,8 +74,13 @@ def _has_summary(run: Path) -> bool:
 
 
 ACTIONS: Mapping[str, Action] = {
-    RUN: Action(_run, "server", _has_summary, ("out", "registry", "new", "service")),
-    "rollout": Action(_rollout, "rollout", lambda run: True, ("registry", "federation", "where", "service")),
+    RUN: Action(("run",), _run, "server", _has_summary, ("out", "registry", "new", "service")),
+    "rollout": Action(
+        ("rollout",), _rollout, "rollout", lambda run: True, ("registry", "federation", "where", "service")
+    ),
+    "client-rollout": Action(
+        ("client-release", "rollout"), _client_rollout, "updates", lambda run: True, ("where", "service")
+    ),
 }
 """Each action by its name."""
 
@@ -77,8 +90,8 @@ def command_of(
 ) -> list[str]:
     """The command line of a job's run; options of the job win over the broker of `service.toml`."""
     action = ACTIONS[job.action]
-    verb, *rest = action.arguments(job, run, folder)
-    return [*program, verb, *_broker(served, action.identity), *rest]
+    rest = action.arguments(job, run, folder)
+    return [*program, *action.verb, *_broker(served, action.identity), *rest]
 
 
 def _broker(served: ServedFederation, identity: str) -> list[str]:

@@ -36,7 +36,7 @@ class Alert(Frozen):
     """An alert that is not resolved.
 
     `since` is when its state began, `fired_at` when it was raised, `absent_since` when the state ended.
-    `told` has the receivers that were notified, and when last.
+    `notified` says when each receiver was last notified, in seconds since 1970.
     """
 
     rule: str
@@ -48,7 +48,7 @@ class Alert(Frozen):
     phase: Phase = Phase.PENDING
     fired_at: float | None = None
     absent_since: float | None = None
-    told: Mapping[str, float] = Field(default_factory=dict)
+    notified: Mapping[str, float] = Field(default_factory=dict)
 
     @property
     def key(self) -> Key:

@@ -53,9 +53,9 @@ def step(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) -> Step
             if sent is None:
                 continue
             notifications.append(sent)
-            told = {alert.key: _told(alert, receiver, now) for alert in sent.firing}
-            open_alerts |= told
-            of_rule = [told.get(alert.key, alert) for alert in of_rule]
+            notified = {alert.key: _notified(alert, receiver, now) for alert in sent.firing}
+            open_alerts |= notified
+            of_rule = [notified.get(alert.key, alert) for alert in of_rule]
     return Step(open_alerts, tuple(notifications))
 
 
@@ -123,7 +123,7 @@ def subject_of(subject: Subject) -> AlertSubject:
     )
 
 
-# --- who is told ---
+# --- who is notified ---
 def _resolved(alerts: Alerts, plan: Plan, now: float) -> dict[Key, Alert]:
     """Alerts that end now: those of a rule that is gone, and those whose state has been over long enough."""
     ended = {key: alert for key, alert in alerts.items() if key[0] not in plan.rules}
@@ -144,7 +144,7 @@ def _notification(
 ) -> Notification | None:
     """What a receiver hears of one rule now."""
     fresh, again = _due(receiver, resend_s, alerts, plan, now)
-    resolved = tuple(alert for alert in ended if receiver in alert.told)
+    resolved = tuple(alert for alert in ended if receiver in alert.notified)
     firing = (*fresh, *again)
     if not firing and not resolved:
         return None
@@ -168,7 +168,7 @@ def _due(
     if rule is None or receiver not in rule.to:
         return [], []
     loud = [alert for alert in alerts if not _silenced(alert, plan.silences, now)]
-    fresh = [alert for alert in loud if alert.phase is Phase.FIRING and receiver not in alert.told]
+    fresh = [alert for alert in loud if alert.phase is Phase.FIRING and receiver not in alert.notified]
     gather_s = plan.gather_s if resend_s is None else 0.0
     if now - min((alert.fired_at for alert in fresh if alert.fired_at is not None), default=now) < gather_s:
         fresh = []
@@ -177,7 +177,7 @@ def _due(
     again = [
         alert
         for alert in loud
-        if alert.phase in phases and receiver in alert.told and now - alert.told[receiver] >= repeat_s
+        if alert.phase in phases and receiver in alert.notified and now - alert.notified[receiver] >= repeat_s
     ]
     return fresh, again
 
@@ -186,5 +186,5 @@ def _silenced(alert: Alert, silences: Iterable[Silence], now: float) -> bool:
     return any(silence.covers(alert.subject, now) for silence in silences)
 
 
-def _told(alert: Alert, receiver: str, now: float) -> Alert:
-    return alert.model_copy(update={"told": {**alert.told, receiver: now}})
+def _notified(alert: Alert, receiver: str, now: float) -> Alert:
+    return alert.model_copy(update={"notified": {**alert.notified, receiver: now}})

@@ -162,8 +162,8 @@ def evaluate(rules: tuple[Rule, ...], facts: Facts, now: float) -> Evaluation:
 
 def disk_free(device: InventoryDevice) -> int | None:
     """Free bytes of the device's disk: as of its telemetry, else of its birth."""
-    told = None if device.board is None else device.board.disk_free_bytes
-    return device.disk_free_bytes if told is None else told
+    reported = None if device.board is None else device.board.disk_free_bytes
+    return device.disk_free_bytes if reported is None else reported
 
 
 def moment(at: float) -> str:

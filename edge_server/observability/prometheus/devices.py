@@ -71,7 +71,7 @@ def device_families(rows: Iterable[DeviceReadings]) -> Iterator[Metric]:
 def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[DeviceReadings]:
     """The readings of a run's devices; a run does not know when their certificates end."""
     for view in views:
-        told = None if view.board is None else view.board.disk_free_bytes
+        reported = None if view.board is None else view.board.disk_free_bytes
         first = None if view.profile is None else view.profile.disk_free_bytes
         yield DeviceReadings(
             federation=federation,
@@ -79,7 +79,7 @@ def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[De
             connected=view.state != "offline",
             seen_at=view.seen_at,
             celsius=view.celsius,
-            disk_free_bytes=first if told is None else told,
+            disk_free_bytes=first if reported is None else reported,
         )
 
 

@@ -35,12 +35,16 @@ def test_a_run_that_has_begun_goes_on_by_its_own_file(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("action", "identity"), [("run", "server"), ("rollout", "rollout")])
+@pytest.mark.parametrize(
+    ("action", "identity"), [("run", "server"), ("rollout", "rollout"), ("client-rollout", "updates")]
+)
 def test_each_action_has_a_certificate_of_its_own(action: str, identity: str) -> None:
     words = command_of(job("a", action=action), RUN, FOLDER, SECURE, program=("edge-server",))
     folder = f"/authority/{identity}"
-    assert words[:2] == ["edge-server", action]
-    assert words[4:10] == [
+    verb = ACTIONS[action].verb
+    assert words[: 1 + len(verb)] == ["edge-server", *verb]
+    at = words.index("--ca")
+    assert words[at : at + 6] == [
         *("--ca", f"{folder}/ca.pem", "--cert", f"{folder}/{identity}.pem"),
         *("--key", f"{folder}/{identity}.key"),
     ]
@@ -50,6 +54,15 @@ def test_a_rollout_names_its_federation() -> None:
     push = job("push", action="rollout", words=("v1", "--canary", "10%"))
     words = "v1 --registry /service/registry --federation home --service /service --canary 10%"
     assert command_of(push, RUN, FOLDER, PLAIN, program=())[3:] == words.split()
+
+
+def test_a_release_of_the_client_is_rolled_out_to_the_devices_of_the_job() -> None:
+    push = job("push", action="client-rollout", words=("0.2.0", "--canary", "1"), where="site=barn")
+    words = command_of(push, RUN, FOLDER, PLAIN, program=())
+    expected = (
+        "client-release rollout --broker mqtt://farm.lan:1883 0.2.0 --where site=barn --service /service"
+    )
+    assert words == [*expected.split(), "--canary", "1"]
 
 
 def test_only_the_devices_of_the_job_take_part() -> None:

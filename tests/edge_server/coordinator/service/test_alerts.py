@@ -1,4 +1,4 @@
-"""Alerts of the running service: a silent board is told to a webhook and to Home Assistant, and resolved."""
+"""Alerts of the running service: a webhook and Home Assistant hear of a silent board and its return."""
 
 import json
 import queue
@@ -86,10 +86,10 @@ def test_a_silent_board_is_told_and_resolved_and_a_restart_tells_it_no_second_ti
                 broker.say(birth(1))
                 assert births.heard_one.wait(DEADLINE_S)
                 broker.say(Death(federation="farm", device="pi-7", session=1))
-                told = json.loads(hook.next().content)
-                assert told["title"] == "warning: silent: pi-7"
-                assert told["alerts"][0]["site"] == "barn"
-                assert "edge-server logs pi-7" in told["alerts"][0]["remedy"]
+                notified = json.loads(hook.next().content)
+                assert notified["title"] == "warning: silent: pi-7"
+                assert notified["alerts"][0]["site"] == "barn"
+                assert "edge-server logs pi-7" in notified["alerts"][0]["remedy"]
                 broker.state("ON")
             with closing(AlertStore(tmp_path / "alerts.sqlite")) as store:
                 assert [alert.subject.name for alert in store.alerts().values()] == ["pi-7"]

@@ -19,7 +19,7 @@ def hot(*names: str) -> list[InventoryDevice]:
     return [board(name, board=HOT) for name in names]
 
 
-def told(step) -> list[tuple[str, list[str], list[str]]]:
+def notified(step) -> list[tuple[str, list[str], list[str]]]:
     """(receiver, names that fire, names that are resolved) of each notification."""
     return [
         (
@@ -34,46 +34,46 @@ def told(step) -> list[tuple[str, list[str], list[str]]]:
 def test_alerts_of_one_evaluation_are_one_notification_per_receiver():
     plan = make_plan(RULE, receivers={"hook": None, "unused": None})
     first = run({}, plan, 0.0, *hot("a", "b", "c"))
-    assert told(first) == [("hook", ["a", "b", "c"], [])]
-    assert told(run(first.alerts, plan, 10.0, *hot("a", "b", "c"))) == []
+    assert notified(first) == [("hook", ["a", "b", "c"], [])]
+    assert notified(run(first.alerts, plan, 10.0, *hot("a", "b", "c"))) == []
 
 
 def test_an_alert_is_repeated_after_its_time_and_resolved_once():
     plan = make_plan(RULE)
     first = run({}, plan, 0.0, *hot("a"))
-    assert told(run(first.alerts, plan, 3599.0, *hot("a"))) == []
+    assert notified(run(first.alerts, plan, 3599.0, *hot("a"))) == []
     again = run(first.alerts, plan, 3600.0, *hot("a"))
-    assert told(again) == [("hook", ["a"], [])]
+    assert notified(again) == [("hook", ["a"], [])]
     assert again.notifications[0].resend
     over = run(again.alerts, plan, 3610.0, board("a", board=COLD))
-    assert told(over) == [("hook", [], ["a"])]
+    assert notified(over) == [("hook", [], ["a"])]
     assert over.alerts == {}
 
 
 def test_a_state_must_last_before_the_alert_fires_and_be_over_as_long_before_it_is_resolved():
     plan = make_plan(make_rule("temperature-above", 80, for_s=300.0))
     pending = run({}, plan, 0.0, *hot("a"))
-    assert told(pending) == []
+    assert notified(pending) == []
     assert [alert.phase for alert in pending.alerts.values()] == [Phase.PENDING]
     assert run(pending.alerts, plan, 10.0, board("a", board=COLD)).alerts == {}
     fires = run(pending.alerts, plan, 300.0, *hot("a"))
-    assert told(fires) == [("hook", ["a"], [])]
+    assert notified(fires) == [("hook", ["a"], [])]
     clearing = run(fires.alerts, plan, 310.0, board("a", board=COLD))
-    assert told(clearing) == []
+    assert notified(clearing) == []
     flaps = run(clearing.alerts, plan, 320.0, *hot("a"))
-    assert told(flaps) == []
+    assert notified(flaps) == []
     assert [alert.phase for alert in flaps.alerts.values()] == [Phase.FIRING]
     clearing = run(flaps.alerts, plan, 330.0, board("a", board=COLD))
-    assert told(run(clearing.alerts, plan, 629.0, board("a", board=COLD))) == []
-    assert told(run(clearing.alerts, plan, 630.0, board("a", board=COLD))) == [("hook", [], ["a"])]
+    assert notified(run(clearing.alerts, plan, 629.0, board("a", board=COLD))) == []
+    assert notified(run(clearing.alerts, plan, 630.0, board("a", board=COLD))) == [("hook", [], ["a"])]
 
 
 def test_new_alerts_wait_for_further_ones_of_their_rule():
     plan = make_plan(RULE, gather_s=30.0)
     first = run({}, plan, 0.0, *hot("a"))
     second = run(first.alerts, plan, 20.0, *hot("a", "b"))
-    assert (told(first), told(second)) == ([], [])
-    assert told(run(second.alerts, plan, 30.0, *hot("a", "b"))) == [("hook", ["a", "b"], [])]
+    assert (notified(first), notified(second)) == ([], [])
+    assert notified(run(second.alerts, plan, 30.0, *hot("a", "b"))) == [("hook", ["a", "b"], [])]
 
 
 def test_an_alert_that_ends_before_anybody_has_heard_of_it_is_never_sent():
@@ -81,20 +81,20 @@ def test_an_alert_that_ends_before_anybody_has_heard_of_it_is_never_sent():
     first = run({}, plan, 0.0, *hot("a"))
     over = run(first.alerts, plan, 10.0, board("a", board=COLD))
     over = run(over.alerts, plan, 40.0, board("a", board=COLD))
-    assert (told(over), over.alerts) == ([], {})
+    assert (notified(over), over.alerts) == ([], {})
 
 
 def test_a_removed_device_or_rule_resolves_its_alerts():
     plan = make_plan(RULE)
     first = run({}, plan, 0.0, *hot("a"))
-    assert told(run(first.alerts, plan, 10.0)) == [("hook", [], ["a"])]
-    assert told(run(first.alerts, make_plan(), 10.0, *hot("a"))) == [("hook", [], ["a"])]
+    assert notified(run(first.alerts, plan, 10.0)) == [("hook", [], ["a"])]
+    assert notified(run(first.alerts, make_plan(), 10.0, *hot("a"))) == [("hook", [], ["a"])]
 
 
 def test_without_a_connection_silent_devices_stay_as_they_are():
     plan = make_plan(make_rule("silent-for", 60))
     first = run({}, plan, 100.0, board("a", alive=False, seen_at=0.0))
-    assert told(first) == [("hook", ["a"], [])]
+    assert notified(first) == [("hook", ["a"], [])]
     assert run(first.alerts, plan, 200.0, presence=False).alerts == first.alerts
 
 
@@ -102,10 +102,10 @@ def test_a_silence_holds_back_what_fires_but_not_the_resolution_of_what_was_sent
     silence = Silence(number=1, where="device=a", reason="repair", who="local:me", began_at=0, until=100)
     plan = make_plan(RULE, silences=(silence,))
     first = run({}, plan, 10.0, *hot("a", "b"))
-    assert told(first) == [("hook", ["b"], [])]
-    assert told(run(first.alerts, plan, 100.0, *hot("a", "b"))) == [("hook", ["a"], [])]
+    assert notified(first) == [("hook", ["b"], [])]
+    assert notified(run(first.alerts, plan, 100.0, *hot("a", "b"))) == [("hook", ["a"], [])]
     loud = run({}, make_plan(RULE), 10.0, *hot("a"))
-    assert told(run(loud.alerts, plan, 20.0)) == [("hook", [], ["a"])]
+    assert notified(run(loud.alerts, plan, 20.0)) == [("hook", [], ["a"])]
 
 
 def test_a_receiver_that_wants_alerts_again_hears_them_without_the_others():
@@ -113,8 +113,8 @@ def test_a_receiver_that_wants_alerts_again_hears_them_without_the_others():
         make_rule("temperature-above", 80, to=("hook", "manager")), receivers={"hook": None, "manager": 60.0}
     )
     first = run({}, plan, 0.0, *hot("a"))
-    assert [name for name, *_ in told(first)] == ["hook", "manager"]
-    assert told(run(first.alerts, plan, 60.0, *hot("a"))) == [("manager", ["a"], [])]
+    assert [name for name, *_ in notified(first)] == ["hook", "manager"]
+    assert notified(run(first.alerts, plan, 60.0, *hot("a"))) == [("manager", ["a"], [])]
 
 
 @settings(max_examples=60, deadline=None)
