@@ -22,9 +22,9 @@ class Action:
     """A kind of job.
 
     `verb` is that of `edge-server`, `arguments` are those of a job with its run folder; `identity` is the
-    certificate that the command has on the broker. `is_over` tells from the run folder whether an attempt that failed has come
-    to the end of its work, so that another one would be for nothing. A job has no options that are
-    `set_by_service`.
+    certificate that the command has on the broker. `is_over` tells from the run folder whether an attempt
+    that failed has come to the end of its work, so that another one would be for nothing. A job has no
+    options that are `set_by_service`.
     """
 
     verb: tuple[str, ...]
