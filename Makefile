@@ -32,7 +32,7 @@ FIRST ?= 0
 # The commit of the version before, for `make test-upgrade`.
 UPGRADE_FROM ?= eae0787b
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-fleet test-upgrade test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -42,6 +42,7 @@ help:
 	@echo "make dist     build the wheel and the source archive, and check them"
 	@echo "make try-python PYTHON=python3.13  install the base package with another Python, and start it"
 	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
+	@echo "make test-slow  the variants of tests that `make test` leaves out (3 minutes)"
 	@echo "make test-fleet  three sites of boards, one operator: enrolment, jobs, a replaced board, an update that goes back, alerts, roles, backup (5 minutes, Linux)"
 	@echo "make test-upgrade  build the version before (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
 	@echo "make test-graphs  training without torch against torch: every network, tier, objective and optimizer; rounds of every network (three hours and the drawing)"
@@ -93,6 +94,10 @@ test-flower: $(INSTALLED)
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
 
+# What `make test` leaves out: further variants of tests of which it runs one of each kind.
+test-slow: $(INSTALLED)
+	SLOW_TESTS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m slow
+
 test-fleet: $(INSTALLED)
 	WHOLE_STORY=1 $(BIN)/python -m pytest tests/fleet
 
@@ -108,7 +113,7 @@ test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest -s tests/training_memory
 
 chaos: $(INSTALLED)
-	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
+	CHAOS_EVERY_WRITE=1 SLOW_TESTS=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
 		tests/chaos/test_damaged_folders.py tests/chaos/test_rollback.py tests/chaos/test_backups.py \
 		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py \
 		tests/integration/test_client_updates.py tests/edge_server/simulation/test_ray_engine.py

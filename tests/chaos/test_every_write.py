@@ -24,6 +24,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.storage.journal_reader import ClosedRound, JournalReader
 from tests.chaos.single_process import TIERS, SingleProcessServer, final_model, make_devices
+from tests.slow import slow
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "10"))
 """The server crashes at every n-th write; `make chaos` sets 1."""
@@ -177,7 +178,7 @@ def check(folder: Path, config: Config) -> list[ClosedRound]:
 
 
 @pytest.mark.parametrize(
-    ("config", "every"), [(IN_ROUNDS, EVERY), (CHANGES, 3 * EVERY - 2), (TESTED, 3 * EVERY - 1)]
+    ("config", "every"), [(IN_ROUNDS, EVERY), slow(CHANGES, 3 * EVERY - 2), slow(TESTED, 3 * EVERY - 1)]
 )
 def test_a_crash_at_any_write_changes_nothing(
     tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch, config: Config, every: int

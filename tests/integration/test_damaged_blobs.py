@@ -15,6 +15,7 @@ from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
 from tests.integration.device_threads import devices
 from tests.integration.test_resume import ServerRun
+from tests.slow import slow
 
 
 def config(**more: Any) -> Config:
@@ -42,7 +43,12 @@ def cut(path: Path) -> None:
 CHANGES = {"strategy.downlink": '["delta", "int8", "zstd"]'}
 """Devices receive the change since their model; a lost change is replaced by a full model."""
 DAMAGES = pytest.mark.parametrize(
-    ("settings", "damage"), [({}, flip), (CHANGES, cut), ({}, Path.unlink)], ids=["flip", "cut", "unlink"]
+    ("settings", "damage"),
+    [
+        pytest.param({}, flip, id="flip"),
+        pytest.param(CHANGES, cut, id="cut"),
+        slow({}, Path.unlink, id="unlink"),
+    ],
 )
 
 

@@ -10,6 +10,7 @@ from edge_client.inference.installed_model import slots
 from edge_client.inference.onnx_model import load_model
 from edge_client.models.registry import MODELS
 from tests.integration.bench import NAMES, Bench
+from tests.slow import slow
 
 DELIVERED = ("two-nn", "mlp", "cnn-1d", "tcn", "autoencoder", "cnn-batch", "cnn-group")
 """The others take longest to export."""
@@ -26,8 +27,18 @@ SETTINGS = {
 """An image of 8x8 pixels is a signal of eight channels too."""
 
 
-@pytest.mark.parametrize("recipe", ["attending", "fedavg"])
-@pytest.mark.parametrize("model", sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER}))
+QUICK = ("cnn", "mlp", "resnet20", "tcn", "two-nn", "vit-tiny")
+"""Networks that are pruned in `make test`."""
+PAIRS = [
+    (model, "attending") if model in QUICK or LARGER == () else slow(model, "attending")
+    for model in sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER})
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe"),
+    [*PAIRS, *((model, "fedavg") for model in sorted(set(MODELS) - WITHOUT_PICTURES - {*LARGER}))],
+)
 def test_a_network_is_trained_pruned_aggregated_and_delivered(
     tmp_path: Path, model: str, recipe: str
 ) -> None:

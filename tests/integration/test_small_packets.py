@@ -15,6 +15,7 @@ from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.edge_server.security.identity.conftest import _await_port, free_ports
 from tests.integration.conftest import Run, demo_config
 from tests.integration.device_threads import devices
+from tests.slow import slow
 
 
 @contextlib.contextmanager
@@ -36,8 +37,8 @@ def embedded(folder: Path, packet_bytes: str) -> Iterator[BrokerAddress]:
 @pytest.mark.parametrize(
     ("broker", "line", "chunk_bytes"),
     [
-        (mosquitto, "max_packet_size 65536", 31 * 1024),
-        (mosquitto, "message_size_limit 65535", 31 * 1024),
+        slow(mosquitto, "max_packet_size 65536", 31 * 1024),
+        slow(mosquitto, "message_size_limit 65535", 31 * 1024),
         (mosquitto, "max_packet_size 16500", 15 * 1024),
         (embedded, "32768", 31 * 1024),
     ],

@@ -21,6 +21,7 @@ from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 from tests.edge_client.models.graphs.networks import graph
 from tests.edge_server.simulation.small import Quiet, history
+from tests.slow import slow
 
 NAMES = [name for name, known in MODELS.items() if len(known.example_shape) < 3]
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
@@ -100,7 +101,7 @@ def waves(path: Path, count: int = 300) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["cnn-1d", "tcn"])
+@pytest.mark.parametrize("name", ["cnn-1d", slow("tcn")])
 def test_every_tier_learns_to_tell_frequencies_apart(tmp_path: Path, name: str) -> None:
     settings = {
         "model.name": name,

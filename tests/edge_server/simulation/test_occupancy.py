@@ -9,11 +9,13 @@ from edge_client.inference.onnx_model import load_model
 from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from tests.edge_server.simulation.small import Quiet
+from tests.slow import mark_slow
 
 ROOM = Path(__file__).parents[4] / "shared" / "data" / "occupancy"
 OPTIONS = "?label=Occupancy&ignore=date"
 
 
+@mark_slow
 @pytest.mark.skipif(not ROOM.is_dir(), reason="the occupancy data is not here")
 def test_the_smallest_model_knows_whether_somebody_is_in_the_room(tmp_path: Path) -> None:
     settings = {

@@ -12,6 +12,7 @@ from edge_server.simulation import virtual_devices
 from edge_server.simulation.availability import Availability
 from edge_server.simulation.population import VirtualDevice
 from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
+from tests.slow import mark_slow
 
 MIXED = ("num-clients=6", "fraction=0.5", "rounds=3")
 
@@ -171,6 +172,7 @@ RESTLESS = (
 )
 
 
+@mark_slow
 def test_a_restless_fleet_resumes_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _restless(monkeypatch)
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -17,13 +17,21 @@ from edge_client.models.registry import MODELS
 from edge_client.pruning import surgery
 from schemas.tensors.arrays import ComputedArrays
 from tests.edge_client.models.graphs.networks import graph, narrow, network, spec_of
+from tests.slow import slow
 
 ALL = os.environ.get("EVERY_NETWORK") == "1"
 LARGER = ("mobilenet-v2", "resnet56", "resnet20-group")
 """Networks that only `make test-graphs` fills: a smaller one has the same builder and layers."""
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if ALL or name not in LARGER])
+@pytest.mark.parametrize(
+    "name",
+    [
+        slow(name) if name == "mobilenet-v2-quarter" and not ALL else name
+        for name in MODELS
+        if ALL or name not in LARGER
+    ],
+)
 def test_a_shipped_network_is_filled_opened_and_counted_as_by_torch(name: str) -> None:
     shape = spec_of(name).input_shape
     for module in (network(name), narrow(network(name), shape)):

@@ -27,6 +27,7 @@ from tests.edge_server.simulation.experiments.made_up import (
     Waits,
     plan,
 )
+from tests.slow import mark_slow
 
 DEADLINE_S = 120
 
@@ -81,6 +82,7 @@ def test_what_a_run_raises_is_the_reason_of_its_failure(tmp_path: Path) -> None:
     assert len(ended.done) == 4
 
 
+@mark_slow
 def test_stopped_runs_go_on_to_the_same_history(tmp_path: Path) -> None:
     whole, stopped, real = tmp_path / "whole", tmp_path / "stopped", partial(simulate, export=False)
     made = plan("rounds=3", "workers=1", seeds=(1,))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.training.step_graphs.drawing.step import draw_step
+from tests.slow import slow
 
 SHAPE = (5, 12)
 
@@ -31,7 +32,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+QUICK = ("plain", "a mask that is added")
+
+
+@pytest.mark.parametrize("form", [form if form in QUICK else slow(form) for form in FORMS])
 def test_a_step_with_scaled_dot_product_attention_is_torchs(form: str) -> None:
     torch.manual_seed(0)
     attend = functional.scaled_dot_product_attention
@@ -48,7 +52,7 @@ class Layered(nn.Module):
         return self.head(x.mean(1))
 
 
-@pytest.mark.parametrize("kind", ["layer of an encoder", "attention"])
+@pytest.mark.parametrize("kind", ["layer of an encoder", slow("attention")])
 def test_a_step_with_torchs_layers_of_attention_is_torchs(kind: str) -> None:
     torch.manual_seed(0)
     layer = (
