@@ -1,7 +1,4 @@
-"""The fleet service with 2,000 retained births of 50 sites: its memory; the time of `devices --where`.
-
-`serving` may be used by other measurements of a large fleet, such as the page's first paint.
-"""
+"""The fleet service with 2,000 retained births of 50 sites: its memory, `devices --where`, its page."""
 
 import contextlib
 import resource
@@ -23,13 +20,15 @@ from schemas.messages import Birth, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile, DataCard
 from tests.benchmarks.figure import Figure
+from tests.benchmarks.fleet_page import add_user, first_paints, free_port
 from tests.benchmarks.options import Options
 from tests.benchmarks.processes import Started, cpu_seconds
 from tests.benchmarks.resident import peak_rss
+from tests.browser.screen import find_chromium
 
 FEDERATION, DEVICES, SITES = "large", 2000, 50
 DEADLINE_S = 120.0
-MOST_S, MOST_MB = 0.3, 600.0
+MOST_S, MOST_MB, MOST_PAINT_S = 0.3, 600.0, 1.0
 PROFILE = CapabilityProfile(
     machine="Raspberry Pi 4 Model B Rev 1.4",
     processor="Cortex-A72",
@@ -43,11 +42,12 @@ CARD = DataCard(source="digits", examples=100, input_shape=(1, 8, 8), num_classe
 
 @dataclass(frozen=True)
 class LargeFleet:
-    """A running service: its folder, its process, and the seconds until all devices were in the inventory."""
+    """A running service: its folder, process and page, and the seconds until it knew all devices."""
 
     folder: ServiceFolder
     pid: int
     seconds: float
+    page: str
 
 
 def figures(options: Options) -> list[Figure]:
@@ -58,6 +58,7 @@ def figures(options: Options) -> list[Figure]:
         used = cpu_seconds(fleet.pid)
         some = [_listed(fleet.folder, "site=s7", devices // SITES) for _ in range(times + 1)][1:]
         all_of_them = [_listed(fleet.folder, "role=camera", devices) for _ in range(times + 1)][1:]
+        paints, shown = first_paints(fleet.page, devices, times) if find_chromium() else ((), ())
     about = (
         f"{devices} devices of {SITES} sites in the inventory; the whole command, from its process's start"
     )
@@ -65,9 +66,19 @@ def figures(options: Options) -> list[Figure]:
         Figure("inventory", "`devices --where` of one site", "s", _walls(some), target=MOST_S, detail=about),
         Figure("inventory", "processor of that", "s", tuple(processor for _, processor in some)),
         Figure("inventory", "`devices --where` that chooses all", "s", _walls(all_of_them)),
+        *_of_page(paints, shown),
         Figure("service", "peak memory with retained births", "MB", (peak,), target=MOST_MB, detail=about),
         Figure("service", "time until the inventory has all births", "s", (fleet.seconds,)),
         Figure("service", "processor until then", "s", (used,)),
+    ]
+
+
+def _of_page(paints: tuple[float, ...], shown: tuple[float, ...]) -> list[Figure]:
+    if not paints:
+        return []
+    return [
+        Figure("service", "the page's first paint", "s", paints, target=MOST_PAINT_S, detail="in Chromium"),
+        Figure("service", "until the page shows the devices", "s", shown),
     ]
 
 
@@ -78,14 +89,18 @@ def serving(devices: int) -> Iterator[LargeFleet]:
     with tempfile.TemporaryDirectory() as name, running_broker("auto", Path(name) / "broker") as broker:
         folder = ServiceFolder(Path(name) / "service")
         folder.path.mkdir()
-        folder.settings.write_text(f'[[federations]]\nname = "{FEDERATION}"\nbroker = "{broker.url}"\n')
+        port = free_port()
+        folder.settings.write_text(
+            f'[[federations]]\nname = "{FEDERATION}"\nbroker = "{broker.url}"\n[page]\nport = {port}\n'
+        )
+        add_user(folder)
         _publish_births(broker.url, devices)
         command = [sys.executable, "-m", "edge_server.cli.main", "serve", str(folder.path)]
         try:
             began = time.monotonic()
             process = started.start("service", command, log=Path(name) / "log")
             _await_devices(folder, devices, process)
-            yield LargeFleet(folder, process.pid, time.monotonic() - began)
+            yield LargeFleet(folder, process.pid, time.monotonic() - began, f"http://127.0.0.1:{port}")
         finally:
             started.end()
 
