@@ -30,12 +30,16 @@ def case_of(text: str) -> Case:
 
 
 def repeated(
-    cases: Sequence[Case], runs: int = RUNS, doubted: Callable[[Growth], bool] = lambda _: False
+    cases: Sequence[Case],
+    runs: int = RUNS,
+    doubted: Callable[[Growth], bool] = lambda _: False,
+    *,
+    more: int = MORE,
 ) -> list[Growth]:
-    """The median growth of each case over `runs` processes, or `MORE` times as many if it is `doubted`."""
+    """The median growth of each case over `runs` processes, or `more` times as many if it is `doubted`."""
     reported = _at_once(cases, runs)
     unsure = [case for case in cases if doubted(_median(reported[case]))]
-    for _ in range(MORE - 1 if unsure else 0):
+    for _ in range(more - 1 if unsure else 0):
         for case, growths in _at_once(unsure, runs).items():
             reported[case] += growths
     return [_median(growths) for growths in reported.values()]
