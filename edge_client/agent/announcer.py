@@ -26,6 +26,8 @@ NO_ANSWER = (
     "connected, but no server has answered for %.0f s: does `edge-server run` run, is its federation called"
     " '%s', and is its broker %s?"
 )
+LOOK_AT_MODEL_S = 5.0
+"""Seconds between two looks at which model is in use: births state it."""
 MAX_NAME_CONFLICTS = 3
 """After this many refusals because another device has the same name, this device gives up."""
 
@@ -45,6 +47,7 @@ class Announcer(Service):
         self._connected = False
         self._contact = ServerContact()
         self._name_conflicts = 0
+        self._next_look = 0.0
 
     def connected(self, up: LinkUp, now: float) -> None:
         self._connected = True
@@ -66,6 +69,10 @@ class Announcer(Service):
                     self.announce()
                 case server_contact.WarnNoAnswer(seconds):
                     log.warning(NO_ANSWER, seconds, self._settings.federation, self._settings.address)
+        if now >= self._next_look:
+            self._next_look = now + LOOK_AT_MODEL_S
+            if self._presence.has_new_model():
+                self.announce()
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         """Note that a server answers: a retained message may be of one that is gone."""

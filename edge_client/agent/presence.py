@@ -42,6 +42,7 @@ class Presence:
         self._sessions = settings.state / "session"
         self.session = 0
         self.instance = secrets.token_hex(8)
+        self._seen_model = self._model()
         self._origin = ""
         self._states_all = True
         self.describe(data)
@@ -111,6 +112,12 @@ class Presence:
         """The version of the model in use; empty without one."""
         current = Slots(self._settings.state / "serving").current()
         return "" if current is None else current.model.version
+
+    def has_new_model(self) -> bool:
+        """Whether another model is in use than at the last look."""
+        found = self._model()
+        changed, self._seen_model = found != self._seen_model, found
+        return changed
 
     def probe(self) -> BlobRequest:
         """A request that any server answers at once: for a blob that does not exist."""

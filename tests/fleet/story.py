@@ -88,6 +88,7 @@ class Story:
         """The job trains now, on request, and leaves a model in the registry."""
         self._office.run_job("nightly")
         assert self._office.json("models", "list", "--registry", self._office.service / "registry")
+        until("a model on each board", lambda: all(row["model"] for row in self._office.json("devices")))
 
     def replace_a_board(self) -> None:
         """A board dies; the new one has its labels and trains in its place, and the old one is not let in."""
