@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_server.cli.commands.inventory_options import add_where_option
 
 EXAMPLES = """\
 examples:
@@ -12,6 +13,7 @@ examples:
   edge-server report runs/demo --format json              the same figures for programs
   edge-server report runs/fedavg runs/attending           compare.html and compare.md, in this folder
   edge-server report runs/* --format html --out compare.html
+  edge-server report runs/demo --where site=barn --out barn.html
 
 The page is one self-contained file. `edge-server run` and `simulate` write both files at the end of a run.
 To run and compare algorithms: edge-server compare.
@@ -31,15 +33,17 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write this file instead; with json, instead of printing"
     )
+    add_where_option(parser, "tiers and devices in the report of one run: only devices that match")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Write the pages and print their paths."""
     from edge_server.observability.report.publish import publish_report
+    from schemas.labels import parse_where
 
     form = None if args.format == "table" else args.format
-    text, paths = publish_report(args.runs, form=form, out=args.out)
+    text, paths = publish_report(args.runs, form=form, out=args.out, where=parse_where(args.where or ""))
     if text is not None:
         print_json(text)
     for path in paths:

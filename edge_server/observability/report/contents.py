@@ -15,10 +15,11 @@ from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.provenance import Provenance
-from edge_server.storage.records import RoundRecord, Summary
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_files import read_run_files
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
+from schemas.labels import EVERY, Where, selectable
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class RunContents:
     """The contents of a run folder; `settings` is the federation file as a table.
 
     `made` is None where the run's provenance is not recorded, `version` where it exported no model. `boards`
-    and `trained` (examples times epochs) are by device, and empty without a journal, as in a simulation.
+    and `trained` (examples times epochs) are by device, and empty without a journal, as in a simulation. The
+    tables of tiers and devices are about the devices that `where` chooses.
     """
 
     folder: Path
@@ -39,11 +41,22 @@ class RunContents:
     described: Mapping[str, Any] = field(default_factory=dict)
     boards: Mapping[str, str] = field(default_factory=dict)
     trained: Mapping[str, int] = field(default_factory=dict)
+    where: Where = EVERY
 
     def setting(self, section: str, key: str, default: Any = None) -> Any:
         """One value of the federation file."""
         table = self.settings.get(section)
         return table.get(key, default) if isinstance(table, Mapping) else default
+
+    @property
+    def devices(self) -> list[DeviceRecord]:
+        """The devices that `where` chooses by the labels that they had in the run."""
+        federation = self.summary.federation
+        return [
+            device
+            for device in self.summary.devices
+            if self.where.matches(selectable(device.labels, device=device.device, federation=federation))
+        ]
 
     @property
     def simulated(self) -> bool:

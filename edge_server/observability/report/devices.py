@@ -74,10 +74,10 @@ DEVICE_COLUMNS = (
 def tier_section(run: RunContents) -> Section:
     """The section with a row per tier."""
     by_tier: dict[int, list[DeviceRecord]] = {}
-    for device in run.summary.devices:
+    for device in run.devices:
         by_tier.setdefault(device.tier, []).append(device)
     if not by_tier:
-        return Section("Tiers", (Paragraph("No device took part."),))
+        return Section("Tiers", (Paragraph(_nobody(run)),))
     metric = leading_metric(run.history)
     rows = [_tier_row(run, tier, by_tier[tier]) for tier in sorted(by_tier)]
     caption = (
@@ -90,6 +90,10 @@ def tier_section(run: RunContents) -> Section:
     ]
     listed = (table("The tiers' ONNX files", ("tier", "file", "sha256"), files),) if files else ()
     return Section("Tiers", (without_empty(table(caption, TIER_COLUMNS, rows)), *listed))
+
+
+def _nobody(run: RunContents) -> str:
+    return f"No device matches {run.where}." if run.summary.devices else "No device took part."
 
 
 def _digest(run: RunContents, tier: int) -> str:
@@ -128,9 +132,9 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
 
 def device_section(run: RunContents) -> Section:
     """The section with a row per device, those with most refusals first."""
-    devices = run.summary.devices
+    devices = run.devices
     if not devices:
-        return Section("Devices", (Paragraph("No device took part."),))
+        return Section("Devices", (Paragraph(_nobody(run)),))
     ordered = sorted(devices, key=lambda row: -row.refusals)
     caption = (
         "Each device's compact model, the bytes over its link (broadcasts included), and its accuracy on "

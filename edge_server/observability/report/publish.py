@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,30 @@ from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.report import run_document, write_text
 from schemas.errors import ConfigError
+from schemas.labels import EVERY, Where
 
 SUFFIXES = {"html": ".html", "markdown": ".md", "json": ".json"}
 
 
 def publish_report(
-    runs: Sequence[Path], *, form: str | None = None, out: Path | None = None
+    runs: Sequence[Path], *, form: str | None = None, out: Path | None = None, where: Where = EVERY
 ) -> tuple[Any, list[Path]]:
     """Write the HTML and the Markdown page, or only `form`; returns a value to print, if any, and the files.
 
     The pages of one run go into its folder, those of several into the current one, unless `out` names the
-    file. Raises `ConfigError` for a folder without a run and for a file that cannot be written.
+    file. The tables of tiers and devices are about the devices that `where` chooses. Raises `ConfigError` for
+    a folder without a run and for a file that cannot be written.
     """
+    if where != EVERY and (len(runs) > 1 or (out is None and form != "json")):
+        raise ConfigError(
+            f"--where {where}: a report on some devices of one run; name its file with --out, so that the "
+            "report on all of them stays"
+        )
     if form is None and out is not None:
         form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
         if form is None:
             raise ConfigError(f"--out {out}: the name must end in .html, .md or .json, or else give --format")
-    document = _document([read_run_contents(run) for run in runs])
+    document = _document([replace(read_run_contents(run), where=where) for run in runs])
     if form == "json" and out is None:
         return report_value(document), []
     stem = runs[0] / "report" if len(runs) == 1 else Path("compare")

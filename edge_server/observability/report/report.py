@@ -14,6 +14,7 @@ from edge_server.observability.terminal.tables import epsilon_text
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import run_title
 from schemas.errors import ConfigError
+from schemas.labels import EVERY
 
 NAME, MARKDOWN = "report.html", "report.md"
 
@@ -47,9 +48,16 @@ def run_document(run: RunContents) -> Document:
         outcome=summary.outcome,
         detail=summary.detail,
         good=summary.outcome == "finished",
-        facts=FactList(_facts(summary, run_title(run.folder, summary.run))),
+        facts=FactList((*_facts(summary, run_title(run.folder, summary.run)), *_chosen(run))),
         sections=run_sections(run),
     )
+
+
+def _chosen(run: RunContents) -> tuple[tuple[str, str], ...]:
+    """Which devices the tables of tiers and devices are about, if not about all."""
+    if run.where == EVERY:
+        return ()
+    return (("tiers and devices", f"{len(run.devices)} of {len(run.summary.devices)}, where {run.where}"),)
 
 
 def _measured(summary: Summary, last: str, best: str) -> tuple[str, str]:

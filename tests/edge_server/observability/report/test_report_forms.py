@@ -20,6 +20,7 @@ from edge_server.observability.report.publish import report_value
 from edge_server.observability.report.report import run_document
 from edge_server.observability.report.settings_table import differing
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
+from schemas.labels import parse_where
 from tests.edge_server.observability.report.test_report import Page, folder
 from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
 
@@ -212,3 +213,32 @@ def test_the_command_writes_the_requested_forms(
     assert capsys.readouterr().out.split() == ["compare.html", "compare.md"]
     assert run_program(EDGE_SERVER, "report", "one", "--out", "x.pdf") == 2
     assert "the name must end in .html, .md or .json" in capsys.readouterr().err
+
+
+LABELLED = tuple(
+    DeviceRecord(device=name, tier=tier, ratio=0.0, labels={"site": site})
+    for name, tier, site in (("d1", 1, "barn"), ("d2", 2, "field"), ("d3", 1, "barn"))
+)
+
+
+def test_a_report_may_be_on_the_devices_that_match() -> None:
+    run = contents(summary(devices=LABELLED), record(1), where=parse_where("site=barn"))
+    assert [row["device"] for row in rows(run, "Devices")] == ["d1", "d3"]
+    assert [row["tier"] for row in rows(run, "Tiers")] == ["1"]
+    assert report_value(run_document(run))["facts"]["tiers and devices"] == "2 of 3, where site=barn"
+    nobody = contents(summary(devices=LABELLED), record(1), where=parse_where("site=mill"))
+    assert section(nobody, "Devices") == [{"text": "No device matches site=mill."}]
+    everybody = contents(summary(devices=LABELLED), record(1))
+    assert "tiers and devices" not in report_value(run_document(everybody))["facts"]
+
+
+def test_a_report_on_some_devices_never_replaces_the_one_on_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path)
+    assert EDGE_SERVER.run(["report", str(run), "--where", "site=barn"]) == 2
+    assert "name its file with --out" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+    out = tmp_path / "barn.html"
+    assert EDGE_SERVER.run(["report", str(run), "--where", "site=barn", "--out", str(out)]) == 0
+    assert "No device matches site=barn." in out.read_text()
