@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import queue
 import sys
 import tarfile
 import threading
@@ -78,8 +79,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             return [sys.executable, "-c", f"print({json.dumps(CHECKS.get(settings.device, []))!r})"]
 
         patch.setattr(collection, "doctor_command", checks)
-        patch.setattr(inquiry, "SILENT_S", 1.0)
-        patch.setattr(operator, "GATHER_S", 0.5)
+        patch.setattr(inquiry, "SILENT_S", 8.0)
+        patch.setattr(operator, "GATHER_S", 1.5)
         say_goodbye(running.host, running.port)
         agents = [
             agent(name, running.url, folder, enabled=name != "pi-3") for name in ("pi-1", "pi-2", "pi-3")
@@ -87,12 +88,28 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         threads = [threading.Thread(target=each.run) for each in agents]
         for thread in threads:
             thread.start()
+        await_births(running.host, running.port, {"pi-1", "pi-2", "pi-3"})
         yield running.url
         for each in agents:
             each.stop()
         for thread in threads:
             thread.join(DEADLINE_S)
             assert not thread.is_alive()
+
+
+def await_births(host: str, port: int, names: set[str]) -> None:
+    """Wait until the broker retains the births of these devices."""
+    born: queue.SimpleQueue[str] = queue.SimpleQueue()
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client.on_message = lambda _client, _data, message: born.put(message.topic.split("/")[4])
+    client.on_connect = lambda *_: client.subscribe("fed/v1/home/devices/+/up/birth")
+    client.connect(host, port)
+    client.loop_start()
+    left = set(names)
+    while left:
+        left.discard(born.get(timeout=DEADLINE_S))
+    client.disconnect()
+    client.loop_stop()
 
 
 def say_goodbye(host: str, port: int) -> None:
