@@ -163,6 +163,7 @@ class Watched:
                 os.waitpid(self._pid, 0)
                 self.code = None
                 return f"no sign of life for {self._silent_s:g} s"
+            # No system call waits for both the end of a child and a change of a file.
             time.sleep(POLL_S)
 
     def _silent(self) -> bool:
@@ -229,6 +230,7 @@ def watch(root: Path, path: Path, words: list[str], trial: Trial) -> int | None:
         go_back(root, now, "hangs", ended)
     else:
         write_trial(root, {**now, "ended": ended})
+        # A client that dies at its start is not started again in a tight loop.
         time.sleep(float(now.get("pause_s", 5.0)))
     return (child.code or 0) if child.ordered_to_end else None
 

@@ -36,7 +36,7 @@ from edge_client.agent.client_update.installer import ReleaseInstaller
 from edge_client.agent.client_update.offer_check import objection_to
 from edge_client.agent.client_update.slots import ClientSlots
 from edge_client.agent.client_update.state import Update, UpdateState
-from edge_client.agent.client_update.update_file import UpdateFile
+from edge_client.agent.client_update.update_file import update_file
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
 from edge_client.agent.restart import RestartWanted
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
@@ -73,7 +73,7 @@ class UpdateRuntime:
         self._settings, self._slots, self._inbox, self._publish = settings, slots, inbox, publish
         self._store = BlobStore(slots.root / "blobs")
         self._installer = installer or ReleaseInstaller(slots, settings.state)
-        self._file = UpdateFile(update_path(slots.root))
+        self._file = update_file(update_path(slots.root))
         self._waiting: Install | Check | Restart | None = None
         self._waits_since = self._next_sign = 0.0
         self._thread = threading.Thread()

@@ -8,11 +8,9 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-
-from pydantic import ValidationError
 
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
+from edge_client.agent.offer_file import OfferFile
 from edge_client.agent.rollout import trial as machine
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.events import (
@@ -42,7 +40,6 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.security.trusted_key import TrustedKey
-from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.link_events import Inbox
@@ -71,7 +68,7 @@ class RolloutRuntime:
         # Only the original file is signed: a device that requires signatures serves no other variant.
         variants = settings.variants if settings.trust is None else EXPORT_ALONE
         self._comparisons = ComparisonRunner(data, folder / "examples.npz", variants)
-        self._file = TrialFile(trial_path(settings.state))
+        self._file = OfferFile(trial_path(settings.state), Trial.model_validate_json)
         self._waiting: Compare | Recheck | None = None
         self._waits_since = 0.0
         self._restored = False
@@ -230,31 +227,3 @@ def objection_to(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
             f"what is signed is a {named[0]} of tier {named[2]} in {named[1]}, not this file",
         )
     return None
-
-
-class TrialFile:
-    """Reads and writes the trial; raises `OSError` if it cannot be written."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last: Trial | None = None
-
-    def load(self, federation: str, device: str) -> Trial | None:
-        """The last trial, if it belongs to this device."""
-        try:
-            trial = Trial.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError) as error:
-            log.warning("%s is ignored: %s", self._path, str(error).partition("\n")[0])
-            return None
-        if (trial.offer.federation, trial.offer.device) != (federation, device):
-            log.warning("%s is ignored: it belongs to %s", self._path, trial.offer.device)
-            return None
-        return trial
-
-    def save(self, trial: Trial | None) -> None:
-        if trial is None or trial == self._last:
-            return
-        write_synced(self._path, trial.model_dump_json().encode())
-        self._last = trial

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.client_update import launcher, update_file
-from edge_client.agent.client_update.update_file import UpdateFile
+from edge_client.agent import offer_file
+from edge_client.agent.client_update import launcher
+from edge_client.agent.client_update.update_file import update_file
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit
@@ -145,7 +146,7 @@ def test_an_update_that_a_newer_version_has_written_can_still_be_read(
         path.read_text().replace('"stage"', '"later":1,"stage"').replace('{"kind"', '{"new":2,"kind"')
     )
     assert '"new":2' in path.read_text()
-    update = UpdateFile(path).load("home", "pi")
+    update = update_file(path).load("home", "pi")
     assert update is not None
     assert update.stage is UpdateStage.SWITCHED
 
@@ -155,7 +156,7 @@ ACTS = (
     (launcher, "write_trial"),
     (launcher, "point_current"),
     (launcher, "forget_trial"),
-    (update_file, "write_synced"),
+    (offer_file, "write_synced"),
 )
 
 
