@@ -1,6 +1,7 @@
 """Values with units in settings: `2h`, `500 MB`, `80 C`, `5%`."""
 
 import re
+from collections.abc import Mapping
 
 from schemas.errors import ConfigError
 
@@ -49,7 +50,7 @@ def parse_count(text: str) -> float:
     return count
 
 
-def quantity(text: str, units: dict[str, float], expected: str) -> float:
+def quantity(text: str, units: Mapping[str, float], expected: str) -> float:
     """The number times its unit's factor; `expected` says in an error what was expected."""
     found = _QUANTITY.match(text)
     if found is None or found["unit"] not in units:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.security.identity.validity import format_utc
 from edge_server.cli.commands.serve import add_service_option
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def list_alerts(args: argparse.Namespace) -> int:
         return 0
     _print_alerts(alerts, silences, now)
     for entry in silences:
-        until = _moment(entry.until)
+        until = format_utc(entry.until)
         print(f"silence {entry.number}: {entry.where or 'everything'} until {until}: {entry.reason}")
     for row in waiting:
         error = f": {row.error}" if row.error else ""
@@ -117,7 +118,7 @@ def _print_alerts(alerts: "list[Alert]", silences: "tuple[Silence, ...]", now: f
             alert.severity,
             alert.rule,
             "silenced" if any(entry.covers(alert.subject, now) for entry in silences) else str(alert.phase),
-            _moment(alert.since),
+            format_utc(alert.since),
             alert.text,
             alert.remedy,
         )
@@ -144,12 +145,6 @@ def _document(
             for row in waiting
         ],
     }
-
-
-def _moment(at: float) -> str:
-    from edge_server.observability.alerts.rules import moment
-
-    return moment(at)
 
 
 # --- test ---
@@ -201,7 +196,7 @@ def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     if args.format == "json":
         print_json(begun.model_dump(mode="json"))
     else:
-        print(f"silence {begun.number}: {where or 'everything'} until {_moment(until)}")
+        print(f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}")
     return 0
 
 

@@ -1,7 +1,6 @@
 """What the verbs that ask devices have in common: options, the connection, the audit log, texts."""
 
 import argparse
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ the device's own log.
 On a broker with certificates this command uses its own, edge-operator (AUTHORITY/operator, from `edge-server
 enroll`). A device behind the gateway of a site is asked through it.
 """
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def add_asking_options(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +55,13 @@ def device_name(text: str) -> str:
 
 def age(text: str) -> float:
     """Parse an age such as `90s`, `30m`, `1h` or `2d`, in seconds."""
-    found = _AGE.fullmatch(text.strip())
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    from edge_server.config.measures import SECONDS, quantity
+    from schemas.errors import ConfigError
+
+    try:
+        seconds = quantity(text, {"": 1.0, **SECONDS}, "an age")
+    except ConfigError:
+        seconds = 0.0
     if not 0 < seconds <= 1e9:
         raise argparse.ArgumentTypeError(f"'{text}' is no age: write 90s, 30m, 1h or 2d")
     return seconds

@@ -1,8 +1,8 @@
 """`edge-server audit`: who changed what."""
 
 import argparse
+import contextlib
 import json
-import re
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ examples:
 Each line of audit.jsonl has the digest of the line before it. Who can write the folder can also write a whole
 new log: keep the last digest that --verify prints, or a copy of the file, elsewhere.
 """
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def register(subparsers: Subparsers) -> None:
@@ -73,8 +72,10 @@ def moment(text: str) -> float:
     """A time (seconds since 1970) from a date, or from a duration before now; an argparse type."""
     from datetime import datetime
 
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text):
-        return time.time() - float(found[1]) * UNITS[found[2]]
+    from edge_server.config.measures import parse_duration
+
+    with contextlib.suppress(ConfigError):
+        return time.time() - parse_duration(text)
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  edge-server backup /backup/monday.backup --passphrase-file /root/backup.pass
-  edge-server backup /backup/tuesday.backup --since /backup/monday.backup --passphrase-file /root/backup.pass
+  edge-server backup /backup/monday.backup --passphrase-file /etc/backup.pass
+  edge-server backup /backup/tuesday.backup --since /backup/monday.backup --passphrase-file /etc/backup.pass
   edge-server backup home.backup --run runs/home --authority ~/.local/share/edge-federation/authority/home
   edge-server backup --verify /backup/tuesday.backup
   edge-server backup --list /backup/tuesday.backup

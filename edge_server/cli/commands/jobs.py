@@ -2,7 +2,6 @@
 
 import argparse
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
@@ -93,7 +92,7 @@ def _line(overview: "JobOverview") -> tuple[str, ...]:
         job.federation,
         overview.state,
         "-" if job.schedule is None else str(job.schedule),
-        time_text(overview.next_at, job),
+        _clock(overview.next_at, job),
         overview.why or "-",
     )
 
@@ -107,11 +106,10 @@ def _what(job: "Job") -> str:
     return " ".join(words)
 
 
-def time_text(at: float | None, job: "Job") -> str:
-    """A time by the clock of the job's zone, UTC if it has none."""
-    from edge_server.rounds.queue.schedule import zone_of
+def _clock(at: float | None, job: "Job") -> str:
+    from edge_server.rounds.queue.schedule import clock_text
 
-    return "-" if at is None else f"{datetime.fromtimestamp(at, zone_of(job.schedule)):%a %Y-%m-%d %H:%M %Z}"
+    return clock_text(at, job.schedule)
 
 
 # --- show ---
@@ -153,7 +151,7 @@ def _facts(overview: "JobOverview") -> list[tuple[str, str]]:
         ("federation", job.federation),
         ("state", overview.state + (f": {overview.why}" if overview.why else "")),
         ("schedule", "none" if job.schedule is None else str(job.schedule)),
-        ("next", time_text(overview.next_at, job)),
+        ("next", _clock(overview.next_at, job)),
         ("devices", f"{overview.devices}, {overview.eligible} of them eligible"),
         ("where", job.where or "all devices of the federation"),
         ("needs", f"{job.min_eligible} or more eligible" if job.min_eligible else "-"),
@@ -169,8 +167,8 @@ def _run_line(run: "JobRun", job: "Job") -> tuple[str, ...]:
         run.by,
         str(run.phase),
         str(run.attempt),
-        time_text(run.began_at, job),
-        time_text(run.ended_at, job),
+        _clock(run.began_at, job),
+        _clock(run.ended_at, job),
         run.why or "-",
     )
 

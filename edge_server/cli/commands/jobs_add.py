@@ -123,12 +123,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _when(job: "Job") -> str:
-    from edge_server.cli.commands.jobs import time_text
+    from edge_server.rounds.queue.schedule import clock_text
     from edge_server.storage.job_queue.overview import next_at
 
     if job.schedule is None:
         return "it starts as soon as it is its turn"
-    return f"it starts first on {time_text(next_at(job, None), job)}"
+    return f"it starts first on {clock_text(next_at(job, None), job.schedule)}"
 
 
 def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: float) -> "Job":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  edge-server restore /backup/tuesday.backup --to /var/lib/edge-fleet --passphrase-file /root/backup.pass
+  edge-server restore /backup/tuesday.backup --to /var/lib/edge-fleet --passphrase-file /etc/backup.pass
   edge-server serve /var/lib/edge-fleet                     goes on
   edge-server run federation.toml --out /var/lib/edge-fleet/runs/home      goes on with the open round
 

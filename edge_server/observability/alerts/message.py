@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from edge_client.security.identity.validity import format_utc
 from edge_server.config.units import clean, duration_text
 from edge_server.observability.alerts.alert import Alert, AlertSubject, Notification
-from edge_server.observability.alerts.rules import moment
 
 MOST_NAMED = 3
 """Most devices that a title names."""
@@ -47,7 +47,7 @@ def lines(alert: Alert, now: float, *, resolved: bool) -> list[str]:
     """One alert: what, since when, where, what helps."""
     subject = alert.subject
     who = subject.name if subject.kind == "device" else f"{subject.kind} {subject.name}"
-    lasted = f"for {duration_text(max(0.0, now - alert.since))}, since {moment(alert.since)}"
+    lasted = f"for {duration_text(max(0.0, now - alert.since))}, since {format_utc(alert.since)}"
     found = [f"resolved: {who} ({lasted}): {alert.text}" if resolved else f"{who} {alert.text}"]
     found += [] if resolved else [f"  alert: {alert.rule}, {alert.severity}, {lasted}"]
     found += [f"  {name}: {value}" for name, value in _about(subject)]
@@ -66,9 +66,9 @@ def _about(subject: AlertSubject) -> Iterable[tuple[str, str]]:
     if subject.note:
         yield "note", clean(subject.note)
     if subject.seen_at is not None:
-        yield "last seen", moment(subject.seen_at)
+        yield "last seen", format_utc(subject.seen_at)
     if subject.certificate_until is not None:
-        yield "certificate until", moment(subject.certificate_until)
+        yield "certificate until", format_utc(subject.certificate_until)
 
 
 def document(notification: Notification) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from edge_client.security.identity.validity import format_utc
 from edge_server.config.alerts import Rule
 from edge_server.config.units import bytes_text, clean, duration_text
 from edge_server.observability.alerts.facts import Facts, Happening, Incident, Subject
-from edge_server.storage.inventory.records import InventoryDevice
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ def silent(subject: Subject, rule: Rule, now: float) -> Finding | None:
         return None
     state = "is connected, but has sent nothing" if device.alive else "has not been heard"
     remedy = f"check its power and network; once it is back: edge-server logs {subject.name} --since 3h"
-    return Finding(f"{state} since {moment(device.seen_at)}", remedy)
+    return Finding(f"{state} since {format_utc(device.seen_at)}", remedy)
 
 
 def certificate_ends(subject: Subject, rule: Rule, now: float) -> Finding | None:
@@ -44,7 +43,7 @@ def certificate_ends(subject: Subject, rule: Rule, now: float) -> Finding | None
         return None
     word = "ended" if until <= now else "ends"
     return Finding(
-        f"has a certificate that {word} {moment(until)}",
+        f"has a certificate that {word} {format_utc(until)}",
         f"edge-server doctor --where device={subject.name}; a new one: edge-server enroll {subject.name}",
     )
 
@@ -62,7 +61,7 @@ def drifts(subject: Subject, rule: Rule, now: float) -> Finding | None:
 
 def disk_is_full(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A device with little free disk space."""
-    free = None if subject.device is None else disk_free(subject.device)
+    free = None if subject.device is None else subject.device.free_disk
     if free is None or free >= rule.threshold:
         return None
     return Finding(f"has {bytes_text(free)} of free disk space", _doctor(subject))
@@ -158,17 +157,6 @@ def evaluate(rules: tuple[Rule, ...], facts: Facts, now: float) -> Evaluation:
                 key = (rule.name, subject.kind, subject.federation, subject.name)
                 findings[key] = finding, subject
     return Evaluation(findings, unknown)
-
-
-def disk_free(device: InventoryDevice) -> int | None:
-    """Free bytes of the device's disk: as of its telemetry, else of its birth."""
-    reported = None if device.board is None else device.board.disk_free_bytes
-    return device.disk_free_bytes if reported is None else reported
-
-
-def moment(at: float) -> str:
-    """A time for people: `2026-11-26 13:05 UTC`."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _doctor(subject: Subject) -> str:

@@ -96,7 +96,7 @@ def device_detail(device: InventoryDevice) -> Json:
         "revoked_at": device.revoked_at,
         "removed_at": device.removed_at,
         "replaces": device.replaces,
-        "disk_free_bytes": device.disk_free_bytes,
+        "disk_free_bytes": device.free_disk,
         "board": device.board.model_dump(mode="json") if device.board else {},
         "drifts": device.drift is not None,
     }

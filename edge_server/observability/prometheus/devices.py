@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from edge_server.observability.alerts.rules import disk_free
 from edge_server.observability.prometheus.metric_names import Labelled, gauges
 from edge_server.observability.snapshot import DeviceView
 from edge_server.storage.inventory.records import InventoryDevice
@@ -93,7 +92,7 @@ def readings_of_inventory(devices: Iterable[InventoryDevice]) -> Iterator[Device
             seen_at=device.seen_at,
             certificate_until=device.certificate_until,
             celsius=None if device.board is None else device.board.celsius,
-            disk_free_bytes=disk_free(device),
+            disk_free_bytes=device.free_disk,
         )
 
 

@@ -4,7 +4,6 @@ Times are seconds since the epoch. cronsim treats daylight saving as Debian's cr
 hour runs right after it, a job of a repeated hour runs once.
 """
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Literal
@@ -13,14 +12,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 from pydantic import Field
 
+from edge_client.security.identity.validity import format_utc
+from edge_server.config.measures import quantity
 from schemas.base import Frozen
 from schemas.errors import ConfigError
 
 SHORTEST_S = 60.0
 LONGEST_S = 366 * 86400.0
-UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 FIELDS = "minute, hour, day of the month, month, day of the week; '0 2 * * SUN' is each Sunday at 2"
-_DISTANCE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
 
 
 class At(Frozen):
@@ -30,7 +30,7 @@ class At(Frozen):
     at: float
 
     def __str__(self) -> str:
-        return f"at {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
+        return f"at {format_utc(self.at)}"
 
 
 class Every(Frozen):
@@ -41,7 +41,7 @@ class Every(Frozen):
 
     def __str__(self) -> str:
         unit, size = max(
-            ((unit, size) for unit, size in UNITS.items() if unit != "m" and self.seconds % size == 0),
+            ((unit, size) for unit, size in UNITS.items() if self.seconds % size == 0),
             key=lambda found: found[1],
         )
         return f"every {self.seconds / size:g} {unit}"
@@ -80,9 +80,10 @@ def _times(expression: str, zone: tzinfo, after: float) -> Iterator[float]:
     return (moment.timestamp() for moment in CronSim(expression, datetime.fromtimestamp(after, zone)))
 
 
-def zone_of(schedule: At | Every | Cron | None) -> tzinfo:
-    """The zone by whose clock a schedule goes, UTC if it names none."""
-    return time_zone(schedule.zone) if isinstance(schedule, Cron) else UTC
+def clock_text(at: float | None, schedule: At | Every | Cron | None) -> str:
+    """A time by the clock of the schedule's zone, UTC if it names none."""
+    zone = time_zone(schedule.zone) if isinstance(schedule, Cron) else UTC
+    return "-" if at is None else f"{datetime.fromtimestamp(at, zone):%a %Y-%m-%d %H:%M %Z}"
 
 
 def time_zone(name: str) -> tzinfo:
@@ -101,8 +102,10 @@ def time_zone(name: str) -> tzinfo:
 # --- what users write ---
 def parse_every(text: str) -> Every:
     """The schedule `6h`, `30min`, `1d`; raises `ConfigError`."""
-    found = _DISTANCE.fullmatch(text.strip())
-    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    try:
+        seconds = quantity(text, {**UNITS, "m": 60}, "a distance")
+    except ConfigError:
+        seconds = 0.0
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise ConfigError(f"every '{text}': write a distance from 1min to 366d, such as 30min, 6h or 1d")
     return Every(seconds=seconds)

@@ -45,6 +45,12 @@ class InventoryDevice(Frozen):
         return {**self.stated_labels, **self.own_labels}
 
     @property
+    def free_disk(self) -> int | None:
+        """Free bytes of the disk with the device's state: as of its telemetry, else of its birth."""
+        reported = None if self.board is None else self.board.disk_free_bytes
+        return self.disk_free_bytes if reported is None else reported
+
+    @property
     def selectable(self) -> dict[str, str]:
         """The labels that a selector sees."""
         return selectable(self.labels, device=self.device, federation=self.federation, site=self.site)
