@@ -22,12 +22,15 @@ examples:
   edge-server compare league --scale small --parallel 2      two runs at once
   edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only ATTENDING
   edge-server compare league --only attending --columns "letters 0.1" --seeds 3    one run
+  edge-server compare league --seeds 1,2 --take other-machine/ended-runs.jsonl.xz
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
 
 Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
 The folder holds compare.html and compare.md, table.md, table.csv, results.json, curves.png and curves.csv,
-and a run folder for every row, column and seed. After Ctrl-C the same command continues with the
-missing runs, and with stopped ones at their last closed round. To compare finished runs:
+and a run folder for every row, column and seed; ended-runs.jsonl.xz has the results of all ended runs, and
+another call takes them with --take, so that several machines can share the runs. After Ctrl-C the same
+command continues with the missing runs, and with stopped ones at their last closed round. To compare
+finished runs:
 edge-server report RUN RUN...
 """
 
@@ -65,6 +68,14 @@ def register(subparsers: Subparsers) -> None:
         metavar="N",
         help="runs at once, each in a process of its own with one worker, or --workers (default: 1)",
     )
+    parser.add_argument(
+        "--take",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="take the runs that ended elsewhere from the ended-runs.jsonl.xz of other folders",
+    )
     add_log_options(parser, level="error")
     parser.set_defaults(execute=execute)
 
@@ -73,6 +84,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run the missing runs, write the files, print the tables."""
     from edge_server.simulation.experiments.cells import RunSelection, slug
     from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+    from edge_server.simulation.experiments.ended_runs import take_runs
     from edge_server.simulation.experiments.progress import Lines
     from edge_server.simulation.experiments.publish import publish
     from edge_server.simulation.simulator import simulate
@@ -92,6 +104,8 @@ def execute(args: argparse.Namespace) -> int:
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
     begin_log(args, level=logging.ERROR)
+    for source in args.take:
+        print(f"{source}: {take_runs(source, plan, out)} runs taken", file=sys.stderr)
     run = partial(simulate, export=False)
     findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, provenance(_command(sys.argv)))

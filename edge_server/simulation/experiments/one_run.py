@@ -46,7 +46,7 @@ def do_run(run: CellRun, out: Path, simulate: Simulate, watcher: Watcher, *, alo
     Unless it runs `alone`, other runs use the cores, and models are tested between rounds.
     """
     path, config = run_path(run, out), run.cell.config(run.seed)
-    write_synced(_settings_path(run, out), config.to_toml().encode())
+    write_synced(settings_path(run, out), config.to_toml().encode())
     if not alone and config.federation.testers is None:
         config = config.model_copy(update={"federation": config.federation.model_copy(update={"testers": 0})})
     resume = (path / "history.jsonl").exists()
@@ -79,17 +79,20 @@ def check_settings(run: CellRun, out: Path) -> None:
 
     Settings that were not there when the run began have their defaults.
     """
-    path = _settings_path(run, out)
-    if not path.exists():
-        return
-    before, now = load_config(str(path)), run.cell.config(run.seed)
-    if _without_engine(before.to_toml()) != _without_engine(now.to_toml()):
+    path = settings_path(run, out)
+    if path.exists() and not has_settings(load_config(str(path)), run):
         raise ConfigError(
             f"{run_path(run, out)} has other settings: choose another folder with --out, or remove this one"
         )
 
 
-def _settings_path(run: CellRun, out: Path) -> Path:
+def has_settings(config: Config, run: CellRun) -> bool:
+    """Whether the run has this configuration, apart from the engine."""
+    return _without_engine(config.to_toml()) == _without_engine(run.cell.config(run.seed).to_toml())
+
+
+def settings_path(run: CellRun, out: Path) -> Path:
+    """The path of a run's settings, beside its folder."""
     return out / "runs" / f"{run.folder}.toml"
 
 

@@ -1,4 +1,4 @@
-"""The files of a comparison: compare.html, compare.md, results.json, table.md, table.csv."""
+"""The files of a comparison: its page, tables, figures per seed, and the results of its ended runs."""
 
 import json
 from pathlib import Path
@@ -21,6 +21,8 @@ from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.settings_table import differing
 from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.ended_runs import NAME as ENDED_RUNS
+from edge_server.simulation.experiments.ended_runs import pack_runs
 from edge_server.simulation.experiments.findings import Findings, Table, csv_text, markdown_table
 from edge_server.storage.provenance import Provenance
 
@@ -37,6 +39,8 @@ def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None
     }
     for name, text in files.items():
         write_synced(out / name, text.encode())
+    if (packed := pack_runs(plan, out)) is not None:
+        write_synced(out / ENDED_RUNS, packed)
 
 
 def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:

@@ -1,0 +1,100 @@
+"""The results of ended runs in one file, so that several machines can share the work of a comparison.
+
+Each line is the JSON of one run: the name of its folder, its settings, its small files, and no models.
+"""
+
+import lzma
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edge_client.storage.atomic_files import write_synced
+from edge_server.config.load import check_config
+from edge_server.simulation.experiments.cells import CellRun, Plan
+from edge_server.simulation.experiments.client_accuracy import FILE as CLIENT_ACCURACIES
+from edge_server.simulation.experiments.one_run import has_settings, kept_run, run_path, settings_path
+from edge_server.storage.run_files import first_validation_error
+from schemas.errors import ConfigError
+
+NAME = "ended-runs.jsonl.xz"
+KINDS = ("runs", "league")
+# The summary is written last: a run is finished when it has one.
+FILES = ("federation.toml", "made.json", "history.jsonl", CLIENT_ACCURACIES, "summary.json")
+
+
+class PackedRun(BaseModel):
+    """One ended run: its folder's name, its settings as TOML, and its files by name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    settings: str
+    files: dict[str, str]
+
+
+def pack_runs(plan: Plan, out: Path) -> bytes | None:
+    """The finished runs in `out`, in the plan's order; None if there are none, or if figures need models."""
+    if plan.experiment.kind not in KINDS:
+        return None
+    lines = [_packed(run, out).model_dump_json() for run in plan.runs if kept_run(run, out) is not None]
+    return lzma.compress("".join(f"{line}\n" for line in lines).encode()) if lines else None
+
+
+def _packed(run: CellRun, out: Path) -> PackedRun:
+    paths = [path for name in FILES if (path := run_path(run, out) / name).exists()]
+    files = {path.name: path.read_text(encoding="utf-8") for path in paths}
+    return PackedRun(folder=run.folder, settings=settings_path(run, out).read_text(), files=files)
+
+
+def take_runs(source: Path, plan: Plan, out: Path) -> int:
+    """Write those runs of the file that belong to the plan into `out`, and return their number.
+
+    A run that has begun in `out` stays as it is. Raises `ConfigError` before the first is written if the
+    file is broken, or if one of its runs has other settings than the plan.
+    """
+    if plan.experiment.kind not in KINDS:
+        raise ConfigError(
+            f"{source}: the figures of this experiment need models, which the file does not have"
+        )
+    runs = {run.folder: run for run in plan.runs}
+    found = [(runs[packed.folder], packed) for packed in _read(source) if packed.folder in runs]
+    for run, packed in found:
+        _check(run, packed, source)
+    missing = [(run, packed) for run, packed in found if not run_path(run, out).exists()]
+    for run, packed in missing:
+        write_synced(settings_path(run, out), packed.settings.encode())
+        for name in FILES:
+            if name in packed.files:
+                write_synced(run_path(run, out) / name, packed.files[name].encode())
+    return len(missing)
+
+
+def _read(source: Path) -> Iterator[PackedRun]:
+    try:
+        with lzma.open(source, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield PackedRun.model_validate_json(line)
+                except ValidationError as error:
+                    reason = first_validation_error(error)
+                    raise ConfigError(f"{source}: line {number} is not an ended run: {reason}") from error
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: cannot be read: {error}; expected {NAME} of a comparison") from error
+
+
+def _check(run: CellRun, packed: PackedRun, source: Path) -> None:
+    where = f"{source}: {packed.folder}"
+    if absent := [
+        name for name in ("federation.toml", "history.jsonl", "summary.json") if name not in packed.files
+    ]:
+        raise ConfigError(f"{where} has no {absent[0]}: make the file again with this version")
+    try:
+        settings = check_config(tomllib.loads(packed.settings), where)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where}: its settings are not valid TOML: {error}") from error
+    if not has_settings(settings, run):
+        raise ConfigError(
+            f"{where} has other settings: name the scale and the overrides that it was made with"
+        )
