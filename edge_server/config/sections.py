@@ -53,7 +53,7 @@ class FederationSettings(Settings):
     rounds: int = Field(default=10, ge=0, lt=LAST_ROUND)
     """Number of rounds of the run; 0 goes on until the run is stopped."""
     when: When = "at-once"
-    """When rounds begin, after the `first-rounds`: "at-once", "every-s" (so many seconds after
+    """When rounds begin, after the `first-rounds`: "at-once", "every-s" (this number of seconds after
     the last), "new-data" (as soon as devices have enough new examples) or "drift" (as soon as enough devices
     report that their new examples differ).
     """

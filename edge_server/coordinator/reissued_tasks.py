@@ -1,7 +1,7 @@
 """The open tasks of a run that was restored from a backup get new numbers.
 
 After the backup the server may have gone on: devices may have been given later tasks, and ignore earlier
-ones; others were told that an update is accepted which the backup lacks. Under a new number they take the
+ones; others have the receipt of an update which the backup lacks. Under a new number they take the
 same task again, from the same model.
 """
 

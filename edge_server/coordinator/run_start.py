@@ -108,7 +108,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
     folder = RunFolder(out)
     if is_copy(out):
         raise ConfigError(
-            f"--out {out} is the copy of a standby, which may lack what devices were told: `edge-server "
+            f"--out {out} is the copy of a standby, which may lack what devices have received: `edge-server "
             f"standby` takes over by itself; if its server is lost, remove {out / COPIED} to go on here"
         )
     if folder.ended or not (folder.history.exists() or folder.journal.exists()):

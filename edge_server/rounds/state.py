@@ -105,7 +105,7 @@ class Federation:
     for several devices at once. `untrained` counts this round's abandoned attempts in which training itself
     failed. `diverged`: the model of the last closed round yields no finite numbers. `undone` are the rounds
     that were undone, in order. `classes` are named before anything is trained. `sightings` are the processes
-    that used a device's name. `told` is the end that an earlier process of the server has told the devices.
+    that used a device's name. `announced` is the end that an earlier process of the server has sent to the devices.
     `sites` are the gateways that were heard; a round that waits for their sums is `summing`.
     """
 
@@ -210,7 +210,7 @@ def announce(
 
 
 def end(federation: Federation, outcome: RunOutcome, detail: str = "") -> Step:
-    """End the run; that is known for good before a device is told."""
+    """End the run; the end is on disk before a device receives it."""
     message = FederationEnd(
         federation=federation.name,
         run=federation.run,

@@ -36,7 +36,7 @@ def free_for_training(profile: CapabilityProfile) -> int | None:
 
 
 def board_files(folder: Path, free: int) -> Path:
-    """A directory in `folder` that stands for a board's `/`, in whose `/proc` so many bytes are free."""
+    """A directory in `folder` that stands for a board's `/`, in whose `/proc` this number of bytes is free."""
     root = folder / f"{free}"
     meminfo = root / "proc" / "meminfo"
     if not meminfo.exists():

@@ -77,12 +77,12 @@ class GatewayJournal:
 
     # --- devices ---
     def born(self, device: str, session: int) -> None:
-        """Write that what is above was told of a device."""
+        """Write that the server above knows a device."""
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (device, session))
 
     def died(self, device: str) -> None:
-        """Write that what is above was told of its death."""
+        """Write that the server above knows of its death."""
         with self._written() as written:
             written.execute("DELETE FROM devices WHERE device = ?", (device,))
 

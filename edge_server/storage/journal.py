@@ -371,7 +371,7 @@ class Journal:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
     def ended(self, outcome: str, detail: str) -> None:
-        """Write that the run is over; devices must not be told before."""
+        """Write that the run is over; devices receive the end after that."""
         with self._written() as written:
             written.execute("INSERT INTO ends VALUES (?, ?, ?)", (outcome, detail, time.time()))
 

@@ -11,7 +11,7 @@ OPSET = 18
 """The exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes."""
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 MAX_FIELDS = 400_000
-"""Parsed, so many fields take at most 60 MB; the step graph of `resnet56` has 47,000."""
+"""A parsed graph with this number of fields takes at most 60 MB; the step graph of `resnet56` has 47,000."""
 MAX_CONSTANT_BYTES = 1024 * 1024
 """Far above the constants of a graph without weights."""
 

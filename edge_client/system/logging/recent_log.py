@@ -1,7 +1,7 @@
 """The newest lines of this process's log, in memory and in two files that survive its end.
 
 A line is an object as in the log format `json`. Files are not synced: after a power cut the last seconds may
-be missing. What an operator is told of them is decided elsewhere (`edge_client.agent.remote`).
+be missing. What an operator sees of them is decided elsewhere (`edge_client.agent.remote`).
 """
 
 import collections

@@ -71,7 +71,7 @@ def remove(args: argparse.Namespace) -> int:
 
 
 def _raise_first(problems: Sequence[EdgeError]) -> None:
-    """Report that a broker could not be told; what was changed stays."""
+    """Report that a broker could not be reached; what was changed stays."""
     if problems:
         raise EdgeError(f"certificates are revoked, and the broker does not know it yet: {problems[0]}")
 
@@ -133,7 +133,7 @@ def _told(
     certificates: int | None,
     problems: list[EdgeError],
 ) -> list[str]:
-    """What became of the certificates, in words; a broker that cannot be told is one of the problems."""
+    """What became of the certificates, in words; a broker that cannot be reached is one of the problems."""
     from edge_server.security.identity.revocation import Revocation
 
     if authority is None or certificates is None:

@@ -47,17 +47,17 @@ def read_above(topic: str, payload: bytes, gateway: Gateway) -> Event | None:
         raise PeerError(f"nothing is expected on {topic}")
     if where.channel is Channel.DOWN_BLOB:
         return ChunkFromAbove(decode_chunk(payload))
-    told = decode_message(payload, federation=gateway.federation)
+    message = decode_message(payload, federation=gateway.federation)
     if not where.device:
-        if not isinstance(told, ToSite):
-            raise PeerError(f"a server does not send '{told.kind}' to a site", reason=Reason.UNKNOWN_KIND)
-        return SiteTold(told)
-    if where.channel is Channel.DOWN_FLEET and isinstance(told, DiagnosticRequest):
-        check_sender(where, kind=told.kind, device=told.device)
-        return DeviceTold(where.device, told)
-    if not isinstance(told, FromServer) or isinstance(told, RoundAnnouncement | FederationEnd):
-        raise PeerError(f"a server does not send '{told.kind}' to a device", reason=Reason.UNKNOWN_KIND)
-    return DeviceTold(where.device, told)
+        if not isinstance(message, ToSite):
+            raise PeerError(f"a server does not send '{message.kind}' to a site", reason=Reason.UNKNOWN_KIND)
+        return SiteTold(message)
+    if where.channel is Channel.DOWN_FLEET and isinstance(message, DiagnosticRequest):
+        check_sender(where, kind=message.kind, device=message.device)
+        return DeviceTold(where.device, message)
+    if not isinstance(message, FromServer) or isinstance(message, RoundAnnouncement | FederationEnd):
+        raise PeerError(f"a server does not send '{message.kind}' to a device", reason=Reason.UNKNOWN_KIND)
+    return DeviceTold(where.device, message)
 
 
 def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway) -> Event | None:

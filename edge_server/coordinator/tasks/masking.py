@@ -74,7 +74,7 @@ def _terms(
 def statistics_terms(
     config: Config, request: StatisticsRequest, model: ModelSpec, examples: Sequence[int]
 ) -> MaskingTerms:
-    """Masking terms for answers to a request for statistics, for devices with so many examples."""
+    """Masking terms for answers to a request for statistics, for devices with this number of examples."""
     privacy = config.privacy.model_copy(update={"value_range": VALUE_RANGE})
     return _terms(privacy, [SubModelSpec()] * len(examples), examples, statistics_map(request, model))
 

@@ -28,7 +28,7 @@ Deliver = Callable[[Notification], None]
 
 
 def delay_s(attempts: int) -> float:
-    """Seconds until the next attempt after so many failed ones."""
+    """Seconds until the next attempt after this number of failed ones."""
     return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** min(attempts - 1, 20)))
 
 

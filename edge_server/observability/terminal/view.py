@@ -171,8 +171,8 @@ def _curve(history: Sequence[RoundRecord], metric: Metric, *, ascii_only: bool) 
     values = tested(history, metric)
     best = best_of(metric, values)
     curve = sparkline(values, ascii_only=ascii_only)
-    told = "not measured yet" if best is None else f"  best {figure_text(metric)(best)}"
-    return Text.assemble((f"test {metric.name}  ", "dim"), (curve, "cyan"), told, no_wrap=True)
+    best_text = "not measured yet" if best is None else f"  best {figure_text(metric)(best)}"
+    return Text.assemble((f"test {metric.name}  ", "dim"), (curve, "cyan"), best_text, no_wrap=True)
 
 
 def _note(note: str) -> Text:

@@ -19,7 +19,7 @@ Report = ModelReport | ClientReport
 
 @dataclass(frozen=True)
 class Words:
-    """How progress is told: what devices do with `thing`; `command` continues a rollout.
+    """How progress is written: what devices do with `thing`; `command` continues a rollout.
 
     `fetches` has a place for the tier, `watch` one for the seconds.
     """

@@ -261,7 +261,7 @@ def _born(gateway: Gateway, birth: Birth) -> Step:
 
 
 def _said(gateway: Gateway, message: FromDevice) -> list[Command]:
-    """Without a connection above, births and deaths are told once there is one."""
+    """Births and deaths wait for a connection above."""
     return [TellAbove(message, message.device)] if gateway.linked else []
 
 

@@ -107,9 +107,13 @@ def examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
 
 def _receipt(update: Update) -> list[Command]:
     """An update with its receipt; small groups are sent along without a request."""
-    told: list[Command] = [TellAbove(update, update.device)]
+    commands: list[Command] = [TellAbove(update, update.device)]
     sent = update.sent
-    return told if sent is None or not sent.inline else [*told, SendChunksAbove(sent, 0, 1, update.device)]
+    return (
+        commands
+        if sent is None or not sent.inline
+        else [*commands, SendChunksAbove(sent, 0, 1, update.device)]
+    )
 
 
 def answered(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
@@ -156,7 +160,7 @@ def tick(gateway: Gateway, now: float) -> Step:
 
 
 def _granting(gateway: Gateway, first: list[RoundCommand], now: float) -> Step:
-    """Let the next devices upload: so many at once, and no more bytes than the broker queues."""
+    """Let the next devices upload: a limited number at once, and no more bytes than the broker queues."""
     commands = [made for command in first for made in _of(gateway, command)]
     most = gateway.terms.uploads_at_once if gateway.terms is not None else 0
     sending = [upload for upload in gateway.uploads.values() if upload.status is Status.UPLOADING]

@@ -26,6 +26,6 @@ class Shares:
         return Shares({**self.tags, federation: tag}, tag)
 
     def used(self, federation: str, seconds: float, weight: float) -> "Shares":
-        """Its jobs have run for so many seconds."""
+        """Its jobs have run for this number of seconds."""
         tag = self.tags.get(federation, 0.0) + seconds / weight
         return replace(self, tags={**self.tags, federation: tag})
