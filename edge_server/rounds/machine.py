@@ -131,7 +131,7 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
 def _start(federation: Federation, now: float) -> Step:
     """A new run waits for devices; an interrupted one continues in its phase."""
     match federation.phase:
-        case _ if federation.told is not None:
+        case _ if federation.announced_end is not None:
             # Devices that know the end do no task of this run any more.
             return replace(federation, phase=Phase.STARTING, participants=Participants()), []
         case Phase.TRAINING:
@@ -183,8 +183,8 @@ def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
 
 def _go_on(federation: Federation, now: float) -> Step:
     """Begin what follows the closed round."""
-    if federation.told is not None:
-        return end(federation, federation.told.outcome, federation.told.detail)
+    if federation.announced_end is not None:
+        return end(federation, federation.announced_end.outcome, federation.announced_end.detail)
     if federation.round == 0:
         return _next_round(federation, now)  # restarted in a first round that cannot be continued
     if federation.diverged and can_undo(federation, federation.round):

@@ -105,8 +105,8 @@ class Federation:
     for several devices at once. `untrained` counts this round's abandoned attempts in which training itself
     failed. `diverged`: the model of the last closed round yields no finite numbers. `undone` are the rounds
     that were undone, in order. `classes` are named before anything is trained. `sightings` are the processes
-    that used a device's name. `announced` is the end that an earlier process of the server has sent to the devices.
-    `sites` are the gateways that were heard; a round that waits for their sums is `summing`.
+    that used a device's name. `announced_end` is the end that an earlier process of the server has sent
+    to the devices. `sites` are the gateways that were heard; a round that waits for their sums is `summing`.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Federation:
     undone: tuple[Undone, ...] = ()
     classes: ClassList = field(default_factory=ClassList)
     sightings: Sightings = field(default_factory=dict)
-    told: EndRun | None = None
+    announced_end: EndRun | None = None
     sites: Sites = field(default_factory=Sites)
     summing: Summing | None = None
 

@@ -36,7 +36,7 @@ def free_for_training(profile: CapabilityProfile) -> int | None:
 
 
 def board_files(folder: Path, free: int) -> Path:
-    """A directory in `folder` that stands for a board's `/`, in whose `/proc` this number of bytes is free."""
+    """A directory in `folder` that stands for the `/` of a board with `free` bytes of memory."""
     root = folder / f"{free}"
     meminfo = root / "proc" / "meminfo"
     if not meminfo.exists():

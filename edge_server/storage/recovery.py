@@ -126,7 +126,7 @@ def recover(
             reputations=replay_strikes(strikes, rules.reputation),
             undone=tuple(Undone(undone.round, undone.attempt, undone.left_out) for undone in given_up),
             diverged=any(records[closed.round].diverged for closed in rounds[-1:]) and seen.undone is None,
-            told=over,
+            announced_end=over,
         ),
         replace(_resumption(reader, seen, strikes, fleet), untested=untested),
         history,

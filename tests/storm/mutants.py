@@ -293,7 +293,7 @@ MUTANTS = {
         "a gateway's birth is not repeated",
         "edge_server.rounds.gateway.machine",
         "_born_again",
-        "if gateway.told or",
+        "if gateway.answered or",
         "if True or",
         sites=True,
     ),

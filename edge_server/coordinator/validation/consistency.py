@@ -40,7 +40,7 @@ def check_training(update: Update, task: TrainTask) -> None:
 
 
 def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: TrainTask) -> None:
-    """Raise `PeerError` unless these can be the counts of this number of examples; a device may count none."""
+    """Raise `PeerError` unless these can be the counts of as many examples; a device may count none."""
     if not task.by_class:
         raise _refused("counts by class were not asked for")
     if len(by_class) != task.model.num_classes:

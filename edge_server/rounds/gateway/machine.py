@@ -114,7 +114,7 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
 
 def _linked(gateway: Gateway, session: int, now: float) -> Step:
     """Tell what is above that the gateway is there, who is here, and what was not answered."""
-    linked = replace(gateway, linked=True, session=session, told=False, born_at=now + BORN_AGAIN_S)
+    linked = replace(gateway, linked=True, session=session, answered=False, born_at=now + BORN_AGAIN_S)
     births = [TellAbove(birth, device) for device, birth in gateway.births.items()]
     if gateway.missed_at is None:
         linked = replace(linked, missed_at=now + MISSED_S)
@@ -128,7 +128,7 @@ def _birth(gateway: Gateway) -> Command:
 
 def _born_again(gateway: Gateway, now: float) -> Step:
     """Repeat a birth that was not answered: it may be lost, or the terms that answer it."""
-    if gateway.told or not gateway.linked or now < gateway.born_at:
+    if gateway.answered or not gateway.linked or now < gateway.born_at:
         return gateway, []
     return replace(gateway, born_at=now + BORN_AGAIN_S), [_birth(gateway)]
 
@@ -181,7 +181,7 @@ def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
 def _site_told(gateway: Gateway, event: SiteTold, now: float) -> Step:
     match event.message:
         case SiteTerms() as terms:
-            below = replace(gateway, terms=terms, told=True)
+            below = replace(gateway, terms=terms, answered=True)
             return below, [_terms_for(below, site) for site in below.sites]
         case SumRequest() as request:
             return sums.requested(gateway, request, now)
@@ -208,7 +208,7 @@ def _announced(gateway: Gateway, event: Announced) -> Step:
     tasks = {} if isinstance(message, FederationEnd) else _open_tasks(gateway, message)
     kept = replace(gateway, updates=updates, tasks=tasks, pending=gateway.pending & updates.keys())
     if gateway.terms is not None and gateway.terms.run != message.run:
-        kept = replace(kept, told=False)
+        kept = replace(kept, answered=False)
     if len(updates) < len(gateway.updates):
         kept = replace(kept, sums={})
     kept = replace(kept, held=kept.held & kept.in_use())

@@ -33,7 +33,7 @@ class Gateway:
     ones, `uploads` what they send, `updates` those that were examined. `fetches` are the blobs on their way
     from above, `held` those that are here, and `waiting` the chunks that devices have requested of blobs to
     come, by digest and device. `pending` are the updates whose receipts were not answered. Without `terms`
-    nothing can be examined; until they are `known` in the `session`-th connection, the gateway's birth is
+    nothing can be examined; until the `session`-th connection is `answered` with them, the gateway's birth is
     repeated at `born_at` (seconds). `before` are the sessions of devices that were there before a restart;
     those that are not back at `missed_at` (seconds) are reported as lost. `sessions` are those of the
     gateways of sites within this one, `epochs` the newest ones in which runs are served.
@@ -44,7 +44,7 @@ class Gateway:
     linked: bool = False
     session: int = 0
     terms: SiteTerms | None = None
-    told: bool = False
+    answered: bool = False
     born_at: float = 0.0
     births: Mapping[str, Birth] = field(default_factory=dict)
     heard: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -136,7 +136,7 @@ def test_a_task_blob_that_a_device_cannot_use_is_repaired():
 def test_a_run_whose_end_devices_were_told_does_no_more_tasks_and_ends_once_they_are_back():
     parts = Participants.of([Participant("a", assignment(), deadline=600.0)])
     told = EndRun("finished", "the budget is spent")
-    run = restarted("a", phase=Phase.DELIVERING, participants=parts, told=told)
+    run = restarted("a", phase=Phase.DELIVERING, participants=parts, announced_end=told)
     assert of(Announce, run.log) == []
     commands = run.hear(birth("a", session=2))
     assert (offers(commands), of(EndRun, commands)) == ([], [told])

@@ -78,4 +78,4 @@ def test_the_end_of_a_run_is_recovered(tmp_path):
     with closing(JournalReader(tmp_path / "journal.sqlite")) as reader:
         recovered = recover(reader, RULES, NAME, now=0.0)
     assert recovered is not None
-    assert recovered.federation.told == EndRun("interrupted", "stopped by the user")
+    assert recovered.federation.announced_end == EndRun("interrupted", "stopped by the user")
