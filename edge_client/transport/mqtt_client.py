@@ -179,6 +179,10 @@ class Link:
         if new := topics - before:
             self._client.subscribe([(topic, 0) for topic in sorted(new)])
 
+    def subscribe_again(self) -> None:
+        """Subscribe to the filters once more, so that the broker sends what it retains."""
+        self._client.subscribe([(each, 1) for each in self._settings.filters])
+
     def send_chunk(self, key: Hashable, topic: str, read: Callable[[], bytes]) -> None:
         """Publish a frame as soon as the broker has acknowledged enough earlier ones."""
         self._outbox.add_chunk(key, topic, read)

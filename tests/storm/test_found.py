@@ -298,3 +298,12 @@ def test_seed_20073() -> None:
     ]
     scenario = Scenario(seed=20073, broadcast=True, impatient=True, standby=True, sites=("s0", "s1"))
     assert play(scenario, faults).violation is None
+
+
+def test_seed_2001254() -> None:
+    # A standby that had not heard the server for a while, nor that it was left behind, took over.
+    faults = [
+        Fault(kind="reordering", at=2.7, lasts=1.1, size=1.14),
+        Fault(kind="loss", at=4.3, target="standby", lasts=11.7, size=0.85),
+    ]
+    assert play(Scenario(seed=2001254, broadcast=True, standby=True), faults).violation is None

@@ -226,9 +226,12 @@ class LeaseKeeper:
         self._take(machine.step(self._state, event, now))
 
     def _take(self, step: machine.Step) -> None:
-        self._state, messages = step
-        for message in messages:
-            self._publish(message)
+        self._state, commands = step
+        for command in commands:
+            if isinstance(command, machine.ReadBack):
+                self._link.subscribe_again()
+            else:
+                self._publish(command)
 
     def _publish(self, message: Lease) -> None:
         # What is repeated is not sent again by a later connection, after what others have said meanwhile.

@@ -12,6 +12,9 @@ holds the lease, so everyone else knows that it may have served. Each renewal th
 `HOLD_S` from the moment at which it was sent; without one it must neither write nor send (`holds`). Others
 wait for `SILENCE_S`, which is longer, from the moment at which they heard the last one. No clocks are
 compared, and clocks need only run alike.
+
+A server that has heard nothing cannot tell a dead holder from messages that the broker has dropped. A holder
+that lives contradicts a claim, and the broker retains the last message: the claim counts only if it is that.
 """
 
 from dataclasses import replace
@@ -33,6 +36,7 @@ from edge_server.transport.lease.state import (
     Heard,
     LeasePhase,
     LeaseState,
+    ReadBack,
     Step,
     Tick,
 )
@@ -48,6 +52,7 @@ __all__ = [
     "Heard",
     "LeasePhase",
     "LeaseState",
+    "ReadBack",
     "Step",
     "Tick",
     "give_up",
@@ -59,6 +64,8 @@ __all__ = [
 def step(state: LeaseState, event: Event, now: float) -> Step:
     """Apply one event."""
     match event:
+        case Connected() if state.connected:
+            return _standing(state, now + LOOK_S) if state.stands_at == NOT_YET else state, []
         case Connected():
             begun = replace(state, connected=True, log=state.log.connected(), since=now)
             return replace(begun, next_at=now + LOOK_S), []
@@ -85,8 +92,11 @@ def _disconnected(state: LeaseState, now: float) -> LeaseState:
     """A claim that the broker may have taken stands if it is the last message after the next connection."""
     if state.phase is not LeasePhase.CLAIMING:
         return state
-    log = LeaseLog() if _is_own(state, state.log.last) else state.log
-    return replace(state, phase=LeasePhase.LOOKING, log=log, cut_off=True)
+    return replace(state, phase=LeasePhase.LOOKING, log=_without_claim(state), cut_off=True)
+
+
+def _without_claim(state: LeaseState) -> LeaseLog:
+    return LeaseLog() if _is_own(state, state.log.last) else state.log
 
 
 def _is_own(state: LeaseState, lease: Lease | None) -> bool:
@@ -98,13 +108,15 @@ def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> St
     # Devices obey the newest epoch: its holder does not yield to an older one.
     older = state.phase is LeasePhase.HELD and lease.epoch < state.epoch
     counts = state.log.counts(lease, retained=retained) and not older
-    heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if counts else state
+    read_back = retained and state.phase is LeasePhase.CLAIMING and state.settled_at != NOT_YET
+    hears = counts and not read_back
+    heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if hears else state
     heard = replace(heard, cut_off=heard.cut_off and own)
     match state.phase:
         case LeasePhase.HELD:
             return _heard_holding(heard, lease, now, own=own, counts=counts and not retained)
         case LeasePhase.CLAIMING:
-            return _heard_claiming(heard, lease, now, own=own, counts=counts)
+            return _heard_claiming(heard, lease, now, own=own, counts=counts, retained=retained)
         case LeasePhase.LOOKING:
             return _heard_looking(heard, lease, now, counts=counts, retained=retained)
         case LeasePhase.MUTE if not retained:
@@ -131,23 +143,26 @@ def _heard_holding(state: LeaseState, lease: Lease, now: float, *, own: bool, co
     return _renew(state, now)
 
 
-def _heard_claiming(state: LeaseState, lease: Lease, now: float, *, own: bool, counts: bool) -> Step:
+def _heard_claiming(
+    state: LeaseState, lease: Lease, now: float, *, own: bool, counts: bool, retained: bool
+) -> Step:
     if own and lease.state == "claimed":
         if state.settled_at != NOT_YET:
-            return state, []  # once more
+            return _standing(state, now) if retained else state, []
         if not counts:
             return replace(state, phase=LeasePhase.LOOKING, since=now), []
         return replace(state, settled_at=now + state.settle_s, next_at=now), []
     if own and lease.state == "held":
         confirmed, _ = _heard_holding(state, lease, now, own=True, counts=counts)
         return replace(confirmed, phase=LeasePhase.HELD if confirmed is not state else state.phase), []
-    # A claim that follows a retained message yields to any holder that lives.
+    # A claim that waits for contradiction yields to any holder that lives.
     alive = state.settle_s > 0 and lease.state == "held" and not state.sent
     if not own and (alive or _goes_before(state, lease, counts=counts)):
-        looking = replace(state, phase=LeasePhase.LOOKING, log=_based_on(state.log, lease, now), since=now)
+        log = _based_on(_without_claim(state), lease, now)
+        looking = replace(state, phase=LeasePhase.LOOKING, log=log, since=now)
         # What was said of holding it is taken back: it would make the other's folder an old one.
         return looking, [state.message("claimed", max(state.sent))] if state.sent else []
-    return state, []
+    return _standing(state, now) if retained else state, []
 
 
 def _heard_looking(state: LeaseState, lease: Lease, now: float, *, counts: bool, retained: bool) -> Step:
@@ -191,7 +206,7 @@ def _tick(state: LeaseState, now: float, alive: bool | None) -> Step:
             asked = replace(state, next_at=now + MUTE_S)
             return asked, [asked.message("claimed", state.log.beat + 1)]
         case LeasePhase.CLAIMING if now >= max(state.settled_at, state.next_at):
-            return _renew(state, now)
+            return _settle(state, now)
         case LeasePhase.HELD if now >= state.next_at:
             return _renew(state, now)
         case _:
@@ -245,8 +260,9 @@ def _claim(state: LeaseState, now: float) -> Step:
         epoch=epoch,
         synced="",
         since=now,
-        settle_s=0.0 if state.log.live or last is None else SETTLE_S,
+        settle_s=0.0 if last is None or (state.log.live and last.state in ("free", "over")) else SETTLE_S,
         settled_at=NOT_YET,
+        stands_at=NOT_YET,
         next_at=now + RENEW_S,
         sent={},
         served=None if last is None else last.newest_served,
@@ -264,6 +280,20 @@ def _insist(state: LeaseState, now: float) -> Step:
     if now < state.next_at:
         return state, []
     return replace(state, next_at=now + RENEW_S), [state.message("claimed", state.log.beat + 1)]
+
+
+def _standing(state: LeaseState, at: float) -> LeaseState:
+    settled = state.phase is LeasePhase.CLAIMING and state.settled_at != NOT_YET
+    return replace(state, stands_at=at, next_at=at) if settled else state
+
+
+def _settle(state: LeaseState, now: float) -> Step:
+    """Hold the lease if the broker retains no contradiction."""
+    if state.settle_s == 0.0 or now >= state.stands_at:
+        return _renew(state, now)
+    if state.stands_at != NOT_YET:
+        return state, []
+    return replace(state, next_at=now + RENEW_S), [ReadBack()]
 
 
 def _renew(state: LeaseState, now: float) -> Step:

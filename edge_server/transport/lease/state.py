@@ -16,7 +16,7 @@ FORGOTTEN_S = 4.0
 GRACE_S = 4.5
 """Seconds after a last will in which its holder may come back: longer than it holds without a renewal."""
 SETTLE_S = 0.4
-"""Seconds for which a claim that follows a retained message waits for contradiction."""
+"""Seconds for which a claim waits for contradiction, unless the holder has given the lease back."""
 NOT_YET = float("inf")
 MUTE_S = 5.0
 """Seconds in which a broker passes a claim back, unless its rules forbid the topic."""
@@ -33,7 +33,7 @@ class LeasePhase(StrEnum):
 
 @dataclass(frozen=True)
 class Connected:
-    """The topic is subscribed to."""
+    """The topic is subscribed to, after a connection was made or once more."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,13 @@ class Tick:
     alive: bool | None = None
 
 
+@dataclass(frozen=True)
+class ReadBack:
+    """Command: subscribe once more, so that the broker sends the message that it retains."""
+
+
 Event = Connected | Disconnected | Heard | Tick
-Step = tuple["LeaseState", list[Lease]]
+Step = tuple["LeaseState", list["Lease | ReadBack"]]
 """The next state, and the messages to publish."""
 
 
@@ -69,6 +74,7 @@ class LeaseState:
     standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
     of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in
     seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent;
+    a claim that waits for contradiction `stands_at` that time, if the broker retains no other message;
     `cut_off`: its connection has ended after a claim, and nobody else was heard since; `served` is the newest
     epoch before its claim in which a server held the lease.
     It `had_standby` if one may have taken over since it ended.
@@ -90,6 +96,7 @@ class LeaseState:
     sent: Mapping[int, float] = field(default_factory=dict)
     settle_s: float = 0.0
     settled_at: float = NOT_YET
+    stands_at: float = NOT_YET
     held_until: float = NEVER
     next_at: float = NEVER
     by: Lease | None = None

@@ -17,6 +17,7 @@ from edge_server.transport.lease.machine import (
     Heard,
     LeasePhase,
     LeaseState,
+    ReadBack,
     Tick,
 )
 from schemas.messages import Lease, LeaseHolder
@@ -35,12 +36,16 @@ class Server:
 
 
 class Broker:
-    """One topic with a retained message; messages reach each connected server after `delay` seconds."""
+    """One topic with a retained message; messages reach each connected server after `delay` seconds.
+
+    Those that are `deaf` hear only what is retained, when they subscribe.
+    """
 
     def __init__(self, delay: float = 0.05) -> None:
         self.now, self.delay = 0.0, delay
         self.retained: Lease | None = None
         self.servers: dict[str, Server] = {}
+        self.deaf: set[str] = set()
         self._wills = itertools.count(1_000, 1_000)
 
     def add(self, name: str, *, follows: bool = False, host: str = "") -> Server:
@@ -53,7 +58,7 @@ class Broker:
         server = self.servers[name]
         self.do(name, Connected())
         if self.retained is not None:
-            server.inbox.append((self.now, self.retained, True))
+            server.inbox.append((self.now + self.delay if server.inbox else self.now, self.retained, True))
 
     def cut(self, name: str, *, will: bool) -> None:
         """End a connection; the broker notices it, or not yet."""
@@ -70,16 +75,18 @@ class Broker:
 
     def publish(self, lease: Lease) -> None:
         self.retained = lease
-        for server in self.servers.values():
-            if server.state.connected and not server.dead:
+        for name, server in self.servers.items():
+            if server.state.connected and not server.dead and name not in self.deaf:
                 server.inbox.append((self.now + self.delay, lease, False))
 
     def do(self, name: str, event: machine.Event) -> None:
         server = self.servers[name]
-        server.state, messages = machine.step(server.state, event, self.now)
-        for message in messages:
-            if server.state.connected:
-                self.publish(message)
+        server.state, commands = machine.step(server.state, event, self.now)
+        for command in commands:
+            if isinstance(command, ReadBack):
+                self.connect(name)
+            elif server.state.connected:
+                self.publish(command)
 
     def turn(self, name: str) -> None:
         server = self.servers[name]
@@ -259,6 +266,57 @@ def test_a_broker_that_passes_nothing_on_is_noticed(broker: Broker) -> None:
     broker.delay = 1e9
     broker.run(10)
     assert server.state.phase is LeasePhase.MUTE
+
+
+@pytest.mark.parametrize("hears_again", [True, False])
+def test_a_standby_that_hears_nothing_of_a_holder_that_lives_does_not_take_over(
+    broker: Broker, hears_again: bool
+) -> None:
+    """The holder has gone on without it meanwhile, so that its copy lacks updates."""
+    synced(broker)
+    broker.run(3)
+    broker.deaf.add("b")
+    broker.run(2)
+    broker.sync("a", "")
+    broker.run(SILENCE_S - 3)
+    assert broker.run(5, claims(broker, "b")) < 3
+    if hears_again:
+        broker.deaf.clear()
+    broker.run(30)
+    assert broker.holders() == ["a"]
+    assert broker.servers["a"].state.epoch == 1
+    broker.deaf.clear()
+    broker.run(2)
+    broker.sync("a", "b")
+    broker.kill("a")
+    assert broker.run(20, held(broker, "b")) < GRACE_S + 1
+
+
+def test_a_claim_is_read_back_before_it_counts(broker: Broker) -> None:
+    """Of a claim and its contradiction a server may hear the claim alone; the broker retains the last."""
+    synced(broker)
+    standby = broker.servers["b"]
+    broker.deaf.add("b")
+    broker.run(SILENCE_S + 2, claims(broker, "b"))
+    claim = standby.state.message("claimed", standby.state.log.beat + 1)
+    broker.run(0.2)
+    broker.do("b", Heard(claim))
+    broker.run(20)
+    assert broker.holders() == ["a"]
+    assert standby.state.phase is not LeasePhase.HELD
+
+
+def test_a_claim_counts_if_the_broker_retains_nothing(broker: Broker) -> None:
+    synced(broker)
+    broker.kill("a")
+    publish = broker.publish
+
+    def forgetful(lease: Lease) -> None:
+        publish(lease)
+        broker.retained = None
+
+    broker.publish = forgetful  # type: ignore[method-assign]
+    assert broker.run(20, held(broker, "b")) < GRACE_S + 1.5
 
 
 def lose(broker: Broker, seconds: float) -> None:
