@@ -4,23 +4,32 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.onnx_model import load_model
-from edge_client.transport.broker_address import BrokerAddress
-from edge_server.cli.demo import device_name, end_device, start_device
+from edge_client.models.build import build_model
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.cli.demo import device_name, end_device
 from edge_server.config.config import Config
-from tests.benchmarks.torch_free import LIMIT_BYTES, run_device
-from tests.integration.conftest import ONE_BROKER, Run, demo_config
-from tests.memory_limit import NoGroup, limited_group
+from edge_server.storage.records import Summary
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from schemas.values import ModelSpec
+from tests.benchmarks.torch_free import LIMIT_BYTES
+from tests.integration.conftest import BROKERS, Run, demo_config
+from tests.integration.device_threads import devices
+from tests.memory_limit import LimitedGroup, NoGroup, limited_group
 from tests.pictures import write_pictures
 from tests.wheel import environment_variables, installed_with_extra, run
 
-ROUNDS = 4
+NETWORK = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
+ROUNDS = 3
 DRAWING_S = 200
 """Seconds for the run: a busy machine draws the step graphs for more than a minute."""
 HEAVY = ("torch", "torchvision", "onnx", "onnxscript")
@@ -34,23 +43,77 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed_with_extra(tmp_path_factory, "onnx-client")
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Pictures of ten classes."""
-    path = tmp_path / "pictures.npz"
-    write_pictures(path)
-    return path
-
-
 def test_the_extra_brings_neither_torch_nor_onnx(programs: Path, tmp_path: Path) -> None:
     code = f"from importlib.util import find_spec; print([name for name in {HEAVY} if find_spec(name)])"
     done = run(programs / "python", "-c", code, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+@dataclass(frozen=True)
+class Federation:
+    """A run that has ended, the folder of its devices, and what the smallest of them has used.
+
+    `killed` is the number of processes killed for their limit of memory, or why there is no limit.
+    """
+
+    summary: Summary
+    rounds: list[dict[str, Any]]
+    state: Path
+    peak_kb: int
+    killed: int | NoGroup
+
+    def logs(self) -> dict[str, str]:
+        """What the devices without torch have written."""
+        return {name: (self.state / name / "client.log").read_text() for name in map(device_name, range(2))}
+
+
+@pytest.fixture(scope="module")
+def federation(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A run of two devices without torch, the smaller one with 160 MiB, and of one with torch."""
+    folder = tmp_path_factory.mktemp("federation")
+    write_pictures(folder / "pictures.npz")
+    # The server would draw the network in a process of its own.
+    find_graph(build_model(NETWORK), NETWORK.input_shape)
+    with running_broker(BROKERS[find_mosquitto() is not None], folder / "broker") as broker:
+        yield trained_together(parse_address(broker.url), programs, folder)
+
+
+def trained_together(address: BrokerAddress, programs: Path, folder: Path) -> Federation:
+    """Run the federation; the server and the device with torch are threads of this process."""
+    words = {"clients.num-clients": 3, "rounds": ROUNDS, "training.local-epochs": 5}
+    config = demo_config(**words, **{"data.source": f"npz:{folder}/pictures.npz#test"})
+    own = config.data.model_copy(update={"source": f"npz:{folder}/pictures.npz#train"})
+    of_devices, state = config.model_copy(update={"data": own}), folder / "devices"
+    with ExitStack() as stack:
+        group = limited(stack)
+        smallest = stack.enter_context(torch_free_device(of_devices, address, state, programs, 0, group))
+        stack.enter_context(torch_free_device(of_devices, address, state, programs, 1))
+        stack.enter_context(devices(of_devices, address, state, first=2))
+        run = Run(config, address, folder / "run")
+        stack.callback(run.stop)
+        summary = run.finished(within_s=DRAWING_S)
+        killed = group if isinstance(group, NoGroup) else group.killed
+        peak = peak_kb(smallest)
+    lines = (run.folder.path / "history.jsonl").read_text().splitlines()
+    return Federation(summary, [json.loads(line) for line in lines], state, peak, killed)
+
+
+def limited(stack: ExitStack) -> LimitedGroup | NoGroup:
+    """A group with a limit of memory, or why this machine makes none."""
+    try:
+        return stack.enter_context(limited_group(f"edge-test-{os.getpid()}", LIMIT_BYTES))
+    except NoGroup as reason:
+        return reason
+
+
 @contextmanager
 def torch_free_device(
-    config: Config, address: BrokerAddress, state: Path, programs: Path, index: int
+    config: Config,
+    address: BrokerAddress,
+    state: Path,
+    programs: Path,
+    index: int,
+    group: LimitedGroup | NoGroup | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A device of the environment that stays after the run, so that its peak can be read."""
     folder = state / device_name(index)
@@ -65,11 +128,11 @@ def torch_free_device(
         "--threads": 1,
         "--state-dir": folder,
     }
-    options = [str(word) for pair in words.items() for word in pair]
+    command = [str(programs / "edge-client"), "run", *(str(word) for pair in words.items() for word in pair)]
+    if isinstance(group, LimitedGroup):
+        command = group.command(command)
     with (folder / "client.log").open("wb") as log:
-        process = subprocess.Popen(
-            [programs / "edge-client", "run", *options], stdout=log, stderr=log, env=environment_variables()
-        )
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment_variables())
     try:
         yield process
     finally:
@@ -83,49 +146,27 @@ def peak_kb(process: subprocess.Popen[bytes]) -> int:
     return int(found[1])
 
 
-@ONE_BROKER
-def test_devices_with_and_without_torch_train_together(
-    serve: Callable[[Config], Run], address: BrokerAddress, programs: Path, pictures: Path, tmp_path: Path
-) -> None:
-    config = demo_config(
-        **{
-            "data.source": f"npz:{pictures}#test",
-            "clients.num-clients": 3,
-            "rounds": ROUNDS,
-            "training.local-epochs": 5,
-        }
-    )
-    own = config.data.model_copy(update={"source": f"npz:{pictures}#train"})
-    of_devices = config.model_copy(update={"data": own})
-    state = tmp_path / "devices"
-    with (
-        torch_free_device(of_devices, address, state, programs, 0) as smallest,
-        torch_free_device(of_devices, address, state, programs, 1),
-    ):
-        with_torch = start_device(of_devices, address, state, 2)
-        try:
-            federation = serve(config)
-            summary = federation.finished(within_s=DRAWING_S)
-        finally:
-            end_device(with_torch)
-        peak = peak_kb(smallest)
-    logs = {name: (state / name / "client.log").read_text() for name in map(device_name, range(3))}
-    assert summary.outcome == "finished", logs
-    lines = [json.loads(line) for line in (federation.folder.path / "history.jsonl").read_text().splitlines()]
-    assert [sorted(line["completed"]) for line in lines] == [sorted(logs)] * ROUNDS, logs
-    assert lines[-1]["test_accuracy"] > 0.8
-    assert lines[-1]["tier_accuracy"]["1"] > 0.8
-    for name in logs:
-        delivered = load_model(state / name / "models" / "model.onnx")
-        assert delivered.provenance["run_id"] == summary.run
-    assert peak < MOST_MEMORY_KB, f"{peak} kB"
+def test_devices_with_and_without_torch_train_together(federation: Federation) -> None:
+    logs, rounds = federation.logs(), federation.rounds
+    assert federation.summary.outcome == "finished", logs
+    names = sorted(map(device_name, range(3)))
+    assert [sorted(line["completed"]) for line in rounds] == [names] * ROUNDS, logs
+    assert rounds[-1]["test_accuracy"] > 0.8
+    assert rounds[-1]["tier_accuracy"]["1"] > 0.8
+    for name in names:
+        delivered = load_model(federation.state / name / "models" / "model.onnx")
+        assert delivered.provenance["run_id"] == federation.summary.run
 
 
-def test_a_device_without_torch_finishes_its_run_within_160_mib(programs: Path, tmp_path: Path) -> None:
-    write_pictures(tmp_path / "pictures.npz")
-    try:
-        with limited_group(f"edge-test-{os.getpid()}", LIMIT_BYTES) as group:
-            run_device(programs, tmp_path, group)
-            assert group.killed == 0
-    except NoGroup as reason:
-        pytest.skip(str(reason))
+def test_a_device_without_torch_needs_little_memory(federation: Federation) -> None:
+    assert federation.peak_kb < MOST_MEMORY_KB, f"{federation.peak_kb} kB"
+
+
+def test_a_device_without_torch_finishes_its_run_within_160_mib(federation: Federation) -> None:
+    if isinstance(federation.killed, NoGroup):
+        pytest.skip(str(federation.killed))
+    assert federation.summary.outcome == "finished", federation.logs()
+    assert federation.killed == 0
+    name = device_name(0)
+    assert name in federation.rounds[-1]["completed"]
+    assert (federation.state / name / "models" / "model.onnx").exists()
