@@ -60,6 +60,8 @@ def test_rounds_begin_when_the_data_asks_for_them(
     path = tmp_path / "data.npz"
     save(path, FIRST[:300])
     settings = {"federation.when": when, "federation.rounds-per-opening": 2, "num-clients": 1, "rounds": 0}
+    # Several epochs learn the new digits in few rounds.
+    settings["local-epochs"] = 4
     run = serve(demo_config(**settings))
     agent = growing(address, tmp_path / "pi", path)
     with ThreadPoolExecutor(1) as pool:
