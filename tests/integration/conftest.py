@@ -1,7 +1,5 @@
 """Real brokers, real device processes, a real server in this process."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
 from edge_server.transport.object_store.store import ObjectStore
+from tests.forked import ForkedCommand, start_forked
 
 DEADLINE_S = 90
 BROKERS = ["embedded", "mosquitto"]
@@ -133,24 +132,17 @@ def serve(address: BrokerAddress, tmp_path: Path) -> Iterator[Callable[[Config],
         run.stop()
 
 
-Command = Callable[..., subprocess.Popen[str]]
+Command = Callable[..., ForkedCommand]
 
 
 @pytest.fixture
 def command() -> Iterator[Command]:
     """Start `edge-server` or `edge-client` with arguments; processes are killed after the test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[ForkedCommand] = []
 
-    def start(program: str, *words: str) -> subprocess.Popen[str]:
-        module = {"edge-server": "edge_server.cli.main", "edge-client": "edge_client.cli.main"}[program]
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", module, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        started.append(process)
-        return process
+    def start(program: str, *words: str) -> ForkedCommand:
+        started.append(start_forked(program, *words))
+        return started[-1]
 
     yield start
     for process in started:
@@ -158,7 +150,7 @@ def command() -> Iterator[Command]:
         process.communicate()
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> str:
+def read_until(process: ForkedCommand, text: str) -> str:
     """Output up to the line that contains `text`."""
     assert process.stdout is not None
     lines = []

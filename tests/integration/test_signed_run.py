@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,13 @@ from edge_client.inference.model_slots import Slots
 from edge_client.inference.onnx_model import load_model
 from edge_client.security.trusted_key import read_trusted_key
 from edge_client.transport.broker_address import parse_address
-from edge_server.cli.demo import end_device
 from edge_server.coordinator.launch import serve
 from edge_server.releases.registry.registry import Registry
 from edge_server.security.signing_key import load_or_make_signing_key
 from edge_server.storage.records import Summary
 from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError
+from tests.forked import start_forked
 from tests.integration.conftest import Watched, demo_config
 from tests.once import made_once
 
@@ -47,14 +45,13 @@ def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
             words = ["--broker", url, "--federation", "test", "--device-id", name, "--data", "digits"]
             words += ["--share", f"{share}/3", "--tier", str(min(share, 2)), "--threads", "1", "--once"]
             words += ["--state-dir", str(folder / name), *(["--trust", str(keys[trusts])] if trusts else [])]
-            with (folder / name / "client.log").open("wb") as log:
-                command = [sys.executable, "-m", "edge_client.cli.main", "run", *words]
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+            log = folder / name / "client.log"
+            processes.append(start_forked("edge-client", "run", *words, log=log))
         yield
         assert [process.wait(timeout=30) for process in processes] == [0, 0, 0]
     finally:
         for process in processes:
-            end_device(process)
+            process.kill()
 
 
 @pytest.fixture(scope="module")

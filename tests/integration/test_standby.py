@@ -3,11 +3,11 @@
 import json
 import shutil
 import signal
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
 from edge_server.storage.journal_reader import JournalReader
+from tests.forked import ForkedCommand
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Command, demo_config, read_until
 from tests.integration.device_threads import devices
 
@@ -17,7 +17,7 @@ WORDS = (
 )
 
 
-def standby_of(server: Path, folder: Path, command: Command, url: str) -> subprocess.Popen[str]:
+def standby_of(server: Path, folder: Path, command: Command, url: str) -> ForkedCommand:
     """A standby that is up to date; the operator has copied the signing key."""
     folder.mkdir()
     shutil.copy(server / "signing.key", folder / "signing.key")
