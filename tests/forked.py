@@ -117,7 +117,7 @@ class _Starter:
         atexit.register(self.close)
 
     def start(self, program: str, words: list[str], *descriptors: int) -> int:
-        request = {"program": program, "words": words, "cwd": os.getcwd(), "environ": dict(os.environ)}
+        request = {"program": program, "words": words, "cwd": str(Path.cwd()), "environ": dict(os.environ)}
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             return int(self._socket.recv(32))
