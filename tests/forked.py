@@ -82,11 +82,11 @@ class ForkedCommand:
 
 
 def start_forked(program: str, *words: object, log: Path | None = None) -> ForkedCommand:
-    """Start `edge-server` or `edge-client`; its output is in the file `log`, else in `stdout`."""
+    """Start `edge-server` or `edge-client`; its output is appended to `log`, else in `stdout`."""
     if log is None:
         output, written = os.pipe()
     else:
-        output, written = None, os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        output, written = None, os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     ending, ended = os.pipe()
     try:
         pid = _starter().start(program, [str(word) for word in words], written, ended)
@@ -113,6 +113,7 @@ class _Starter:
                 cwd=ROOT,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         atexit.register(self.close)
 

@@ -59,7 +59,8 @@ def _main() -> None:
     # Every device imports these; forked processes share them.
     import edge_client.agent.agent
     import edge_client.agent.task_runner
-    import edge_client.cli.commands.run  # noqa: F401
+    import edge_client.cli.commands.run
+    import edge_client.training.torch_trainer  # noqa: F401
 
     if "servers" in sys.argv:
         from edge_server.coordinator.standby import preload

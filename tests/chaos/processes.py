@@ -6,15 +6,14 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from edge_server.transport.broker.launch import find_mosquitto
 from tests.chaos.fork_server import ForkServer
 from tests.chaos.links import Links
+from tests.forked import ForkedCommand, start_forked
 
-ROOT = Path(__file__).parents[2]
 FEDERATION = "chaos"
 DEVICES = tuple(f"device-{number:02d}" for number in range(1, 11))
 TIERS = 5
@@ -161,15 +160,9 @@ class Processes:
         ]
         return ["run", "attending", *words]
 
-    def _spawn_server(self) -> subprocess.Popen[bytes]:
-        command = [
-            *(sys.executable, "-m", "edge_server.cli.main", *self.run_words()),
-            *("--broker", f"mqtt://127.0.0.1:{self.port}", "--out", str(self.run), "--format", "json"),
-        ]
-        with (self.folder / "server.log").open("ab") as log:
-            return subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-            )
+    def _spawn_server(self) -> ForkedCommand:
+        words = [*self.run_words(), "--broker", f"mqtt://127.0.0.1:{self.port}", "--out", str(self.run)]
+        return start_forked("edge-server", *words, "--format", "json", log=self.folder / "server.log")
 
     def _spawn_device(self, device: str) -> int:
         number = DEVICES.index(device)
