@@ -193,7 +193,8 @@ def test_the_command_prints_and_writes_what_a_federation_file_may_state(
 
 def test_a_resumed_run_keeps_its_figures_and_asks_nobody_again(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["simulate", "attending", *WORDS, "data.scaling=federated", "--out", str(out)]
+    words = ["simulate", "attending", *WORDS, "data.scaling=federated", "local-epochs=1"]
+    words += ["deliver=none", "--out", str(out)]
     assert main([*words, "rounds=1"]) == 0
     asked = last_statistics(out / "statistics")
     assert asked is not None
