@@ -5,7 +5,7 @@ does not show what a library does inside a call, so libraries that unpickle are 
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 CODECS = frozenset(
@@ -66,15 +66,15 @@ class Finding:
 
 def findings(source: str) -> list[Finding]:
     """Everything in a module's source that could unpickle or evaluate, in line order."""
-    tree = ast.parse(source)
-    names = dict(_imported(tree))
-    found = [*_imports(tree), *_calls(tree, names)]
+    nodes = [*ast.walk(ast.parse(source))]
+    names = dict(_imported(nodes))
+    found = [*_imports(nodes), *_calls(nodes, names)]
     return sorted(set(found), key=lambda finding: (finding.line, finding.name))
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+def _imported(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
     """Local names and their full names, such as `np` for `numpy` or `read` for `torch.load`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (alias.asname, alias.name) if alias.asname else ((alias.name.split(".")[0],) * 2)
@@ -83,8 +83,8 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
-def _imports(tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+def _imports(nodes: Sequence[ast.AST]) -> Iterator[Finding]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -105,8 +105,8 @@ def _suspect(dotted: str) -> str | None:
     return next((name for name in TRANSPORTS if f"{dotted}.".startswith(f"{name}.")), None)
 
 
-def _calls(tree: ast.Module, names: dict[str, str]) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+def _calls(nodes: Sequence[ast.AST], names: dict[str, str]) -> Iterator[Finding]:
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id in EVALUATORS and node.id not in names:
             yield Finding(node.lineno, node.id)
         if isinstance(node, ast.Attribute):

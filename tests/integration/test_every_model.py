@@ -10,10 +10,10 @@ from edge_client.inference.installed_model import slots
 from edge_client.inference.onnx_model import load_model
 from edge_client.models.registry import MODELS
 from tests.integration.bench import NAMES, Bench
-from tests.slow import slow
+from tests.slow import ALL, slow
 
-DELIVERED = ("two-nn", "mlp", "cnn-1d", "tcn", "autoencoder", "cnn-batch", "cnn-group")
-"""The others take longest to export."""
+DELIVERED = ("two-nn", "mlp", "cnn-1d", *(("tcn",) if ALL else ()), "autoencoder", "cnn-batch", "cnn-group")
+"""The others take longest to export; `tests/edge_client/models/graphs/test_filling.py` draws their graphs."""
 
 LARGER = () if os.environ.get("EVERY_NETWORK") == "1" else ("mobilenet-v2", "resnet56", "resnet20-group")
 """Networks that only `make test-graphs` trains: a smaller one has the same builder and layers."""
