@@ -1,49 +1,73 @@
 """Torch's exporter looks up all its operators for each graph; tests, which draw many, look them up once."""
 
-import contextlib
 import sys
+from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 
 def look_up_operators_once() -> None:
-    """Keep the exporter's table of operators for all graphs of this process; each graph gets a copy."""
-    if "torch.onnx" not in sys.modules:
+    """Keep what the exporter looks up for all graphs of this process, as soon as the exporter is imported.
+
+    Torch imports its exporter, which takes a second, with the first graph.
+    """
+    for name, change in CHANGES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
+    sys.meta_path.insert(0, _ChangesAfterImport())
+
+
+class _ChangesAfterImport(MetaPathFinder):
+    """Finds the modules of `CHANGES`, and changes them after their import."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in CHANGES:
+            return None
+        found = PathFinder.find_spec(fullname, path, target)
+        if found is not None and found.loader is not None:
+            _add_change(found.loader, CHANGES[fullname])
+        return found
+
+
+def _add_change(loader: Any, change: Callable[[Any], None]) -> None:
+    run = loader.exec_module
+
+    def run_and_change(module: ModuleType) -> None:
+        run(module)
+        change(module)
+
+    loader.exec_module = run_and_change
+
+
+def _keep_table(registration: Any) -> None:
+    """Keep the exporter's table of operators; each graph gets a copy."""
+    registry = getattr(registration, "ONNXRegistry", None)
+    # A release of torch that has no such table draws as it does.
+    if not hasattr(registry, "from_torchlib"):
         return
-    import torch
+    find = cache(registry.from_torchlib)
 
-    export = torch.onnx.export
-
-    def with_known_operators(*given: Any, **named: Any) -> Any:
-        # A release of torch that has no such table draws as it does.
-        with contextlib.suppress(ImportError, AttributeError):
-            _keep_table()
-        with contextlib.suppress(ImportError, AttributeError):
-            _keep_operators()
-        return export(*given, **named)
-
-    torch.onnx.export = with_known_operators
-
-
-@cache
-def _keep_table() -> None:
-    # Loaded with the first graph: it imports the exporter, which takes a second.
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    find = cache(ONNXRegistry.from_torchlib)
-
-    def table(*given: Any, **named: Any) -> ONNXRegistry:
-        found, copy = find(*given, **named), ONNXRegistry()
+    def table(*given: Any, **named: Any) -> Any:
+        found, copy = find(*given, **named), registry()
         vars(copy).update(vars(found))
         copy.functions = {name: [*functions] for name, functions in found.functions.items()}
         return copy
 
-    ONNXRegistry.from_torchlib = staticmethod(table)
+    registry.from_torchlib = staticmethod(table)
 
 
-@cache
-def _keep_operators() -> None:
-    # Each graph fills `torch.ops` 50 times with all operators that the dispatcher knows.
-    from torch._export import utils
+def _keep_operators(utils: Any) -> None:
+    """Fill `torch.ops` once with all operators that the dispatcher knows, not 50 times for each graph."""
+    if hasattr(utils, "_materialize_cpp_cia_ops"):
+        utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
 
-    utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "torch.onnx._internal.exporter._registration": _keep_table,
+    "torch._export.utils": _keep_operators,
+}
