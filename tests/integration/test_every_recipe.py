@@ -23,14 +23,14 @@ LITTLE_NOISE = {
 """Noise is proportional to the clip: a clip for hundreds of devices would hide the updates of two."""
 
 
-NETWORKS = {"fedbn": "model.name=cnn-batch"}
-"""Recipes that need a network with normalisation."""
+NETWORKS = {"fedbn": "cnn-batch", "attending": "two-nn"}
+"""One recipe needs a network with normalisation, one is run with convolutions, the others with dense layers."""
 
 
 def bench(folder: Path, recipe: str) -> Bench:
     words = ["rounds=3", "clients.fraction=1.0", "data.test-samples=40"]
+    words += [f"model.name={NETWORKS.get(recipe, 'mlp')}"]
     words += [LITTLE_NOISE[recipe]] if recipe in LITTLE_NOISE else []
-    words += [NETWORKS[recipe]] if recipe in NETWORKS else []
     return Bench(folder, recipe, *words)
 
 
