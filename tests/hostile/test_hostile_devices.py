@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import parse_address
 from edge_server.transport.broker.launch import running_broker
 from schemas.values import CapabilityProfile
+from tests.forked import ForkedCommand, start_forked
 from tests.hostile import mallory
 from tests.hostile.mallory import Mallory, Trick
 
@@ -38,9 +38,9 @@ WORDS = (
     "model.name=mlp",
     "tiers.ratios=[0.5, 0.0]",
     "training.optimizer=adam",
-    "learning-rate=0.003",
-    "batch-size=16",
-    "local-epochs=20",
+    "learning-rate=0.006",
+    "batch-size=64",
+    "local-epochs=15",
     "deadline-s=60",
     "strategy.uplink=[]",
 )
@@ -114,18 +114,9 @@ def run(folder: Path, hostile: Sequence[str]) -> Outcome:
     count = HONEST + len(hostile)
     with running_broker("embedded", folder / "broker") as broker, ThreadPoolExecutor(count) as threads:
         agents = make_agents(parse_address(broker.url), folder, hostile)
-        command = [
-            sys.executable,
-            "-m",
-            "edge_server.cli.main",
-            "run",
-            "median",
-            *WORDS,
-            f"num-clients={count}",
-        ]
-        command += ["--broker", broker.url, "--out", str(folder / "run"), "--format", "json"]
-        with (folder / "log").open("w") as log:
-            server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        words = ["median", *WORDS, f"num-clients={count}", "--broker", broker.url]
+        words += ["--out", folder / "run", "--format", "json"]
+        server = start_forked("edge-server", "run", *words, log=folder / "log")
         try:
             ended = [threads.submit(agent.run) for agent in agents]
             memory, spooled = watch(server, folder / "run" / "blobs")
@@ -146,7 +137,7 @@ def late_accuracy(outcome: Outcome) -> float:
     return sum(line["test_accuracy"] for line in outcome.history[-2:]) / 2
 
 
-def watch(server: subprocess.Popen[bytes], spool: Path) -> tuple[int, int]:
+def watch(server: ForkedCommand, spool: Path) -> tuple[int, int]:
     """Wait for the server's end; returns its peak memory and the peak size of its spool in bytes."""
     memory = spooled = 0
     for _ in range(DEADLINE_S * 5):
