@@ -1,8 +1,6 @@
 """A real federation for the page: a broker, a server with its dashboard, honest and hostile devices."""
 
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,9 +12,9 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import BrokerAddress, parse_address
-from edge_server.cli.demo import end_device
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.values import CapabilityProfile
+from tests.forked import ForkedCommand, start_forked
 from tests.hostile import mallory
 from tests.hostile.mallory import Mallory
 
@@ -49,8 +47,8 @@ class Running:
     """The federation: `server` and the device `doomed` are processes, the `agents` are threads."""
 
     url: str
-    server: subprocess.Popen[str]
-    doomed: subprocess.Popen[bytes]
+    server: ForkedCommand
+    doomed: ForkedCommand
     agents: tuple[Agent, ...]
 
     def rest(self) -> None:
@@ -77,15 +75,13 @@ def running_federation(folder: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-u", "-m", "edge_server.cli.main", "run", "attending-adafl", *WORDS]
-    command += ["--broker", str(address), "--out", str(folder / "run"), "--dashboard", "127.0.0.1:0"]
-    with (folder / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[ForkedCommand, str]]:
+    words = ["attending-adafl", *WORDS, "--broker", address, "--out", folder / "run"]
+    server = start_forked("edge-server", "run", *words, "--dashboard", "127.0.0.1:0")
     try:
         assert server.stdout is not None
         reported = next((found for line in server.stdout if (found := re.search(r"http://\S+", line))), None)
-        assert reported is not None, (folder / "server.log").read_text()
+        assert reported is not None
         # A full pipe that nobody reads would block the server.
         threading.Thread(target=server.stdout.read, daemon=True).start()
         yield server, reported[0]
@@ -95,31 +91,24 @@ def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.P
 
 
 @contextmanager
-def _process(address: BrokerAddress, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    words = [
-        "--broker",
-        str(address),
-        "--federation",
-        "home",
-        "--device-id",
-        DOOMED,
-        "--tier",
-        "1",
-        "--share",
-        "1/30",
-    ]
-    words += ["--threads", "1", "--state-dir", str(folder / DOOMED), "--data", "digits"]
-    with (folder / "doomed.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "edge_client.cli.main", "run", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+def _process(address: BrokerAddress, folder: Path) -> Iterator[ForkedCommand]:
+    words = {
+        "--broker": address,
+        "--federation": "home",
+        "--device-id": DOOMED,
+        "--tier": 1,
+        "--share": "1/30",
+        "--threads": 1,
+        "--state-dir": folder / DOOMED,
+        "--data": "digits",
+    }
+    options = [word for pair in words.items() for word in pair]
+    process = start_forked("edge-client", "run", *options, log=folder / "doomed.log")
     try:
         yield process
     finally:
-        end_device(process)
+        process.kill()
+        process.wait(timeout=60)
 
 
 def _agents(address: BrokerAddress, folder: Path) -> tuple[Agent, Agent]:
