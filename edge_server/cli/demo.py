@@ -83,6 +83,27 @@ def device_name(index: int) -> str:
     return board if index < len(BOARDS) else f"{board}-{index // len(BOARDS) + 1}"
 
 
+def device_words(config: Config, address: BrokerAddress, state: Path, index: int) -> list[str]:
+    """The arguments of `edge-client run` for device `index`, whose folder is below `state`."""
+    simulated = config.simulation
+    words = {
+        "--broker": str(address),
+        "--federation": config.federation.name,
+        "--device-id": device_name(index),
+        "--data": part_of(config.data.source, "train") if config.data.source else None,
+        "--data-root": config.data.data_root,
+        "--partition": config.data.partition_spec,
+        "--share": f"{index + 1}/{config.clients.num_clients}",
+        "--seed": config.federation.seed,
+        "--tier": index % len(config.tiers.ratios) + 1,
+        "--state-dir": state / device_name(index),
+        "--threads": 1,
+        "--hold-out": simulated.hold_out if "hold_out" in simulated.model_fields_set else None,
+        "--model-code": config.model.name if ":" in config.model.name else None,
+    }
+    return ["--once", *(str(word) for pair in words.items() if pair[1] is not None for word in pair)]
+
+
 def start_device(
     config: Config,
     address: BrokerAddress,
@@ -94,27 +115,9 @@ def start_device(
 
     `program` is `edge-client` as a command.
     """
-    name = device_name(index)
-    folder = state / name
+    folder = state / device_name(index)
     folder.mkdir(parents=True, exist_ok=True)
-    simulated = config.simulation
-    words = {
-        "--broker": str(address),
-        "--federation": config.federation.name,
-        "--device-id": name,
-        "--data": part_of(config.data.source, "train") if config.data.source else None,
-        "--data-root": config.data.data_root,
-        "--partition": config.data.partition_spec,
-        "--share": f"{index + 1}/{config.clients.num_clients}",
-        "--seed": config.federation.seed,
-        "--tier": index % len(config.tiers.ratios) + 1,
-        "--state-dir": folder,
-        "--threads": 1,
-        "--hold-out": simulated.hold_out if "hold_out" in simulated.model_fields_set else None,
-        "--model-code": config.model.name if ":" in config.model.name else None,
-    }
-    options = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
-    command = [*program, "run", "--once", *options]
+    command = [*program, "run", *device_words(config, address, state, index)]
     with (folder / "client.log").open("wb") as log:
         # A session of its own: Ctrl-C reaches the server alone, which ends the run for all.
         return subprocess.Popen(

@@ -268,7 +268,7 @@ def test_every_view_fits_a_phone_and_has_no_serious_accessibility_findings(
 
 
 def fits_and_is_accessible(seen: Screen, name: str) -> None:
-    """A view fits the phone, and axe-core finds nothing: by all rules in light colours, by contrast in dark."""
+    """A view fits the phone; axe-core finds nothing, by all rules in light colours, contrast in dark ones."""
     for scheme, rules in (("light", ()), ("dark", ("color-contrast",))):
         seen.page.emulate_media(color_scheme=scheme)
         assert seen.page.evaluate(WIDTH) == 360, name

@@ -54,7 +54,7 @@ def test_ctrl_c_during_a_run_ends_server_and_devices_and_keeps_the_last_model(
     out = tmp_path / "run"
     with running_broker("embedded", tmp_path / "broker") as broker:
         process = command(
-            "edge-server", "demo", "rounds=1000", "num-clients=2", "--broker", broker.url, "--out", str(out)
+            "edge-server", "demo", "rounds=1000", "num-clients=1", "--broker", broker.url, "--out", str(out)
         )
         read_until(process, "round 2 of 1000 closed")
         process.send_signal(signal.SIGINT)

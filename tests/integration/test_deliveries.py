@@ -30,6 +30,7 @@ def train(address: BrokerAddress, tmp_path: Path) -> Train:
 
     def run(name: str, **words: Any) -> Summary:
         fixed = {"clients.num-clients": 2, "tiers.ratios": "[0.5, 0.0]", "partition": "iid", "alpha": 0.5}
+        fixed |= {"model.name": "mlp"}
         config = demo_config(**{**fixed, "local-epochs": 4, "learning-rate": 0.003, **words})
         with device_threads.devices(config, address, tmp_path / "devices"):
             return serve(config, address, Watched(), out=tmp_path / name, registry=tmp_path / "registry")

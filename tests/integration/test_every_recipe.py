@@ -24,7 +24,7 @@ LITTLE_NOISE = {
 
 
 NETWORKS = {"fedbn": "cnn-batch", "attending": "two-nn"}
-"""One recipe needs a network with normalisation, one is run with convolutions, the others with dense layers."""
+"""One recipe needs normalisation, one is run with convolutions, the others with dense layers."""
 
 
 def bench(folder: Path, recipe: str) -> Bench:

@@ -20,7 +20,7 @@ from edge_client.agent import task_runner
 from edge_client.agent.task_context import TaskContext
 from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_address import BrokerAddress, parse_address
-from edge_server.cli.demo import device_name, devices, end_device, start_device
+from edge_server.cli.demo import device_name
 from edge_server.config.config import Config
 from edge_server.observability.report.report import write_report
 from edge_server.storage.journal_reader import JournalReader
@@ -28,6 +28,7 @@ from edge_server.transport.broker.launch import running_broker
 from schemas.messages import Task, Update, decode_task
 from tests.integration import device_threads
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Run, demo_config
+from tests.integration.device_processes import devices, end_device, start_device
 
 Serve = Callable[[Config], Run]
 

@@ -3,12 +3,8 @@
 An event triggers the kill (a chunk that arrives, a reported epoch), so it always interrupts the work.
 """
 
-import os
 import queue
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,16 +18,16 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.transport import chunk_transfer
 from edge_client.transport.broker_address import BrokerAddress, parse_address
-from edge_server.cli.demo import end_device
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import Birth, Telemetry, Update, decode_message
 from schemas.tensors.blobs import BlobRef, Chunk, decode_chunk
+from tests.forked import ForkedCommand, start_forked
 from tests.integration.conftest import DEADLINE_S, Run
 
 DEVICE = "pi"
-START = Callable[[str], subprocess.Popen[bytes]]
+START = Callable[[str], ForkedCommand]
 
 
 @pytest.fixture
@@ -117,9 +113,9 @@ def observer(address: BrokerAddress) -> Iterator[Observer]:
 @pytest.fixture
 def begin(address: BrokerAddress, tmp_path: Path) -> Iterator[START]:
     """Start the device's process with a log file of the given name."""
-    begun: list[subprocess.Popen[bytes]] = []
+    begun: list[ForkedCommand] = []
 
-    def start(log: str) -> subprocess.Popen[bytes]:
+    def start(log: str) -> ForkedCommand:
         words = {
             "--broker": address,
             "--federation": "test",
@@ -131,25 +127,18 @@ def begin(address: BrokerAddress, tmp_path: Path) -> Iterator[START]:
             "--state-dir": tmp_path / "state",
             "--checkpoint-s": 0.001,
         }
-        options = [str(word) for pair in words.items() for word in pair]
-        with (tmp_path / log).open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "edge_client.cli.main", "run", "--once", *options],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
+        options = [word for pair in words.items() for word in pair]
+        process = start_forked("edge-client", "run", "--once", *options, log=tmp_path / log)
         begun.append(process)
         return process
 
     yield start
     for process in begun:
-        end_device(process)
+        kill(process)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    os.kill(process.pid, signal.SIGKILL)
+def kill(process: ForkedCommand) -> None:
+    process.kill()
     process.wait(timeout=DEADLINE_S)
 
 
