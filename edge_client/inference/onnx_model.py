@@ -17,7 +17,7 @@ from edge_client.data.shapes import fitted, in_words
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.security.trusted_key import TrustedKey, check_model
-from edge_client.system.process_memory import give_back
+from edge_client.system.process_memory import trim_heap
 from schemas.errors import ConfigError
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
@@ -165,7 +165,7 @@ def load_model(
             f"{path} is not an ONNX model that onnxruntime can load: {reason_of(error)}"
         ) from error
     del data
-    give_back()
+    trim_heap()
     return _describe(path, session, signed)
 
 
