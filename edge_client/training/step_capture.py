@@ -263,7 +263,9 @@ def _record(module: nn.Module, network: StepNetwork | None, loss: Loss, examples
 
     batch = (examples.inputs, examples.labels)
     example = [given.detach().clone() for given in (*module.parameters(), *module.buffers(), *batch)]
-    return without_detours(make_fx(passes)(*example))
+    # With arrays, torch would make a mode of tensors without data for each value that it records.
+    traced = make_fx(passes, tracing_mode="fake", _allow_non_fake_inputs=True)
+    return without_detours(traced(*example))
 
 
 def _compiled(graph: Any, tensors: int, moves: Sequence[int] = ()) -> Recording:

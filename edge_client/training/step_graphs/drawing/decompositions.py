@@ -36,10 +36,17 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
         ATEN.hardtanh_backward.default: hardtanh_backward,
         ATEN.max_pool2d_with_indices.default: pooled,
         ATEN.max_pool2d_with_indices_backward.default: pooled_backward,
+        ATEN.squeeze.dims: squeezed,
         ATEN.threshold_backward.default: threshold_backward,
         # ONNX lacks the backward pass of a convolution.
         ATEN.convolution_backward.default: convolution_backward,
     }
+
+
+def squeezed(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The array without those axes, as far as their size is 1."""
+    kept = [size for axis, size in enumerate(x.shape) if size != 1 or axis not in {a % x.dim() for a in axes}]
+    return x.view(kept)
 
 
 def threshold_backward(gradient: Tensor, outputs: Tensor, threshold: float) -> Tensor:

@@ -1,5 +1,6 @@
 """A traced step as an ONNX model whose batch axis is free."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,11 @@ from edge_client.models.graphs.exporter import quiet
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing import normalisation, pooling
 from edge_client.training.step_graphs.drawing.free_batch import free_axes, free_initializers
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+from edge_client.training.step_graphs.drawing.program import ready_program
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused, first_line
 from edge_client.training.step_graphs.drawing.transposes import cancel_transposes
+
+log = logging.getLogger(__name__)
 
 OPSET = 18
 BATCH = "batch"
@@ -28,10 +32,10 @@ TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
 class _Traced(nn.Module):
     """A traced graph as a module, which the exporter asks for, with the graph's constants as buffers."""
 
-    def __init__(self, graph: fx.GraphModule) -> None:
+    def __init__(self, graph: fx.GraphModule, constants: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.graph = graph
-        for name, constant in _taken_out(graph).items():
+        for name, constant in constants.items():
             self.register_buffer(name, constant)
 
     def forward(self, *tensors: Tensor) -> Any:
@@ -61,24 +65,34 @@ def export(
     graph: fx.GraphModule, example: Mapping[str, Tensor], outputs: Sequence[str], examples: int
 ) -> onnx.ModelProto:
     """The graph that was traced with that many `examples`, as a model for any number of them."""
+    constants = _taken_out(graph)
+    options = {"input_names": [*example], "output_names": [*outputs]}
     with quiet():
-        program = torch.onnx.export(
-            _Traced(graph).eval(),
-            tuple(example.values()),
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=[*example],
-            output_names=[*outputs],
-            custom_translation_table=dict(TRANSLATIONS),
-            optimize=False,
-            verbose=False,
-        )
+        try:
+            program = _translated(ready_program(graph, constants), (), **options)
+        except Exception as error:
+            # torch's programs have another form, or an operator of the network has no translation.
+            log.debug("the traced step is traced again by the exporter: %s", first_line(error))
+            program = _translated(_Traced(graph, constants).eval(), tuple(example.values()), **options)
         if program is None:
             raise DrawingRefused("torch exported nothing")
         _free(program.model, examples)
         _tidy(program.model)
     exported: onnx.ModelProto = ir.to_proto(program.model)
     return exported
+
+
+def _translated(module: Any, given: tuple[Tensor, ...], **options: Any) -> Any:
+    return torch.onnx.export(
+        module,
+        given,
+        dynamo=True,
+        opset_version=OPSET,
+        custom_translation_table=dict(TRANSLATIONS),
+        optimize=False,
+        verbose=False,
+        **options,
+    )
 
 
 def _free(model: ir.Model, examples: int) -> None:

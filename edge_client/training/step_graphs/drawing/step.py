@@ -2,7 +2,7 @@
 
 Autograd runs on tensors without data, which records the kernels of both passes (`make_fx`); torch's exporter
 turns them into ONNX's own operators. The batch axis is free, and all weights are inputs. Every graph is run
-and compared with torch before it is used. Drawing takes 1 second (an MLP) to 20 (56 layers).
+and compared with torch before it is used. Drawing takes 0.3 seconds (an MLP) to 5 (20 layers).
 """
 
 import json
