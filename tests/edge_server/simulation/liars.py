@@ -1,25 +1,22 @@
-"""Simulated devices with false births, false measurements and false groups.
-
-The jobs run in this process, one after another: a run of a few rounds takes about a second.
-"""
+"""Simulated devices with false births, false measurements and false groups."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation import simulator
-from edge_server.simulation.client_work import ClientWork, WorkSetup
+from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.device import DeviceEdge
-from edge_server.simulation.engine import ClientJob, Engine, Outcome
+from edge_server.simulation.engine import ClientJob, Outcome
 from edge_server.storage.records import Summary
 from schemas.messages import Update, decode_message, encode_message
 from schemas.values import TrainingMetrics
-from tests.edge_server.simulation.remembered import RememberingTrainer
+from tests.edge_server.simulation.in_process import InProcess
 from tests.edge_server.simulation.small import run
 from tests.groups import encode_groups, read_groups
 
@@ -46,36 +43,26 @@ class Lie:
 SILENT = Lie(silent=True)
 
 
-class InProcess(Engine[ClientJob]):
-    """An engine that does each job when its outcome is requested."""
+class LyingEngine(InProcess):
+    """An engine that changes what lying devices answer."""
 
     def __init__(self, setup: WorkSetup, lies: Mapping[str, Lie]) -> None:
-        # Recording the steps of a network takes longer than training it for a few rounds.
-        self._bench = ClientWork(setup, make=lambda _: RememberingTrainer())
-        self._store, self._lies = BlobStore(setup.blobs, durable=False), lies
-
-    def submit(self, job: ClientJob) -> ClientJob:
-        return job
+        super().__init__(setup)
+        self._lies = lies
 
     def result(self, handle: ClientJob, *, timeout_s: float) -> Outcome | None:
         lie = self._lies.get(handle.device)
         if lie is not None and lie.silent:
             return Outcome(None)
-        outcome = self._bench.do(handle)
-        if lie is None or lie.groups is None or outcome.answer is None:
+        outcome = super().result(handle, timeout_s=timeout_s)
+        if lie is None or lie.groups is None or outcome is None or outcome.answer is None:
             return outcome
         update = decode_message(outcome.answer.encode())
         assert isinstance(update, Update)
-        groups = read_groups(self._store.path(update.blob.digest))
+        groups = read_groups(self.store.path(update.blob.digest))
         lie.groups(groups)
-        changed = update.model_copy(update={"blob": self._store.put(encode_groups(groups))})
+        changed = update.model_copy(update={"blob": self.store.put(encode_groups(groups))})
         return Outcome(encode_message(changed).decode())
-
-    def cancel(self, handle: ClientJob) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class LyingEdge(DeviceEdge):
@@ -111,8 +98,7 @@ def run_with(
 
     with monkeypatch.context() as patched:
         patched.setattr(simulator, "make_edges", lying)
-        patched.setattr(simulator, "prepare_engine", lambda settings: lambda setup: InProcess(setup, lies))
-        return run(out, recipe, "strategy.uplink=[]", *words)
+        return run(out, recipe, "strategy.uplink=[]", *words, engine=partial(LyingEngine, lies=lies))
 
 
 def filled(value: float, *, group: str, name: str = "") -> Callable[[Sent], None]:

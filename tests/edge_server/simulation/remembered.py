@@ -35,6 +35,8 @@ class RememberingTrainer(TorchTrainer):
 def _digest(job: TrainingJob) -> bytes:
     digest = hashlib.sha256(job.task.model_dump_json(include=DECISIVE).encode())
     digest.update(job.task.blobs["channel-map"].digest.encode())
+    # The board's free memory limits the examples per forward pass.
+    digest.update(bytes(job.board))
     for data in (job.data.train, job.data.held_out):
         for array in (data.images, data.labels):
             digest.update(np.ascontiguousarray(array))

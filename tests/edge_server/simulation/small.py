@@ -2,6 +2,8 @@
 
 import json
 import signal
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import numpy as np
 
 from edge_server.config.load import load_config
 from edge_server.observability.snapshot import Snapshot
+from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation.engine import Engine
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.records import Summary
+from tests.edge_server.simulation.in_process import InProcess, in_process
 
 SMALL = ("data.source=digits", "model.name=mlp", "batch-size=50", "workers=1")
 
@@ -36,12 +41,21 @@ class StopAfter:
 
 
 def run(
-    out: Path, recipe: str, *overrides: str, watcher: Any = None, resume: bool = False, **options: Any
+    out: Path,
+    recipe: str,
+    *overrides: str,
+    watcher: Any = None,
+    resume: bool = False,
+    export: bool = False,
+    engine: Callable[[WorkSetup], Engine[Any]] | None = InProcess,
 ) -> Summary:
-    """Simulate a recipe with small settings and these overrides; without ONNX files by default."""
+    """Simulate a recipe with small settings and these overrides; without ONNX files by default.
+
+    All training is done in this process; without `engine`, in worker processes.
+    """
     config = load_config(recipe, [*SMALL, *overrides])
-    options.setdefault("export", False)
-    return simulate(config, out=out, watcher=watcher or Quiet(), resume=resume, **options)
+    with nullcontext() if engine is None else in_process(engine):
+        return simulate(config, out=out, watcher=watcher or Quiet(), resume=resume, export=export)
 
 
 def history(out: Path) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def test_masks_change_the_model_only_by_rounding(masked: Path, tmp_path: Path) -
 
 
 def test_the_same_seed_gives_the_same_masked_run(masked: Path, tmp_path: Path) -> None:
-    run(tmp_path / "again", "heterofl", *TIERS, MASKED, "workers=2")
+    run(tmp_path / "again", "heterofl", *TIERS, MASKED)
     assert (tmp_path / "again" / "history.jsonl").read_bytes() == (masked / "history.jsonl").read_bytes()
 
 

@@ -87,7 +87,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @with_chaos
 def test_a_cluster_produces_the_same_bytes_as_the_local_engine(local: Path, tmp_path: Path) -> None:
     out = tmp_path / "ray"
-    assert run(out, "scaffold", *MIXED, "engine=ray").outcome == "finished"
+    assert run(out, "scaffold", *MIXED, "engine=ray", engine=None).outcome == "finished"
     assert (out / "history.jsonl").read_bytes() == (local / "history.jsonl").read_bytes()
     assert last_model(out) == last_model(local)
     assert _private_states(out) == _private_states(local) != {}
@@ -109,7 +109,7 @@ def test_an_interrupted_cluster_is_shut_down_and_the_local_engine_resumes_its_ru
             onlooker.show(snapshot)
             stopper.show(snapshot)
 
-    assert run(out, "scaffold", *MIXED, "engine=ray", watcher=Both()).outcome == "interrupted"
+    assert run(out, "scaffold", *MIXED, "engine=ray", watcher=Both(), engine=None).outcome == "interrupted"
     # The store and the manager of the cluster, and at least two workers.
     assert len(onlooker.processes) >= 4
     assert onlooker.all_ended(timeout_s=120)
