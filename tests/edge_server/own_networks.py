@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData, labelled
-from edge_client.models.mlp import MLP
 
 NAME = "tests.edge_server.own_networks"
 
@@ -21,11 +20,6 @@ def hidden(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Ten channels to prune."""
     inner = nn.Linear(math.prod(input_shape), 10)
     return nn.Sequential(nn.Flatten(), inner, nn.ReLU(), nn.Linear(10, num_classes))
-
-
-def narrow(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """The network `mlp` with 32 channels instead of 200: a twentieth of its parameters."""
-    return MLP(input_shape, num_classes, hidden=32)
 
 
 def normed(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

@@ -3,9 +3,17 @@
 import itertools
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from edge_server.rounds.events import CloseRound, PlanRound
 from edge_server.rounds.machine import Buffering, RoundRules
@@ -13,6 +21,7 @@ from edge_server.rounds.participant import Status
 from schemas.messages import Update
 from schemas.values import Reason
 from tests.edge_server.rounds.world import World
+from tests.slow import mark_slow
 
 ANY = st.integers(0, 10_000)
 DEVICE = st.sampled_from(["d0", "d1", "d2"])
@@ -215,12 +224,18 @@ class BufferedWithoutLag(Buffered):
     played = RoundRules(**PATIENT, min_clients=2, buffering=Buffering(size=2, max_staleness=0, concurrency=3))
 
 
-THOROUGHLY = settings(
-    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+BRIEFLY = settings(
+    max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestInRounds = InRounds.TestCase
 TestOverSelecting = OverSelecting.TestCase
 TestBuffered = Buffered.TestCase
 TestBufferedWithoutLag = BufferedWithoutLag.TestCase
-TestInRounds.settings = TestOverSelecting.settings = THOROUGHLY
-TestBuffered.settings = TestBufferedWithoutLag.settings = THOROUGHLY
+TestInRounds.settings = TestOverSelecting.settings = BRIEFLY
+TestBuffered.settings = TestBufferedWithoutLag.settings = BRIEFLY
+
+
+@mark_slow
+@pytest.mark.parametrize("machine", [InRounds, OverSelecting, Buffered, BufferedWithoutLag])
+def test_more_sequences_of_events(machine: type[JoinedMachines]) -> None:
+    run_state_machine_as_test(machine, settings=settings(BRIEFLY, max_examples=300))

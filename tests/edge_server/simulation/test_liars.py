@@ -32,15 +32,17 @@ from tests.edge_server.simulation.small import history
 from tests.once import made_once
 
 POINTS = 0.02
-ROUNDS = 4
+ROUNDS, EPOCHS, BATCH = 3, 6, 32
 WORDS = (
+    # The network `mlp` takes longer.
+    f'model.name="{NETWORKS}:hidden"',
     "num-clients=10",
     f"rounds={ROUNDS}",
     f"evaluate-every={ROUNDS}",
     f"evaluate-tiers-every={ROUNDS}",
-    "batch-size=16",
-    "local-epochs=3",
-    "learning-rate=0.1",
+    f"batch-size={BATCH}",
+    f"local-epochs={EPOCHS}",
+    "learning-rate=0.4",
     "tiers.ratios=[0.0]",
     "simulation.hold-out=0.2",
     "strategy.downlink=[]",
@@ -50,7 +52,8 @@ WORST = 1e6
 CLAIMED = 10**12
 MORE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("transforms", "attention-matching"): ('strategy.pruner="attention"',),
-    ("server-optimizer", "adam"): ('strategy.server-optimizer={name="adam", learning-rate=0.01}',),
+    ("groups", "mean-data"): ("rounds=4",),
+    ("server-optimizer", "adam"): ('strategy.server-optimizer={name="adam", learning-rate=0.03}',),
 }
 """Settings that a component needs to be valid, or to learn anything in a few rounds."""
 
@@ -76,7 +79,7 @@ def words_for(concept: str, name: str) -> tuple[str, ...]:
         group = make_component("group rule", GROUPS, Component(name=name)).name
         fitting = [known for known, made in OBJECTIVES.items() if group in {*made.receives, *made.sends}]
         objectives = tuple(f'strategy.objectives=["{objective}"]' for objective in fitting[:1])
-        return (f'strategy.groups=["{name}"]', *objectives)
+        return (f'strategy.groups=["{name}"]', *objectives, *MORE.get((concept, name), ()))
     value = f'["{name}"]' if concept == "transforms" else f'"{name}"'
     return (f"strategy.{concept}={value}", *MORE.get((concept, name), ()))
 
@@ -127,7 +130,7 @@ EXAGGERATED = Lie(
     card={"examples": CLAIMED},
     metrics={
         "examples": CLAIMED,
-        "steps": 3 * CLAIMED // 16,
+        "steps": EPOCHS * CLAIMED // BATCH,
         "accuracy": 1.0,
         "received_loss": -1e9,
         "train_loss": -1e9,

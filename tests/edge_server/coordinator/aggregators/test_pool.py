@@ -19,7 +19,10 @@ from edge_server.storage.records import RoundRecord
 from schemas.errors import EdgeError
 from schemas.messages import TrainTask, Update
 from schemas.values import Reason
+from tests.forked_workers import forked
 from tests.integration.bench import Bench
+
+__all__ = ["forked"]
 
 NAMES = tuple(f"device-{number}" for number in range(5))
 
@@ -64,6 +67,7 @@ def whole_round(bench: Run, number: int, *, damaged: str = "") -> tuple[RoundRec
     return bench.close(number, accepted), found
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("recipe", ["attending", "fedbuff", "median"])
 def test_processes_find_and_make_what_the_server_does(tmp_path: Path, recipe: str) -> None:
     with (
@@ -83,6 +87,7 @@ def test_processes_find_and_make_what_the_server_does(tmp_path: Path, recipe: st
         assert 0 < len(more.coordinator.aggregators.pids) <= 2
 
 
+@pytest.mark.usefixtures("forked")
 def test_killed_processes_lose_and_double_nothing(tmp_path: Path) -> None:
     with (
         run(tmp_path / "alone", "fedavg", processes=0) as alone,
@@ -106,6 +111,7 @@ def test_an_error_leaves_no_answer_behind(tmp_path: Path) -> None:
         assert pool._run([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
 
 
+@pytest.mark.usefixtures("forked")
 def test_examinations_that_nobody_reads_leave_no_answer_behind(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("edge_server.coordinator.aggregators.pool.EXAMINED_AT_ONCE", 1)
     with run(tmp_path, "fedavg", processes=2) as bench:
@@ -116,6 +122,7 @@ def test_examinations_that_nobody_reads_leave_no_answer_behind(tmp_path: Path, m
         assert pool._run([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
 
 
+@pytest.mark.usefixtures("forked")
 def test_processes_killed_while_they_work_ahead_lose_nothing(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("edge_server.coordinator.aggregators.pool.EXAMINED_AT_ONCE", 1)
     with run(tmp_path, "fedavg", processes=2) as bench:
@@ -130,6 +137,7 @@ def test_processes_killed_while_they_work_ahead_lose_nothing(tmp_path: Path, mon
         assert all(examined.reason is None and examined.sizes for examined in found)
 
 
+@pytest.mark.usefixtures("forked")
 def test_processes_that_always_die_are_reported(tmp_path: Path) -> None:
     with (
         run(tmp_path, "fedavg", processes=1) as bench,

@@ -126,6 +126,16 @@ class Raises:
         return self._others(config, out=out, watcher=watcher, resume=resume)
 
 
+def trains(config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+    """Simulate, without processes for the devices."""
+    # The processes of made-up runs start without torch, which takes a second.
+    from edge_server.simulation.simulator import simulate
+    from tests.edge_server.simulation.in_process import in_process
+
+    with in_process():
+        return simulate(config, out=out, watcher=watcher, resume=resume, export=False)
+
+
 class StopsTheParent:
     """Simulates; the first run to close a round sends one signal to the parent, and all wait for its stop."""
 

@@ -26,8 +26,12 @@ from tests.edge_server.simulation.experiments.made_up import (
     Stuck,
     Waits,
     plan,
+    trains,
 )
+from tests.forked_workers import forked
 from tests.slow import mark_slow
+
+__all__ = ["forked"]
 
 DEADLINE_S = 120
 
@@ -36,13 +40,13 @@ def folders(ended: EndedRuns) -> list[str]:
     return [done.run.folder for done in ended.done]
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_models_are_those_of_one_run_after_the_other(tmp_path: Path) -> None:
-    real = partial(simulate, export=False)
     ended = {
         count: run_all(
             plan("workers=1", seeds=(1,)),
             tmp_path / str(count),
-            simulate=real,
+            simulate=trains,
             progress=Quiet(),
             parallel=count,
         )
@@ -55,6 +59,7 @@ def test_the_models_are_those_of_one_run_after_the_other(tmp_path: Path) -> None
             assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
+@pytest.mark.usefixtures("forked")
 def test_ended_runs_are_reported_and_kept_by_the_next_call(tmp_path: Path) -> None:
     first, second = Quiet(), Quiet()
     ended = run_all(plan(), tmp_path, simulate=Simulated(), progress=first, parallel=2)
@@ -67,6 +72,7 @@ def test_ended_runs_are_reported_and_kept_by_the_next_call(tmp_path: Path) -> No
     assert all(result.endswith("finished earlier") for result in second.results)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
     dies = Dies("fedavg-result-seed1")
     ended = run_all(plan(), tmp_path, simulate=dies, progress=Quiet(), parallel=2)
@@ -74,6 +80,7 @@ def test_a_process_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
     assert len(ended.done) == 4
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_a_run_raises_is_the_reason_of_its_failure(tmp_path: Path) -> None:
     raises = Raises("fedavg-result-seed1")
     ended = run_all(plan(), tmp_path, simulate=raises, progress=Quiet(), parallel=2)
@@ -99,6 +106,7 @@ def test_stopped_runs_go_on_to_the_same_history(tmp_path: Path) -> None:
         assert histories[0].read_bytes() == histories[1].read_bytes()
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_to_the_parent_stops_all_runs(tmp_path: Path, number: signal.Signals) -> None:
     begun = tmp_path / "begun"
@@ -126,6 +134,7 @@ def test_one_signal_to_the_parent_stops_all_runs(tmp_path: Path, number: signal.
     assert len(again.done) == 4
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_second_ctrl_c_ends_processes_that_do_not_stop(tmp_path: Path) -> None:
     over, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,0 +1,21 @@
+"""Processes that start fast, for tests of what runs in them and not of their start."""
+
+import multiprocessing
+
+import pytest
+
+from edge_server.coordinator.worker_processes import start_fork_server, worker_context
+
+PRELOADED = (
+    "edge_server.coordinator.aggregators.worker",
+    "edge_server.simulation.experiments.parallel",
+    "tests.edge_server.simulation.experiments.made_up",
+)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process of `multiprocessing` is forked from one that has imported the packages."""
+    context = worker_context(PRELOADED)
+    start_fork_server(context)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: context)
