@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.slow import slow
 from tests.storm.campaign import play_seed
 from tests.storm.disk import Killed, Machine
 from tests.storm.faults import SERVER, Fault, Scenario
@@ -10,10 +11,8 @@ from tests.storm.seeds import faults_of, scenario_of
 from tests.storm.shrink import as_test, shrink
 from tests.storm.world import play
 
-SEEDS = 40
 
-
-@pytest.mark.parametrize("seed", range(0, SEEDS, 10))
+@pytest.mark.parametrize("seed", [0, 10, slow(20), slow(30)])
 def test_no_seed_violates_an_invariant(seed: int) -> None:
     found = {each: play_seed(each)[2].violation for each in range(seed, seed + 10)}
     assert not {each: violation for each, violation in found.items() if violation}
@@ -43,7 +42,8 @@ def test_aggregators_that_die_in_their_calls_change_nothing() -> None:
 
 def test_a_mutant_is_found_and_its_seed_shrinks() -> None:
     with MUTANTS["recovery-round-behind"].in_place():
-        seed = next(seed for seed in range(200) if play_seed(seed)[2].violation)
+        # Seed 0 fails too, and takes four times as long to shrink.
+        seed = next(seed for seed in range(1, 200) if play_seed(seed)[2].violation)
         scenario = scenario_of(seed)
         faults = faults_of(scenario)
         small, few = shrink(scenario, faults, lambda *case: play(*case).violation is not None)
