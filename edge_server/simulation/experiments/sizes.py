@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 
+from torch import nn
+
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -15,6 +17,7 @@ from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.simulation.experiments.cells import Cell, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import Findings, Table, without_empty
+from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
 MEAN = "Average"
@@ -46,13 +49,19 @@ def mean_parameters(config: Config) -> float:
 
 @lru_cache(maxsize=64)
 def _size(name: str, shape: tuple[int, ...], classes: int, ratio: float | _PerLayer, multiple: int) -> Size:
-    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=classes))
-    channel_map = trace_channels(module, shape)
+    module, channel_map = _network(name, shape, classes)
     ratios = dict(ratio) if isinstance(ratio, tuple) else ratio
     rounding = replace(entry(name), multiple=multiple)
     spec = prefix_spec(group_ratios(rounding, ratios, channel_map), channel_map)
     smaller = compact(module, spec, channel_map)
     return Size(parameter_count(smaller), count_macs(smaller, shape))
+
+
+@lru_cache(maxsize=4)
+def _network(name: str, shape: tuple[int, ...], classes: int) -> tuple[nn.Module, ChannelMap]:
+    """The full network, which takes longer than a sub-model of it."""
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=classes))
+    return module, trace_channels(module, shape)
 
 
 def find_sizes(plan: Plan) -> Findings:

@@ -17,7 +17,7 @@ RUN = ("num-clients=4", "rounds=2", "tiers.ratios=[0.5, 0.0]", "learning-rate=0.
 @pytest.mark.parametrize("trainer", ["onnx", '["torch", "onnx"]'])
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path, trainer: str) -> None:
     for name in ("first", "second"):
-        run(tmp_path / name, "attending", *RUN, f"simulation.trainer={trainer}")
+        run(tmp_path / name, "heterofl", *RUN, f"simulation.trainer={trainer}")
     rounds = history(tmp_path / "first")
     assert [len(line["completed"]) for line in rounds] == [4, 4]
     assert rounds == history(tmp_path / "second")
