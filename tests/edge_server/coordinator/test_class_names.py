@@ -24,6 +24,7 @@ from edge_server.storage.journal_reader import JournalReader, read_classes
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import recover
 from schemas.errors import ConfigError, PeerError
+from tests.edge_server.simulation.in_process import in_process
 from tests.integration.bench import Bench
 
 TEN = tuple("0123456789")
@@ -178,6 +179,7 @@ class Unseen:
         """Ignore the snapshot."""
 
 
+@in_process()
 def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
     source = pictures(tmp_path / "photos", "wasp", "ant", count=20)
     wanted = config(
@@ -192,6 +194,7 @@ def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
     assert read_classes(tmp_path / "run" / "journal.sqlite") == ("wasp", "bee", "ant")
 
 
+@in_process()
 def test_a_simulation_without_names_uses_numbers(tmp_path: Path) -> None:
     wanted = config("data.source=digits", "rounds=1", "num-clients=2", "workers=1", "samples-per-client=20")
     assert simulate(wanted, out=tmp_path / "run", watcher=Unseen()).outcome == "finished"

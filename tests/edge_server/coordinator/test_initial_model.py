@@ -24,6 +24,7 @@ from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import FileGroups
 from tests.edge_server.own_networks import NAME
+from tests.edge_server.simulation.in_process import in_process
 
 FIXED = ("rounds=1", "num-clients=2", "workers=1", "learning-rate=0.001")
 
@@ -214,6 +215,7 @@ def test_a_run_interrupted_at_its_start_reads_its_own_copy(source: Path, tmp_pat
     assert about == before.model.started_from
 
 
+@in_process()
 def test_a_version_is_continued_and_recorded_and_not_read_again(source: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     model = source / "models" / "round-0010"

@@ -11,6 +11,7 @@ from edge_server.config.board_profiles import profile
 from edge_server.simulation import virtual_devices
 from edge_server.simulation.availability import Availability
 from edge_server.simulation.population import VirtualDevice
+from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
 from tests.slow import mark_slow
 
@@ -235,6 +236,7 @@ def test_a_run_resumes_to_the_same_result_after_a_device_has_left(
     assert 0 < sum("device-0001" in record["completed"] for record in history(tmp_path / "straight")) < 4
 
 
+@in_process()
 def test_json_output_has_a_line_per_round_and_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
