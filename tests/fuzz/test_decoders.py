@@ -14,7 +14,7 @@ from tests.fuzz.targets import LIES, TARGETS, Target, decoded, safetensors
 from tests.groups import encode_groups
 from tests.schemas.examples import GROUPS
 
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=25, deadline=None)
 every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 scalars = (
@@ -116,14 +116,14 @@ def test_deep_nesting(name: str, open_: bytes, close: bytes, depth: int) -> None
 WORDS = ("rounds", "clients.fraction", "tiers.ratios", "firewall.canary", "strategy.combiner", "model.name")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(key=st.sampled_from(WORDS) | st.text(max_size=20), value=st.text(max_size=20) | scalars.map(repr))
 def test_any_override_is_valid_or_a_config_error(key: str, value: str) -> None:
     with contextlib.suppress(ConfigError):
         load_config("fedavg", [f"{key}={value}"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(content=st.binary(max_size=80) | st.text(max_size=80).map(lambda text: text.encode(errors="replace")))
 def test_any_file_is_valid_or_a_config_error(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
