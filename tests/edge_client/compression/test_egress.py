@@ -20,6 +20,7 @@ from schemas.values import CapabilityProfile, Preprocessing
 from tests.benchmarks.wire import Relay, relay
 from tests.integration.conftest import BROKERS, DEADLINE_S, Run
 from tests.integration.conftest import broker as broker
+from tests.slow import slow
 
 SHAPE = (1, 28, 28)
 PARAMETERS = 1_663_370
@@ -93,7 +94,19 @@ def egress(link: Relay, broker: RunningBroker, folder: Path, settings: Config) -
     return link.towards.total, run
 
 
-@pytest.mark.parametrize(("words", "model"), [({}, HALVES), ({"strategy.downlink": "[]"}, FLOATS)])
+PLAIN = {"strategy.downlink": "[]"}
+
+
+@pytest.mark.parametrize(
+    ("broker", "words", "model"),
+    [
+        (BROKERS[0], {}, HALVES),
+        (BROKERS[1], PLAIN, FLOATS),
+        slow(BROKERS[0], PLAIN, FLOATS),
+        slow(BROKERS[1], {}, HALVES),
+    ],
+    indirect=["broker"],
+)
 def test_a_round_of_mixed_tiers_sends_one_model(
     link: Relay, broker: RunningBroker, tmp_path: Path, words: dict[str, str], model: int
 ) -> None:

@@ -23,6 +23,7 @@ from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec
+from tests.slow import slow
 
 NAME = "vit-tiny"
 DIGITS, SIGNALS = (1, 8, 8), (3, 48)
@@ -100,7 +101,7 @@ def test_one_exported_graph_serves_every_tier_and_computes_what_torch_does() -> 
     assert np.abs(rounded - outputs).max() < 0.1
 
 
-@pytest.mark.parametrize("ratio", [0.7, 0.0])
+@pytest.mark.parametrize("ratio", [0.7, slow(0.0)])
 def test_a_training_step_can_be_drawn_at_every_width(ratio: float) -> None:
     module, channel_map = network(depth=1)
     # It is compared with torch before it is returned.

@@ -238,6 +238,12 @@ def test_macs_of_attention_are_counted_however_it_is_written(name):
     module = Attending(ATTENTIONS[name])
     # Linear layers 5 * 6 * (6 + 6 + 8); two heads of 5 * 5 scores of 3 products and 5 * 4 sums of 5.
     assert count_macs(module, (5, 6)) == 600 + 2 * (75 + 100)
+
+
+@pytest.mark.parametrize("name", ["matmul", "bmm", "function"])
+def test_macs_of_attention_are_counted_in_its_graph(name):
+    # `@` and names of arguments lead to the same graphs.
+    module = Attending(ATTENTIONS[name])
     filled = fill(draw(module.eval(), (5, 6)), arrays_of(module), (5, 6))
     assert costs.count_macs(filled, (5, 6)) == 950
 

@@ -10,6 +10,7 @@ import pytest
 
 from edge_client.system import plugins
 from edge_client.system.plugins import Registry
+from edge_server.cli.main import main
 from edge_server.strategy.components import make_component
 from schemas.errors import ConfigError
 from schemas.strategy import Component
@@ -65,16 +66,17 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_its_package(site: Path) 
         make_component("weighting", registry, Component(name="broken"))
 
 
-def test_a_federation_uses_plugins_by_name(site: Path, tmp_path: Path) -> None:
+def test_a_federation_uses_plugins_by_name(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["fedavg", "data.source=digits", "strategy.weighting=halves", "model.name=tiny", "num-clients=2"]
     words += ["rounds=1", "simulation.workers=1", "simulation.clock=[]", "--out", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "edge_server.cli.main", "simulate", *words, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
-    listed = [sys.executable, "-m", "edge_server.cli.main", "components", "weighting", "--format", "json"]
-    done = subprocess.run(listed, capture_output=True, text=True, env={**environment}, cwd=Path.cwd())
+    assert main(["components", "weighting", "--format", "json"]) == 0
     # A component that cannot be imported is listed with the reason, and hides no other.
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["halves"]["from"] == "myplugin 1.2"
     assert "Missing" in rows["broken"]["summary"]

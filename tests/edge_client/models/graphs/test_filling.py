@@ -22,15 +22,13 @@ from tests.slow import slow
 ALL = os.environ.get("EVERY_NETWORK") == "1"
 LARGER = ("mobilenet-v2", "resnet56", "resnet20-group")
 """Networks that only `make test-graphs` fills: a smaller one has the same builder and layers."""
+SLOW = ("mobilenet-v2-quarter", "two-nn", "cnn")
+"""Of `two-nn` and `cnn` all layers are in `cnn-batch`."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        slow(name) if name == "mobilenet-v2-quarter" and not ALL else name
-        for name in MODELS
-        if ALL or name not in LARGER
-    ],
+    [slow(name) if name in SLOW and not ALL else name for name in MODELS if ALL or name not in LARGER],
 )
 def test_a_shipped_network_is_filled_opened_and_counted_as_by_torch(name: str) -> None:
     shape = spec_of(name).input_shape

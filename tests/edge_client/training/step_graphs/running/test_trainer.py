@@ -27,6 +27,7 @@ from schemas.messages import Task, TrainTask, Update
 from schemas.strategy import TrainingSettings
 from schemas.tensors.blobs import FlatGroups
 from schemas.values import CapabilityProfile, Reason
+from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
 
@@ -53,7 +54,8 @@ class TorchFreeBench(Bench):
             for device in self.devices
         )
         self.places = {
-            name: replace(place, trainer=OnnxTrainer(threads=1)) for name, place in self.places.items()
+            name: replace(place, trainer=OnnxTrainer(threads=1), model_code=frozenset({NORMALISED}))
+            for name, place in self.places.items()
         }
 
 
@@ -100,7 +102,7 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recipe", ["fedavg", "fedprox"])
 def test_a_task_that_neither_trains_nor_observes_changes_nothing(recipe: str, tmp_path: Path) -> None:
-    bench = TorchFreeBench(tmp_path, recipe, "local-epochs=0", "model.name=cnn-batch")
+    bench = TorchFreeBench(tmp_path, recipe, "local-epochs=0", f"model.name={NORMALISED}")
     tasks = bench.tasks(1, 1)
     assert tasks.keys() == set(bench.places)
     for name, task in tasks.items():
@@ -146,7 +148,7 @@ def test_batches_are_not_split_where_normalisation_needs_them(
     monkeypatch.setattr(memory, "AT_ONCE", 1)
     monkeypatch.setattr(memory, "PER_WEIGHT_BYTE", 0)
     monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
-    bench = TorchFreeBench(tmp_path, "heterofl", "model.name=cnn-batch")
+    bench = TorchFreeBench(tmp_path, "heterofl", f"model.name={NORMALISED}")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     trained(task, place, OnnxTrainer(threads=1))
     assert max(runs) == 8
