@@ -13,7 +13,7 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_delivery
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.export.refusal import ExportRefused
 from edge_client.inference.installed_model import served
 from edge_client.inference.onnx_model import load_model
@@ -38,7 +38,7 @@ HELD_OUT = 40
 
 @pytest.fixture(scope="module")
 def graph() -> bytes:
-    return draw(build_model(SPEC, seed=1), SPEC.input_shape)
+    return find_graph(build_model(SPEC, seed=1).eval(), SPEC.input_shape)
 
 
 def place(folder: Path) -> TaskContext:

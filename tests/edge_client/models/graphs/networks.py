@@ -5,7 +5,7 @@ from functools import cache, lru_cache
 import torch
 from torch import nn
 
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.onnx import find_graph
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -51,5 +51,5 @@ def narrow(module: nn.Module, input_shape: tuple[int, ...]) -> nn.Module:
 
 @cache
 def graph(name: str) -> bytes:
-    """The network's graph, which has no weights and therefore few bytes."""
-    return draw(network(name), spec_of(name).input_shape)
+    """The network's graph, which has no weights and therefore few bytes; all test processes draw it once."""
+    return find_graph(network(name), spec_of(name).input_shape)

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 import torch
 
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.export.weights import fill as fill_with_torch
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.models.graphs.costs import count_macs, parameter_count
@@ -34,7 +34,7 @@ def test_a_shipped_network_is_filled_opened_and_counted_as_by_torch(name: str) -
     shape = spec_of(name).input_shape
     for module in (network(name), narrow(network(name), shape)):
         # Group normalisation has fewer groups in a narrower network, whose graph is so another.
-        drawn = draw(module, shape) if name.endswith("-group") else graph(name)
+        drawn = find_graph(module, shape) if name.endswith("-group") else graph(name)
         arrays = surgery.arrays_of(module)
         filled = fill(drawn, arrays, shape)
         data = filled.SerializeToString(deterministic=True)
