@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from tests.exporter import look_up_operators_once
+
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1 << 18
 """A request has all environment variables."""
@@ -159,6 +161,7 @@ def _import_all() -> None:
     from edge_server.coordinator.standby import preload
 
     preload()
+    look_up_operators_once()
     # As in this process (`tests/conftest.py`): no test cuts the power of this machine.
     os.fsync = lambda descriptor: None
     gc.collect()

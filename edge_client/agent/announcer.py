@@ -1,4 +1,4 @@
-"""Tells the server that the device is there: births, a death, and questions until a server answers."""
+"""Informs the server that the device is there: births, a death, and questions until a server answers."""
 
 import logging
 import random

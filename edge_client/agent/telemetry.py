@@ -1,4 +1,4 @@
-"""Tells the server how far the work is and how the board is. Messages may be lost and are not repeated."""
+"""Informs the server how far the work is and how the board is. Messages may be lost and are not repeated."""
 
 import math
 from functools import partial

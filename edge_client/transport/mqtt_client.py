@@ -76,7 +76,7 @@ class ConnectionSettings:
 class Link:
     """One MQTT connection; all methods except the callbacks belong to the thread that owns the inbox.
 
-    With `tells_subscribed` the inbox gets `Subscribed` for each answer to a subscription.
+    With `reports_subscribed` the inbox gets `Subscribed` for each answer to a subscription.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Link:
         will_retained: bool = True,
         first_session: int = 1,
         longest_delay_s: float | None = None,
-        tells_subscribed: bool = False,
+        reports_subscribed: bool = False,
     ) -> None:
-        self._tells_subscribed = tells_subscribed
+        self._reports_subscribed = reports_subscribed
         longest = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._settings = ConnectionSettings(address, client_id, tuple(filters), will, will_retained, longest)
         self._inbox = inbox
@@ -308,7 +308,7 @@ class Link:
         for reason in reasons:
             if reason.is_failure:
                 self._inbox.put(NotGranted(reason.value, str(reason)))
-        if self._tells_subscribed:
+        if self._reports_subscribed:
             self._inbox.put(Subscribed())
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:

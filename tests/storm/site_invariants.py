@@ -9,7 +9,7 @@ from edge_server.coordinator.aggregator import Aggregator
 from edge_server.coordinator.gateway.command_runner import CommandRunner
 from edge_server.coordinator.gateway.gateway import SiteGateway
 from edge_server.rounds.events import CloseRound
-from edge_server.rounds.gateway.events import SiteTold, SumMade, TellAbove
+from edge_server.rounds.gateway.events import MessageForSite, SendAbove, SumMade
 from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.messages import SiteSum, SumRequest, Update
 from tests.storm.disk import REAL_CONNECT
@@ -43,7 +43,7 @@ class SiteWatch:
             step(gateway, event)
 
         def note_done(runner: CommandRunner, command: Any) -> None:
-            if isinstance(command, TellAbove) and isinstance(command.message, SiteSum):
+            if isinstance(command, SendAbove) and isinstance(command.message, SiteSum):
                 self._check_lost(command.message)
             do(runner, command)
 
@@ -119,7 +119,7 @@ class SiteWatch:
 def _request_of(event: Any) -> SumRequest | None:
     """The request for a sum that a gateway answers when this event comes."""
     match event:
-        case SiteTold(SumRequest() as request) | SumMade(request):
+        case MessageForSite(SumRequest() as request) | SumMade(request):
             return request
         case _:
             return None

@@ -140,7 +140,7 @@ def _make(args: argparse.Namespace) -> int:
             target=str(args.file.absolute()),
             after={"id": manifest.id, "files": len(manifest.files), "bytes": made.stored_bytes},
         )
-    _tell(args.file, made, args.format)
+    _show(args.file, made, args.format)
     return 0
 
 
@@ -172,7 +172,7 @@ def _report(line: str) -> None:
     print(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
-def _tell(path: Path, made: "MadeBackup", output: str) -> None:
+def _show(path: Path, made: "MadeBackup", output: str) -> None:
     manifest = made.manifest
     if output == "json":
         print_json(

@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]})
     else:
-        _tell(args.to, chain.manifest, runs, keys=sealer is not None)
+        _show(args.to, chain.manifest, runs, keys=sealer is not None)
     return 0
 
 
@@ -58,7 +58,7 @@ def _report(line: str) -> None:
     print(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
-def _tell(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:
+def _show(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:
     print(f"restored {len(manifest.files)} files to {folder}")
     for run in runs:
         print(f"goes on when its server starts: {run}")

@@ -22,11 +22,11 @@ from edge_server.rounds.gateway.events import (
     PassChunkOn,
     RecordRefused,
     RememberTask,
+    SendAbove,
     SendChunksAbove,
     SendChunksBelow,
-    TellAbove,
-    TellDevice,
-    TellSite,
+    SendToDevice,
+    SendToSite,
     UpdateExamined,
     VerifyBlob,
     VerifyPart,
@@ -63,12 +63,12 @@ class CommandRunner:
     def do(self, command: Command) -> None:
         """Carry out a command."""
         match command:
-            case TellAbove(message, device):
+            case SendAbove(message, device):
                 self._note_presence(message, device)
                 self._above.tell(message, device)
-            case TellDevice(device, message):
+            case SendToDevice(device, message):
                 self._below.tell(message, device, self._look().below(device))
-            case TellSite(site, message):
+            case SendToSite(site, message):
                 self._below.tell(message, "", site)
             case AnnounceBelow(message):
                 self._below.announce(message)

@@ -24,10 +24,10 @@ from edge_server.rounds.gateway.events import (
     Announced,
     CutAbove,
     DeviceSpoke,
-    DeviceTold,
     Event,
     LinkedAbove,
-    SiteTold,
+    MessageForDevice,
+    MessageForSite,
     Tick,
 )
 from edge_server.rounds.gateway.state import Gateway
@@ -169,15 +169,15 @@ class SiteGateway:
 
     def _take_above(self, event: Event) -> None:
         match event:
-            case DeviceTold(message=DiagnosticRequest() as request):
+            case MessageForDevice(message=DiagnosticRequest() as request):
                 self._passed.admit(request, time.monotonic())
-            case SiteTold(SiteTerms() as terms):
+            case MessageForSite(SiteTerms() as terms):
                 self._work.take_terms(terms)
                 self._progress.terms(terms)
-            case SiteTold(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
+            case MessageForSite(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
                 raise GatewayStopped(f"--site {self._site}: {detail}")
         self._step(event)
-        if isinstance(event, SiteTold) and isinstance(event.message, SiteTerms):
+        if isinstance(event, MessageForSite) and isinstance(event.message, SiteTerms):
             for topic, payload in self._early.take(self.gateway):
                 self._take_below(topic, payload)
         if isinstance(event, Announced):

@@ -5,10 +5,10 @@ from edge_server.rounds.gateway.events import (
     ChunkFromAbove,
     ChunkFromBelow,
     DeviceSpoke,
-    DeviceTold,
     Event,
+    MessageForDevice,
+    MessageForSite,
     SiteBelowSpoke,
-    SiteTold,
     SumChunkFromBelow,
 )
 from edge_server.rounds.gateway.state import Gateway
@@ -51,13 +51,13 @@ def read_above(topic: str, payload: bytes, gateway: Gateway) -> Event | None:
     if not where.device:
         if not isinstance(message, ToSite):
             raise PeerError(f"a server does not send '{message.kind}' to a site", reason=Reason.UNKNOWN_KIND)
-        return SiteTold(message)
+        return MessageForSite(message)
     if where.channel is Channel.DOWN_FLEET and isinstance(message, DiagnosticRequest):
         check_sender(where, kind=message.kind, device=message.device)
-        return DeviceTold(where.device, message)
+        return MessageForDevice(where.device, message)
     if not isinstance(message, FromServer) or isinstance(message, RoundAnnouncement | FederationEnd):
         raise PeerError(f"a server does not send '{message.kind}' to a device", reason=Reason.UNKNOWN_KIND)
-    return DeviceTold(where.device, message)
+    return MessageForDevice(where.device, message)
 
 
 def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway) -> Event | None:

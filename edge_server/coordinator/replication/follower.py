@@ -105,7 +105,7 @@ class Standby:
             if not self._goes_on(self._run):
                 return "over"
             self._state = Following(self._state.standby)
-        self._tell_changes()
+        self._say_changes()
         if isinstance(event, Arrived):
             try:
                 self._arrived(event)
@@ -114,7 +114,7 @@ class Standby:
         self._tick(time.monotonic())
         return None
 
-    def _tell_changes(self) -> None:
+    def _say_changes(self) -> None:
         may = self._lease.state.may_follow
         if may == self._may_follow:
             return

@@ -12,8 +12,8 @@ from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
 from edge_server.rounds.gateway.events import (
     BlobVerified,
     Command,
+    SendAbove,
     SendChunksBelow,
-    TellAbove,
     VerifyBlob,
     Write,
 )
@@ -163,7 +163,7 @@ def _report(gateway: Gateway, digest: str) -> list[Command]:
     refusal = Refusal(
         federation=gateway.federation, device=device, reason=Reason.DIGEST_MISMATCH, digest=digest
     )
-    return [TellAbove(refusal, device)]
+    return [SendAbove(refusal, device)]
 
 
 def _commands(gateway: Gateway, asks: list[chunk_transfer.TransferCommand]) -> list[Command]:
@@ -173,7 +173,7 @@ def _commands(gateway: Gateway, asks: list[chunk_transfer.TransferCommand]) -> l
             case chunk_transfer.RequestChunks(ref):
                 device = _asker(gateway, ref.digest)
                 if gateway.linked and device:
-                    made.append(TellAbove(ask.request(gateway.federation, device), device))
+                    made.append(SendAbove(ask.request(gateway.federation, device), device))
             case chunk_transfer.WriteChunk():
                 made.append(Write(ask))
             case chunk_transfer.VerifyBlob(ref):

@@ -40,7 +40,7 @@ class CutAbove:
 
 
 @dataclass(frozen=True)
-class DeviceTold:
+class MessageForDevice:
     """Event: a message from above to one of the site's devices."""
 
     device: str
@@ -48,7 +48,7 @@ class DeviceTold:
 
 
 @dataclass(frozen=True)
-class SiteTold:
+class MessageForSite:
     """Event: a message from above to the gateway itself."""
 
     message: ToSite
@@ -145,8 +145,8 @@ class Tick:
 Event = (
     LinkedAbove
     | CutAbove
-    | DeviceTold
-    | SiteTold
+    | MessageForDevice
+    | MessageForSite
     | Announced
     | DeviceSpoke
     | SiteBelowSpoke
@@ -162,7 +162,7 @@ Event = (
 
 
 @dataclass(frozen=True)
-class TellAbove:
+class SendAbove:
     """Command: publish above, in the name of a device, or of the site itself without one."""
 
     message: Message
@@ -170,7 +170,7 @@ class TellAbove:
 
 
 @dataclass(frozen=True)
-class TellDevice:
+class SendToDevice:
     """Command: publish to a device."""
 
     device: str
@@ -178,7 +178,7 @@ class TellDevice:
 
 
 @dataclass(frozen=True)
-class TellSite:
+class SendToSite:
     """Command: publish to the gateway of a site within this one."""
 
     site: str
@@ -282,9 +282,9 @@ class Forget:
 
 
 Command = (
-    TellAbove
-    | TellDevice
-    | TellSite
+    SendAbove
+    | SendToDevice
+    | SendToSite
     | AnnounceBelow
     | SendChunksAbove
     | SendChunksBelow

@@ -18,20 +18,20 @@ from edge_server.rounds.gateway.events import (
     Command,
     CutAbove,
     DeviceSpoke,
-    DeviceTold,
     Event,
     Forget,
     LinkedAbove,
+    MessageForDevice,
+    MessageForSite,
     PartVerified,
     RememberTask,
+    SendAbove,
     SendChunksAbove,
+    SendToDevice,
+    SendToSite,
     SiteBelowSpoke,
-    SiteTold,
     SumChunkFromBelow,
     SumMade,
-    TellAbove,
-    TellDevice,
-    TellSite,
     Tick,
     UpdateExamined,
 )
@@ -77,16 +77,16 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
 
     That is for a chunk that does not fit its blob, and for what a server says that was replaced.
     """
-    if isinstance(event, DeviceTold | SiteTold | Announced):
+    if isinstance(event, MessageForDevice | MessageForSite | Announced):
         gateway = _in_epoch(gateway, event.message)
     match event:
         case LinkedAbove(session):
             return _linked(gateway, session, now)
         case CutAbove():
             return replace(gateway, linked=False), []
-        case DeviceTold():
+        case MessageForDevice():
             return _device_told(gateway, event, now)
-        case SiteTold():
+        case MessageForSite():
             return _site_told(gateway, event, now)
         case Announced():
             return _announced(gateway, event)
@@ -115,7 +115,7 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
 def _linked(gateway: Gateway, session: int, now: float) -> Step:
     """Tell what is above that the gateway is there, who is here, and what was not answered."""
     linked = replace(gateway, linked=True, session=session, answered=False, born_at=now + BORN_AGAIN_S)
-    births = [TellAbove(birth, device) for device, birth in gateway.births.items()]
+    births = [SendAbove(birth, device) for device, birth in gateway.births.items()]
     if gateway.missed_at is None:
         linked = replace(linked, missed_at=now + MISSED_S)
     resumed, asks = downloads.resume(linked, now)
@@ -123,7 +123,7 @@ def _linked(gateway: Gateway, session: int, now: float) -> Step:
 
 
 def _birth(gateway: Gateway) -> Command:
-    return TellAbove(SiteBirth(federation=gateway.federation, site=gateway.site, session=gateway.session))
+    return SendAbove(SiteBirth(federation=gateway.federation, site=gateway.site, session=gateway.session))
 
 
 def _born_again(gateway: Gateway, now: float) -> Step:
@@ -148,7 +148,7 @@ def _in_epoch(gateway: Gateway, message: Message) -> Gateway:
     return gateway if epoch == known else replace(gateway, epochs={**gateway.epochs, run: epoch})
 
 
-def _device_told(gateway: Gateway, event: DeviceTold, now: float) -> Step:
+def _device_told(gateway: Gateway, event: MessageForDevice, now: float) -> Step:
     device, message = event.device, event.message
     match message:
         case TrainTask() | DeliverTask():
@@ -160,25 +160,25 @@ def _device_told(gateway: Gateway, event: DeviceTold, now: float) -> Step:
         case Refusal() if (left := downloads.refused(gateway, message)) is not None:
             return downloads.resume(left, now)
         case Acknowledgement() | Refusal():
-            return uploads.answered(gateway, message), [TellDevice(device, message)]
+            return uploads.answered(gateway, message), [SendToDevice(device, message)]
         case _:
-            return gateway, [TellDevice(device, message)]
+            return gateway, [SendToDevice(device, message)]
 
 
 def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
     known = gateway.tasks.get(device)
     if known is not None and known.run == task.run and task.attempt < known.attempt:
-        return gateway, [TellDevice(device, task)]  # overtaken by a newer one
+        return gateway, [SendToDevice(device, task)]  # overtaken by a newer one
     new = known is None or (known.run, known.attempt) != (task.run, task.attempt)
     gateway = replace(gateway, tasks={**gateway.tasks, device: task})
     if new:
         gateway = without_upload(gateway, device)
     remember: list[Command] = [RememberTask(device, task)] if new else []
     fetching, commands = downloads.task_given(gateway, device, task, now, new=new)
-    return fetching, [*remember, TellDevice(device, task), *commands]
+    return fetching, [*remember, SendToDevice(device, task), *commands]
 
 
-def _site_told(gateway: Gateway, event: SiteTold, now: float) -> Step:
+def _site_told(gateway: Gateway, event: MessageForSite, now: float) -> Step:
     match event.message:
         case SiteTerms() as terms:
             below = replace(gateway, terms=terms, answered=True)
@@ -193,7 +193,7 @@ def _site_told(gateway: Gateway, event: SiteTold, now: float) -> Step:
 
 def _terms_for(gateway: Gateway, site: str) -> Command:
     assert gateway.terms is not None
-    return TellSite(site, gateway.terms.model_copy(update={"site": site}))
+    return SendToSite(site, gateway.terms.model_copy(update={"site": site}))
 
 
 def _announced(gateway: Gateway, event: Announced) -> Step:
@@ -238,13 +238,13 @@ def _device_spoke(gateway: Gateway, event: DeviceSpoke, now: float) -> Step:
             return uploads.claimed(gateway, message, event, now)
         case BlobRequest():
             found = downloads.requested(gateway, message, now)
-            return (gateway, [TellAbove(message, message.device)]) if found is None else found
+            return (gateway, [SendAbove(message, message.device)]) if found is None else found
         case BroadcastProgress():
             return gateway, []
         case Refusal() if (left := _refused_by_device(gateway, message, now)) is not None:
             return left
         case _:
-            return gateway, [TellAbove(message, message.device)]
+            return gateway, [SendAbove(message, message.device)]
 
 
 def _born(gateway: Gateway, birth: Birth) -> Step:
@@ -262,7 +262,7 @@ def _born(gateway: Gateway, birth: Birth) -> Step:
 
 def _said(gateway: Gateway, message: FromDevice) -> list[Command]:
     """Births and deaths wait for a connection above."""
-    return [TellAbove(message, message.device)] if gateway.linked else []
+    return [SendAbove(message, message.device)] if gateway.linked else []
 
 
 def _died(gateway: Gateway, death: Death) -> Step:
@@ -276,7 +276,7 @@ def _died(gateway: Gateway, death: Death) -> Step:
 def _replied(gateway: Gateway, reply: TaskReply) -> Step:
     """What is broadcast above does not reach the site: the device requests it here."""
     if not reply.listens:
-        return gateway, [TellAbove(reply, reply.device)]
+        return gateway, [SendAbove(reply, reply.device)]
     task = gateway.tasks.get(reply.device)
     shared = [] if task is None else [task.blobs[name].digest for name in task.channels]
     end = BroadcastEnd(
@@ -287,7 +287,7 @@ def _replied(gateway: Gateway, reply: TaskReply) -> Step:
         digests=tuple(dict.fromkeys(shared))[:256],
     )
     passed = reply.model_copy(update={"listens": ()})
-    return gateway, [TellAbove(passed, reply.device), TellDevice(reply.device, end)]
+    return gateway, [SendAbove(passed, reply.device), SendToDevice(reply.device, end)]
 
 
 def _refused_by_device(gateway: Gateway, refusal: Refusal, now: float) -> Step | None:
@@ -330,7 +330,7 @@ def _report_missed(gateway: Gateway, now: float) -> Step:
     if not gateway.before or not gateway.linked or now < (gateway.missed_at or 0.0):
         return gateway, []
     gone: list[Command] = [
-        TellAbove(Death(federation=gateway.federation, device=device, session=session), device)
+        SendAbove(Death(federation=gateway.federation, device=device, session=session), device)
         for device, session in gateway.before.items()
         if device not in gateway.births
     ]

@@ -12,10 +12,10 @@ from edge_server.rounds.gateway.events import (
     Command,
     MakeSum,
     PartVerified,
+    SendAbove,
     SendChunksAbove,
+    SendToSite,
     SumMade,
-    TellAbove,
-    TellSite,
     VerifyPart,
     Write,
 )
@@ -35,13 +35,13 @@ def requested(gateway: Gateway, request: SumRequest, now: float) -> Step:
     key = request.digest
     known = gateway.sums.get(key)
     if known is not None:
-        return gateway, [TellAbove(known.answer)] if known.answer is not None else []
+        return gateway, [SendAbove(known.answer)] if known.answer is not None else []
     own, asked = _divided(gateway, request)
     if lost := _lost(gateway, own):
-        return gateway, [TellAbove(_without_sum(request, lost))]
+        return gateway, [SendAbove(_without_sum(request, lost))]
     work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
     begun = replace(gateway, sums=_newest({**gateway.sums, key: work}))
-    return begun, [*(TellSite(site, part) for site, part in asked.items()), *_make(begun, work)]
+    return begun, [*(SendToSite(site, part) for site, part in asked.items()), *_make(begun, work)]
 
 
 def _newest(sums: dict[str, SumWork]) -> dict[str, SumWork]:
@@ -94,10 +94,10 @@ def made(gateway: Gateway, event: SumMade) -> Step:
         return gateway, []
     if event.ref is None:
         left = {name: other for name, other in gateway.sums.items() if name != key}
-        return replace(gateway, sums=left), [TellAbove(_without_sum(event.request, event.lost))]
+        return replace(gateway, sums=left), [SendAbove(_without_sum(event.request, event.lost))]
     weights = {device: member.weight for device, member in event.request.members.items()}
     answer = _answer(event.request, members=weights, blob=event.ref)
-    return _with(gateway, replace(work, answer=answer)), [TellAbove(answer)]
+    return _with(gateway, replace(work, answer=answer)), [SendAbove(answer)]
 
 
 def _with(gateway: Gateway, work: SumWork) -> Gateway:
@@ -121,7 +121,7 @@ def give(gateway: Gateway, request: BlobRequest) -> Command:
         blob = work.answer.blob if work.answer is not None else None
         if blob is not None and blob.digest == request.digest:
             return SendChunksAbove(blob, request.first, request.count)
-    return TellAbove(
+    return SendAbove(
         Refusal(
             federation=gateway.federation,
             device=gateway.site,
@@ -197,7 +197,7 @@ def part_lost(gateway: Gateway, site: str, refusal: Refusal) -> Step:
         if offer is None or offer.blob is None or offer.blob.digest != refusal.digest or site in work.parts:
             continue
         again = replace(work, offers=_without(work.offers, site), receiving=_without(work.receiving, site))
-        return _with(gateway, again), [TellSite(site, work.asked[site])]
+        return _with(gateway, again), [SendToSite(site, work.asked[site])]
     return gateway, []
 
 
@@ -209,7 +209,7 @@ def site_back(gateway: Gateway, site: str, now: float) -> Step:
             continue
         transfer = work.receiving.get(site)
         if transfer is None:
-            commands.append(TellSite(site, work.asked[site]))
+            commands.append(SendToSite(site, work.asked[site]))
             continue
         resumed, asks = chunk_transfer.resume(transfer, now)
         gateway = _with(gateway, replace(work, receiving={**work.receiving, site: resumed}))
@@ -233,7 +233,7 @@ def tick(gateway: Gateway, now: float) -> Step:
             commands += _commands(gateway, site, asks)
         silent = [site for site in work.asked if site not in work.parts and site not in receiving]
         due = now >= work.ask_at
-        commands += [TellSite(site, work.asked[site]) for site in silent if due]
+        commands += [SendToSite(site, work.asked[site]) for site in silent if due]
         gateway = _with(
             gateway, replace(work, receiving=receiving, ask_at=now + ASK_AGAIN_S if due else work.ask_at)
         )
@@ -245,7 +245,7 @@ def _commands(gateway: Gateway, site: str, asks: list[chunk_transfer.TransferCom
     for ask in asks:
         match ask:
             case chunk_transfer.RequestChunks():
-                made_of.append(TellSite(site, ask.request(gateway.federation, site)))
+                made_of.append(SendToSite(site, ask.request(gateway.federation, site)))
             case chunk_transfer.WriteChunk():
                 made_of.append(Write(ask))
             case chunk_transfer.VerifyBlob(ref):

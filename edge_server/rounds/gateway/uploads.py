@@ -16,9 +16,9 @@ from edge_server.rounds.gateway.events import (
     ExamineUpdate,
     PassChunkOn,
     RecordRefused,
+    SendAbove,
     SendChunksAbove,
-    TellAbove,
-    TellDevice,
+    SendToDevice,
     UpdateExamined,
     Write,
 )
@@ -40,10 +40,10 @@ def claimed(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) ->
     if known is not None and (known.run, known.attempt) == (update.run, update.attempt):
         # Another update of the same task: what is above may count the first, and judges that first.
         waits = update.device in gateway.pending
-        return gateway, _receipt(known) if waits else [TellAbove(update, update.device)]
+        return gateway, _receipt(known) if waits else [SendAbove(update, update.device)]
     task = gateway.tasks.get(update.device)
     if gateway.below(update.device) or not _examines(gateway, task, update):
-        return gateway, [TellAbove(update, update.device)]
+        return gateway, [SendAbove(update, update.device)]
     assert isinstance(task, TrainTask)
     if gateway.terms is None:
         return gateway, []  # the device repeats its claim
@@ -73,7 +73,7 @@ def _refuse_early(gateway: Gateway, refused: Participant, update: Update, notes:
     receipt = SiteReceipt(site=gateway.site, reason=refused.reason, detail=detail[:500])
     judged = update.model_copy(update={"receipt": receipt})
     without = without_upload(gateway, update.device)
-    return _known(without, judged), [RecordRefused(judged), TellAbove(judged, update.device)]
+    return _known(without, judged), [RecordRefused(judged), SendAbove(judged, update.device)]
 
 
 def _known(gateway: Gateway, update: Update) -> Gateway:
@@ -107,7 +107,7 @@ def examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
 
 def _receipt(update: Update) -> list[Command]:
     """An update with its receipt; small groups are sent along without a request."""
-    commands: list[Command] = [TellAbove(update, update.device)]
+    commands: list[Command] = [SendAbove(update, update.device)]
     sent = update.sent
     return (
         commands
@@ -190,7 +190,7 @@ def _commands(upload: Participant, commands: list[RoundCommand]) -> list[Command
     for command in commands:
         match command:
             case Send(device, message):
-                made.append(TellDevice(device, message))
+                made.append(SendToDevice(device, message))
             case WriteUpdateChunk(_, chunk):
                 made.append(Write(chunk))
             case CheckUpdate(_, update):

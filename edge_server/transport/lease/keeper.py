@@ -62,7 +62,7 @@ class LeaseKeeper:
             client_id=f"{federation[:40]}-lease-{me.instance}",
             filters=(self._topic,),
             longest_delay_s=LONGEST_DELAY_S,
-            tells_subscribed=True,
+            reports_subscribed=True,
         )
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 

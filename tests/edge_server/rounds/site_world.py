@@ -141,10 +141,10 @@ class SiteWorld(World):
                     for chunk in self.disk.chunks(ref, first, count):
                         self.send_chunk_down("", device, chunk)
             case on_server.SendToSite(site, message):
-                self.send(site, on_site.SiteTold(message))
+                self.send(site, on_site.MessageForSite(message))
             case on_server.SendTerms(site):
                 terms = SiteTerms(federation=FEDERATION, site=site, run=RUN, sites=self.site_names)
-                self.send(site, on_site.SiteTold(terms))
+                self.send(site, on_site.MessageForSite(terms))
             case on_server.WriteSumChunk(_, chunk):
                 self.disk.write(chunk)
             case on_server.CloseRound():
@@ -165,7 +165,7 @@ class SiteWorld(World):
 
     def send_down(self, at: str, device: str, message: Any) -> None:
         to = self.way_down(at, device)
-        told = on_device.Received(message) if to == device else on_site.DeviceTold(device, message)
+        told = on_device.Received(message) if to == device else on_site.MessageForDevice(device, message)
         self.send(to, told)
 
     def send_chunk_down(self, at: str, device: str, chunk: Chunk) -> None:
@@ -239,12 +239,12 @@ class SiteWorld(World):
 
     def _do_on_gateway(self, site: str, node: SiteNode, command: Any) -> None:
         match command:
-            case on_site.TellAbove(message, device):
+            case on_site.SendAbove(message, device):
                 self.tell_above(site, node, message, device)
-            case on_site.TellDevice(device, message):
+            case on_site.SendToDevice(device, message):
                 self.send_down(site, device, message)
-            case on_site.TellSite(below, message):
-                self.send(below, on_site.SiteTold(message))
+            case on_site.SendToSite(below, message):
+                self.send(below, on_site.MessageForSite(message))
             case on_site.AnnounceBelow(message):
                 self.announce(site, message)
             case on_site.SendChunksAbove(ref, first, count, device):

@@ -13,22 +13,22 @@ from edge_server.rounds.gateway.events import (
     ChunkFromBelow,
     CutAbove,
     DeviceSpoke,
-    DeviceTold,
     ExamineUpdate,
     Forget,
     LinkedAbove,
     MakeSum,
+    MessageForDevice,
+    MessageForSite,
     PartVerified,
     PassChunkOn,
     RememberTask,
+    SendAbove,
     SendChunksAbove,
     SendChunksBelow,
+    SendToDevice,
+    SendToSite,
     SiteBelowSpoke,
-    SiteTold,
     SumMade,
-    TellAbove,
-    TellDevice,
-    TellSite,
     Tick,
     UpdateExamined,
     VerifyBlob,
@@ -82,7 +82,7 @@ class Driven:
         terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"))
         self.gateway, self.now = Gateway(NAME, SITE, **more), 0.0
         self.tell(LinkedAbove(1))
-        self.tell(SiteTold(terms))
+        self.tell(MessageForSite(terms))
         for device in devices:
             self.tell(DeviceSpoke(birth(device)))
 
@@ -97,7 +97,7 @@ class Driven:
     def give(self, *devices: str, number: int = 1, **more) -> list:
         """Tasks of a round from above."""
         task = assignment(number, number, **more).task
-        return [command for device in devices for command in self.tell(DeviceTold(device, task))]
+        return [command for device in devices for command in self.tell(MessageForDevice(device, task))]
 
     def fetch(self) -> list:
         """The state arrives from above."""
@@ -119,13 +119,13 @@ class Driven:
             )
         assert [command.update for command in of(ExamineUpdate, commands)] == [claim]
         judged = claim.model_copy(update={"receipt": SiteReceipt(site=SITE, moved=True)})
-        assert TellAbove(judged, device) in self.tell(UpdateExamined(judged))
+        assert SendAbove(judged, device) in self.tell(UpdateExamined(judged))
         return judged
 
 
 def asked(commands: list) -> list[tuple[str, str]]:
     """The requests for blobs above, as (device, digest)."""
-    told = [command.message for command in of(TellAbove, commands)]
+    told = [command.message for command in of(SendAbove, commands)]
     return [(message.device, message.digest) for message in told if isinstance(message, BlobRequest)]
 
 
@@ -143,16 +143,16 @@ def sum_request(*updates: Update, site: str = SITE) -> SumRequest:
 def test_births_replies_and_telemetry_go_up_and_answers_come_down():
     site, telemetry = Driven(), Telemetry(federation=NAME, device=A, session=1, phase="idle")
     for message in (birth(A), telemetry, reply(A)):
-        assert site.tell(DeviceSpoke(message)) == [TellAbove(message, A)]
+        assert site.tell(DeviceSpoke(message)) == [SendAbove(message, A)]
     answer = Acknowledgement(federation=NAME, device=A, run=RUN, attempt=1)
-    assert site.tell(DeviceTold(A, answer)) == [TellDevice(A, answer)]
+    assert site.tell(MessageForDevice(A, answer)) == [SendToDevice(A, answer)]
 
 
 def test_a_connection_above_begins_with_who_is_here():
     site = Driven(A)
     site.tell(CutAbove())
     assert site.tell(DeviceSpoke(birth(B))) == []
-    told = [command.message for command in of(TellAbove, site.tell(LinkedAbove(2)))]
+    told = [command.message for command in of(SendAbove, site.tell(LinkedAbove(2)))]
     assert told == [SiteBirth(federation=NAME, site=SITE, session=2), birth(A), birth(B)]
 
 
@@ -161,14 +161,14 @@ def test_a_late_repetition_of_a_birth_does_not_look_like_a_second_device():
     first, second = (birth(A).model_copy(update={"instance": name, "session": 7}) for name in "ab")
     later = first.model_copy(update={"session": 8})
     for born in (first, first, second):
-        assert site.tell(DeviceSpoke(born)) == [TellAbove(born, A)]
+        assert site.tell(DeviceSpoke(born)) == [SendAbove(born, A)]
     assert site.tell(DeviceSpoke(first)) == []
-    assert site.tell(DeviceSpoke(later)) == [TellAbove(later, A)]
+    assert site.tell(DeviceSpoke(later)) == [SendAbove(later, A)]
 
 
 def test_a_birth_that_terms_do_not_answer_is_repeated():
     site = Driven(A)
-    born = TellAbove(SiteBirth(federation=NAME, site=SITE, session=1))
+    born = SendAbove(SiteBirth(federation=NAME, site=SITE, session=1))
     assert born not in site.wait(100)
     announced = RoundAnnouncement(
         federation=NAME, run="run-2", round=1, rounds=2, phase="training", selected=1
@@ -184,8 +184,8 @@ def test_a_birth_that_terms_do_not_answer_is_repeated():
 
 def test_devices_that_are_not_back_after_a_restart_are_reported_as_lost():
     site = Driven(A, before={A: 1, B: 4})
-    assert not of(TellAbove, site.wait(10))
-    assert site.wait(11) == [TellAbove(Death(federation=NAME, device=B, session=4), B)]
+    assert not of(SendAbove, site.wait(10))
+    assert site.wait(11) == [SendAbove(Death(federation=NAME, device=B, session=4), B)]
     assert site.wait(30) == []
 
 
@@ -201,8 +201,8 @@ def test_what_a_replaced_server_says_is_refused():
     site.tell(Announced(RoundAnnouncement(**about, round=1, epoch=2)))
     for event in (
         Announced(RoundAnnouncement(**about, round=2)),
-        DeviceTold(A, assignment().task),
-        SiteTold(sum_request(update(A)).model_copy(update={"epoch": 1})),
+        MessageForDevice(A, assignment().task),
+        MessageForSite(sum_request(update(A)).model_copy(update={"epoch": 1})),
     ):
         with pytest.raises(PeerError, match="by a server that was replaced"):
             site.tell(event)
@@ -236,7 +236,7 @@ def test_a_damaged_blob_is_reported_and_fetched_again():
     site = Driven(A)
     site.give(A)
     commands = site.tell(BlobVerified(STATE.digest, False))
-    refusal = of(TellAbove, commands)[0].message
+    refusal = of(SendAbove, commands)[0].message
     assert (refusal.reason, refusal.digest, refusal.device) == (Reason.DIGEST_MISMATCH, STATE.digest, A)
     assert asked(commands) == [(A, STATE.digest)]
 
@@ -245,9 +245,9 @@ def test_a_blob_that_one_device_is_refused_is_requested_for_another():
     site = Driven(A, B)
     site.give(A, B)
     unknown = {"federation": NAME, "device": A, "reason": Reason.UNKNOWN_BLOB, "digest": STATE.digest}
-    commands = site.tell(DeviceTold(A, Refusal(**unknown)))
+    commands = site.tell(MessageForDevice(A, Refusal(**unknown)))
     assert (B, STATE.digest) in asked(commands)
-    assert not of(TellDevice, commands)
+    assert not of(SendToDevice, commands)
 
 
 def test_nothing_is_requested_without_a_connection_and_all_of_it_on_the_next():
@@ -271,7 +271,7 @@ def test_what_is_broadcast_above_is_requested_here():
 def test_a_request_for_another_blob_goes_up():
     site = Driven(A)
     request = BlobRequest(federation=NAME, device=A, digest="0" * 64, first=0, count=1)
-    assert site.tell(DeviceSpoke(request)) == [TellAbove(request, A)]
+    assert site.tell(DeviceSpoke(request)) == [SendAbove(request, A)]
 
 
 # --- updates ---
@@ -281,7 +281,7 @@ def test_an_update_ends_here_and_leaves_a_receipt():
     judged = site.upload(A)
     assert site.gateway.pending == {A}
     answer = {"federation": NAME, "device": A, "run": RUN, "attempt": 1, "digest": judged.blob.digest}
-    site.tell(DeviceTold(A, Acknowledgement(**answer)))
+    site.tell(MessageForDevice(A, Acknowledgement(**answer)))
     assert site.gateway.pending == frozenset()
 
 
@@ -289,18 +289,18 @@ def test_a_repeated_claim_repeats_the_receipt_and_uploads_nothing():
     site = Driven(A)
     site.give(A)
     judged = site.upload(A)
-    assert site.tell(DeviceSpoke(update(A), most_bytes=10**6)) == [TellAbove(judged, A)]
-    assert TellAbove(judged, A) in site.tell(LinkedAbove(2))
+    assert site.tell(DeviceSpoke(update(A), most_bytes=10**6)) == [SendAbove(judged, A)]
+    assert SendAbove(judged, A) in site.tell(LinkedAbove(2))
 
 
 def test_another_update_of_the_same_task_does_not_replace_one_that_may_count():
     site = Driven(A)
     site.give(A)
     judged, other = site.upload(A), update(A, version=1)
-    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [TellAbove(judged, A)]
+    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [SendAbove(judged, A)]
     answer = {"federation": NAME, "device": A, "run": RUN, "attempt": 1, "digest": judged.blob.digest}
-    site.tell(DeviceTold(A, Acknowledgement(**answer)))
-    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [TellAbove(other, A)]
+    site.tell(MessageForDevice(A, Acknowledgement(**answer)))
+    assert site.tell(DeviceSpoke(other, most_bytes=10**6)) == [SendAbove(other, A)]
     assert site.gateway.updates == {A: judged}
 
 
@@ -316,11 +316,11 @@ def test_another_update_of_the_same_task_takes_the_place_of_a_refused_one():
         reason=Reason.STALE_ROUND,
         detail="missed",
     )
-    site.tell(DeviceTold(A, refusal))
+    site.tell(MessageForDevice(A, refusal))
     other = update(A, 1)
     commands = site.tell(DeviceSpoke(other, most_bytes=10**6))
-    assert of(TellAbove, commands) == []
-    assert [told.message.digest for told in of(TellDevice, commands)] == [other.blob.digest]
+    assert of(SendAbove, commands) == []
+    assert [told.message.digest for told in of(SendToDevice, commands)] == [other.blob.digest]
 
 
 def test_small_groups_are_given_from_here():
@@ -330,14 +330,14 @@ def test_small_groups_are_given_from_here():
     with_groups = judged.model_copy(update={"receipt": judged.receipt.model_copy(update={"groups": groups})})
     site.gateway = replace(site.gateway, updates={A: with_groups})
     request = BlobRequest(federation=NAME, device=A, digest=groups.digest, first=0, count=3)
-    assert site.tell(DeviceTold(A, request)) == [SendChunksAbove(groups, 0, 3, A)]
+    assert site.tell(MessageForDevice(A, request)) == [SendChunksAbove(groups, 0, 3, A)]
 
 
 def test_an_oversized_update_is_refused_before_it_is_here():
     site = Driven(A)
     site.give(A)
     commands = site.tell(DeviceSpoke(update(A), most_bytes=10))
-    (told,) = of(TellAbove, commands)
+    (told,) = of(SendAbove, commands)
     assert told.message.receipt.reason is Reason.OVERSIZED
 
 
@@ -347,7 +347,7 @@ def test_an_oversized_update_is_refused_before_it_is_here():
 def test_what_cannot_be_summed_passes_whole(task):
     site, claim = Driven(A), update(A)
     site.give(A, **task)
-    assert site.tell(DeviceSpoke(claim, most_bytes=10**6)) == [TellAbove(claim, A)]
+    assert site.tell(DeviceSpoke(claim, most_bytes=10**6)) == [SendAbove(claim, A)]
     if "statistics" in task:
         chunk = Chunk(claim.blob.digest[:16], 0, b"x")
         assert site.tell(ChunkFromBelow(A, chunk)) == [PassChunkOn(A, chunk)]
@@ -358,7 +358,7 @@ def test_only_so_many_devices_upload_at_once():
     site.gateway = replace(site.gateway, terms=site.gateway.terms.model_copy(update={"uploads_at_once": 1}))
     site.give(A, B)
     commands = [c for d in (A, B) for c in site.tell(DeviceSpoke(update(d), most_bytes=10**6))]
-    assert [c.device for c in of(TellDevice, commands) if isinstance(c.message, BlobRequest)] == [A]
+    assert [c.device for c in of(SendToDevice, commands) if isinstance(c.message, BlobRequest)] == [A]
 
 
 def test_updates_of_rounds_that_are_over_are_forgotten():
@@ -378,20 +378,20 @@ def test_the_requested_members_are_added_once_and_the_answer_repeated():
     site.give(A, B)
     updates = [site.upload(device) for device in (A, B)]
     request = sum_request(*updates)
-    assert site.tell(SiteTold(request)) == [MakeSum(request, tuple(updates))]
-    assert site.tell(SiteTold(request)) == []
+    assert site.tell(MessageForSite(request)) == [MakeSum(request, tuple(updates))]
+    assert site.tell(MessageForSite(request)) == []
     (told,) = site.tell(SumMade(request, STATE))
     assert told.message.members == {A: 3, B: 3}
-    assert site.tell(SiteTold(request)) == [told]
+    assert site.tell(MessageForSite(request)) == [told]
     ask = BlobRequest(federation=NAME, device=SITE, digest=STATE.digest, first=0, count=2)
-    assert site.tell(SiteTold(ask)) == [SendChunksAbove(STATE, 0, 2)]
+    assert site.tell(MessageForSite(ask)) == [SendChunksAbove(STATE, 0, 2)]
 
 
 def test_members_that_are_not_here_are_named():
     site = Driven(A, B)
     site.give(A, B)
     here, gone = site.upload(A), update(B)
-    (told,) = site.tell(SiteTold(sum_request(here, gone)))
+    (told,) = site.tell(MessageForSite(sum_request(here, gone)))
     assert (told.message.lost, told.message.blob) == ((B,), None)
 
 
@@ -401,7 +401,7 @@ def test_sites_within_add_their_own_part_first():
     own, deep = site.upload(A), update(DEEP)
     request = sum_request(own, deep)
     below = sum_request(deep, site="b.n")
-    assert site.tell(SiteTold(request)) == [TellSite("b.n", below)]
+    assert site.tell(MessageForSite(request)) == [SendToSite("b.n", below)]
     about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
     part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 2000))
     assert site.tell(SiteBelowSpoke("b.n", part.model_copy(update={"request": request.digest}))) == []
@@ -420,14 +420,14 @@ def test_a_late_death_of_a_site_within_takes_nobody_away():
     site.tell(SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=3)))
     assert site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=2))) == []
     (told,) = site.tell(SiteBelowSpoke("b.n", SiteDeath(federation=NAME, site="b.n", session=3)))
-    assert told == TellAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
+    assert told == SendAbove(Death(federation=NAME, device=DEEP, session=birth(DEEP).session), DEEP)
 
 
 def test_a_task_that_was_overtaken_is_passed_on_and_not_remembered():
     site = Driven(A)
     site.give(A, number=2)
     late = assignment(1, 1).task
-    assert site.give(A, number=1) == [TellDevice(A, late)]
+    assert site.give(A, number=1) == [SendToDevice(A, late)]
     assert site.gateway.tasks[A].attempt == 2
 
 
@@ -436,7 +436,7 @@ def test_a_member_that_has_begun_another_task_is_lost_to_the_sum_of_its_last_one
     site.give(A)
     own, deep = site.upload(A), update(DEEP)
     request, below = sum_request(own, deep), sum_request(deep, site="b.n")
-    site.tell(SiteTold(request))
+    site.tell(MessageForSite(request))
     about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
     part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 20))
     site.tell(SiteBelowSpoke("b.n", part))
@@ -453,12 +453,12 @@ def test_a_part_that_two_requests_ask_for_completes_the_open_one():
     first, below = sum_request(own, deep), sum_request(deep, site="b.n")
     about = {"federation": NAME, "site": "b.n", "run": RUN, "round": 1, "request": below.digest}
     part = SiteSum(**about, members={DEEP: 3}, blob=ref_of(b"p" * 20))
-    site.tell(SiteTold(first))
+    site.tell(MessageForSite(first))
     site.tell(SiteBelowSpoke("b.n", part))
     (made,) = site.tell(PartVerified("b.n", part.blob.digest, True))
     site.tell(SumMade(made.request, STATE))
     second = sum_request(deep)
-    site.tell(SiteTold(second))
+    site.tell(MessageForSite(second))
     site.tell(SiteBelowSpoke("b.n", part))
     (made,) = site.tell(PartVerified("b.n", part.blob.digest, True))
     assert made.request == second

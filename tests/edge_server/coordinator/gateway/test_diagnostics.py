@@ -13,7 +13,7 @@ from edge_server.coordinator.gateway.intake import read_above, read_below
 from edge_server.coordinator.remote import inquiry, operator
 from edge_server.coordinator.remote.inquiry import Status, Terms
 from edge_server.coordinator.remote.operator import OperatorConnection, Selection
-from edge_server.rounds.gateway.events import DeviceSpoke, DeviceTold
+from edge_server.rounds.gateway.events import DeviceSpoke, MessageForDevice
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker.launch import running_broker
 from schemas.errors import PeerError
@@ -40,7 +40,7 @@ def test_requests_and_answers_are_passed_on_for_their_device_alone():
         SiteTopic("home", SITE, Channel.DOWN_FLEET, DEVICE),
         DeviceTopic("home", DEVICE, Channel.UP_FLEET),
     )
-    assert read_above(str(down), encode_message(request()), gateway) == DeviceTold(DEVICE, request())
+    assert read_above(str(down), encode_message(request()), gateway) == MessageForDevice(DEVICE, request())
     assert read_below(up, encode_message(receipt()), gateway) == DeviceSpoke(receipt())
     with pytest.raises(PeerError):
         read_above(str(down), encode_message(request(device="barn.pi-2")), gateway)
