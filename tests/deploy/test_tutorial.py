@@ -15,6 +15,7 @@ from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_files import read_run_files
 from edge_server.transport.broker.launch import find_mosquitto
 from tests.deploy.pages import DOCS, ROOT, SETUP, blocks, end_group, files_of, write_files
+from tests.edge_server.simulation.in_process import in_process
 
 PAGE = DOCS / "guides" / "own-model-and-data.md"
 DEADLINE_S = 900
@@ -51,7 +52,8 @@ def test_the_files_of_the_page_form_a_federation(folder: Path) -> None:
     """One round without ONNX files; `make try-docs` runs the whole page."""
     subprocess.run([sys.executable, "make_data.py"], check=True, timeout=DEADLINE_S)
     config = load_config("federation.toml", ["rounds=1", "local-epochs=1", "simulation.workers=1"])
-    summary = simulate(config, out=folder / "run", watcher=Unwatched(), export=False)
+    with in_process():
+        summary = simulate(config, out=folder / "run", watcher=Unwatched(), export=False)
     assert (summary.outcome, len(summary.devices)) == ("finished", 3)
     assert read_run_files(folder / "run").history[0].tier_accuracy.keys() == {1, 2, 3}
     assert "mynet:net" in (folder / "run" / "report.md").read_text()

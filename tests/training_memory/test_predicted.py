@@ -10,7 +10,7 @@ from tests.training_memory.measured import SHAPES, Case, Growth, every_case
 from tests.training_memory.repeated import repeated, word
 
 ALL = os.environ.get("TRAINING_MEMORY") == "all"
-FEW = [Case("two-nn", 5)]
+FEW = [Case("cnn-batch", 5)]
 
 
 def test_every_shipped_network_for_pictures_is_measured() -> None:

@@ -21,6 +21,7 @@ from edge_server.simulation.inputs import training_data
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from tests.edge_client.inference.test_onnx_model import write_model
+from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
 
 
@@ -133,7 +134,8 @@ def test_a_signal_network_is_trained_and_used_through_npz(
     words = ["num-clients=2", "rounds=2", "local-epochs=4", "learning-rate=0.1", "workers=1", "batch-size=8"]
     words += ["tiers.ratios=[0.0]", "model.name=tests.edge_client.networks:conv1d"]
     config = load_config("fedavg", [f"data.source=npz:{tmp_path / 'signals.npz'}", *words])
-    simulate(config, out=tmp_path / "run", watcher=Quiet())
+    with in_process():
+        simulate(config, out=tmp_path / "run", watcher=Quiet())
     model = tmp_path / "run" / "onnx" / "tier-1.onnx"
     assert load_model(model).input_shape == (2, 8)
     capsys.readouterr()

@@ -20,6 +20,7 @@ from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 from tests.edge_client.models.graphs.networks import graph
+from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet, history
 from tests.slow import slow
 
@@ -116,7 +117,8 @@ def test_every_tier_learns_to_tell_frequencies_apart(tmp_path: Path, name: str) 
         "workers": 1,
     }
     config = load_config("attending", [f"{key}={value}" for key, value in settings.items()])
-    simulate(config, out=tmp_path / "run", watcher=Quiet(), export=False)
+    with in_process():
+        simulate(config, out=tmp_path / "run", watcher=Quiet(), export=False)
     last = history(tmp_path / "run")[-1]
     assert min(last["tier_accuracy"].values()) > 0.8
 

@@ -19,6 +19,7 @@ from edge_server.simulation.experiments.spoken_digits import mel_filters
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
 from tests.edge_client.data.test_wav_source import tone, write_wav
+from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
 from tests.once import made_once
 
@@ -83,7 +84,8 @@ def simulate_tones(root: Path) -> None:
     words = [
         f"{key}={json.dumps(value) if isinstance(value, list) else value}" for key, value in settings.items()
     ]
-    simulate(load_config("attending", words), out=root / "run", watcher=Quiet())
+    with in_process():
+        simulate(load_config("attending", words), out=root / "run", watcher=Quiet())
 
 
 def test_devices_learn_from_recordings_and_the_file_takes_raw_samples(
@@ -138,13 +140,9 @@ def test_recordings_of_another_rate_are_refused_by_server_and_device(tmp_path: P
 
 
 def test_a_recording_is_refused_by_a_model_for_pictures(tmp_path: Path) -> None:
-    simulate(
-        load_config(
-            "fedavg", ["data.source=digits", "model.name=mlp", "num-clients=2", "rounds=1", "workers=1"]
-        ),
-        out=tmp_path / "run",
-        watcher=Quiet(),
-    )
+    words = ["data.source=digits", "model.name=mlp", "num-clients=2", "rounds=1", "workers=1"]
+    with in_process():
+        simulate(load_config("fedavg", words), out=tmp_path / "run", watcher=Quiet())
     write_wav(tmp_path / "a.wav", tone(300, 0.1))
     model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)
     with pytest.raises(ConfigError, match=r"this is a recording, and .* takes 1x8x8"):
