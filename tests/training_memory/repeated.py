@@ -14,8 +14,8 @@ from dataclasses import replace
 from tests.training_memory.measured import Case, Growth
 
 RUNS = 5
-MORE = 4
-"""Multiple of `RUNS` processes for a doubted training, including the first ones."""
+MORE = (15,)
+"""Further processes for a doubted training, in turns, as long as it is doubted."""
 
 
 def word(case: Case) -> str:
@@ -34,13 +34,13 @@ def repeated(
     runs: int = RUNS,
     doubted: Callable[[Growth], bool] = lambda _: False,
     *,
-    more: int = MORE,
+    more: Sequence[int] = MORE,
 ) -> list[Growth]:
-    """The median growth of each case over `runs` processes, or `more` times as many if it is `doubted`."""
+    """The median growth of each case over `runs` processes, and over `more` if it is `doubted`."""
     reported = _at_once(cases, runs)
-    unsure = [case for case in cases if doubted(_median(reported[case]))]
-    for _ in range(more - 1 if unsure else 0):
-        for case, growths in _at_once(unsure, runs).items():
+    for further in more:
+        unsure = [case for case in cases if doubted(_median(reported[case]))]
+        for case, growths in (_at_once(unsure, further) if unsure else {}).items():
             reported[case] += growths
     return [_median(growths) for growths in reported.values()]
 
