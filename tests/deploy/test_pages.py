@@ -15,7 +15,7 @@ NOT_DOCUMENTATION = {".venv", "runs", "_build"}
 EVERY_PAGE = sorted(
     page for page in ROOT.rglob("*.md") if not NOT_DOCUMENTATION & set(page.relative_to(ROOT).parts)
 )
-QUICK = {"simulation.md"}
+QUICK = {"devices.md"}
 ALL = os.environ.get("TRY_DOCS") == "all"
 
 

@@ -21,6 +21,7 @@ from edge_server.storage.records import RoundRecord
 from schemas.values import CapabilityProfile
 from tests.edge_client.data.tasks.examples import FEATURES, examples
 from tests.integration.conftest import ONE_BROKER, Run
+from tests.slow import slow
 
 TRAINERS = {"with-torch": ("torch",), "without-torch": ("onnx",)}
 NETWORKS = {"anomaly": "tests.integration.test_every_task:autoencoder"}
@@ -95,7 +96,7 @@ def check_thresholds(devices: Path, answer: dict[str, list[dict[str, object]]]) 
 
 
 @ONE_BROKER
-@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("task", [slow(task) if task == "classification" else task for task in TASKS])
 def test_a_federation_of_every_task(
     address, serve, tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

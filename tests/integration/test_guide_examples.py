@@ -14,6 +14,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from tests.integration.conftest import ONE_BROKER
 from tests.integration.device_threads import devices
+from tests.slow import mark_slow
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -52,6 +53,7 @@ def test_whether_somebody_is_in_the_room(
             assert model.measured(test.images, test.labels)["auroc"] > 0.99, (index, name)
 
 
+@mark_slow
 @ONE_BROKER
 @pytest.mark.skipif(not (DATA / "fsdd").is_dir(), reason="the spoken digits are not here")
 def test_spoken_digits(
