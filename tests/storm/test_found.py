@@ -307,3 +307,12 @@ def test_seed_2001254() -> None:
         Fault(kind="loss", at=4.3, target="standby", lasts=11.7, size=0.85),
     ]
     assert play(Scenario(seed=2001254, broadcast=True, standby=True), faults).violation is None
+
+
+def test_seed_2001450() -> None:
+    # The same, and the server was stopped while it should have contradicted the standby.
+    faults = [
+        Fault(kind="loss", at=2.314, target="standby", lasts=13.4, size=0.7),
+        Fault(kind="pause", at=7.9, target="server", lasts=4.4),
+    ]
+    assert play(Scenario(seed=2001450, changes=True, standby=True, packed=True), faults).violation is None

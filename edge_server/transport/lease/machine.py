@@ -13,8 +13,9 @@ holds the lease, so everyone else knows that it may have served. Each renewal th
 wait for `SILENCE_S`, which is longer, from the moment at which they heard the last one. No clocks are
 compared, and clocks need only run alike.
 
-A server that has heard nothing cannot tell a dead holder from messages that the broker has dropped. A holder
-that lives contradicts a claim, and the broker retains the last message: the claim counts only if it is that.
+A server that has heard nothing cannot tell a dead holder from messages that the broker has dropped. The
+broker retains the last message. It is read before a claim, which follows it, and after the claim: a holder
+that lives has contradicted it.
 """
 
 from dataclasses import replace
@@ -65,9 +66,9 @@ def step(state: LeaseState, event: Event, now: float) -> Step:
     """Apply one event."""
     match event:
         case Connected() if state.connected:
-            return _standing(state, now + LOOK_S) if state.stands_at == NOT_YET else state, []
+            return _answered(state, now + LOOK_S) if state.stands_at == NOT_YET else state, []
         case Connected():
-            begun = replace(state, connected=True, log=state.log.connected(), since=now)
+            begun = _unasked(replace(state, connected=True, log=state.log.connected(), since=now))
             return replace(begun, next_at=now + LOOK_S), []
         case Disconnected():
             return _disconnected(replace(state, connected=False, sent={}), now), []
@@ -108,8 +109,8 @@ def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> St
     # Devices obey the newest epoch: its holder does not yield to an older one.
     older = state.phase is LeasePhase.HELD and lease.epoch < state.epoch
     counts = state.log.counts(lease, retained=retained) and not older
-    read_back = retained and state.phase is LeasePhase.CLAIMING and state.settled_at != NOT_YET
-    hears = counts and not read_back
+    known = state.phase is LeasePhase.CLAIMING or _is_same(state.log.last, lease)
+    hears = counts and not (retained and state.asked and known)
     heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if hears else state
     heard = replace(heard, cut_off=heard.cut_off and own)
     match state.phase:
@@ -125,6 +126,16 @@ def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> St
             return _heard_looking(looking, lease, now, counts=counts, retained=False)
         case _:
             return heard, []
+
+
+def _is_same(known: Lease | None, lease: Lease) -> bool:
+    if known is None:
+        return False
+    return (known.holder.instance, known.state, known.beat) == (
+        lease.holder.instance,
+        lease.state,
+        lease.beat,
+    )
 
 
 def _heard_holding(state: LeaseState, lease: Lease, now: float, *, own: bool, counts: bool) -> Step:
@@ -148,7 +159,7 @@ def _heard_claiming(
 ) -> Step:
     if own and lease.state == "claimed":
         if state.settled_at != NOT_YET:
-            return _standing(state, now) if retained else state, []
+            return _answered(state, now) if retained else state, []
         if not counts:
             return replace(state, phase=LeasePhase.LOOKING, since=now), []
         return replace(state, settled_at=now + state.settle_s, next_at=now), []
@@ -162,12 +173,14 @@ def _heard_claiming(
         looking = replace(state, phase=LeasePhase.LOOKING, log=log, since=now)
         # What was said of holding it is taken back: it would make the other's folder an old one.
         return looking, [state.message("claimed", max(state.sent))] if state.sent else []
-    return _standing(state, now) if retained else state, []
+    return _answered(state, now) if retained else state, []
 
 
 def _heard_looking(state: LeaseState, lease: Lease, now: float, *, counts: bool, retained: bool) -> Step:
     """Count the renewals of a living holder."""
-    if retained or lease.state != "held" or lease.holder.instance == state.me.instance:
+    if retained:
+        return _answered(state, now), []
+    if lease.state != "held" or lease.holder.instance == state.me.instance:
         return state, []
     if not counts:
         # What the broker had retained was older than this.
@@ -224,12 +237,13 @@ def _look(state: LeaseState, now: float, alive: bool | None) -> Step:
         return _claim(state, now)
     if state.follows:
         due = last.state != "over" and state.may_follow and _vacant(state, last, now, alive, grace_s=GRACE_S)
-        return _claim(state, now) if due else (state, [])
+        return _claim_read(state, last, now, alive) if due else (_unasked(state), [])
     vacant = _vacant(state, last, now, alive, grace_s=SILENCE_S)
     if vacant:
         if _is_behind(state, last):
             return replace(state, phase=LeasePhase.TAKEN, by=last, behind=True), []
-        return _claim(state, now)
+        return _claim_read(state, last, now, alive)
+    state = _unasked(state)
     if alive or (alive is None and state.beats):
         return replace(state, phase=LeasePhase.TAKEN, by=last), []
     return state, []
@@ -249,6 +263,27 @@ def _vacant(state: LeaseState, last: Lease, now: float, alive: bool | None, *, g
     return now >= heard_at + (grace_s if last.state == "lost" else SILENCE_S)
 
 
+def _claim_read(state: LeaseState, last: Lease, now: float, alive: bool | None) -> Step:
+    """Claim; unless the lease was given back or its holder is gone, only after reading what is retained."""
+    if last.state in ("free", "over") or alive is False or now >= state.stands_at:
+        return _claim(state, now)
+    return _read_back(state, now)
+
+
+def _read_back(state: LeaseState, now: float) -> Step:
+    if state.asked and now < state.next_at:
+        return state, []
+    return replace(state, asked=True, next_at=now + RENEW_S), [ReadBack()]
+
+
+def _answered(state: LeaseState, at: float) -> LeaseState:
+    return replace(state, stands_at=at, next_at=at) if state.asked else state
+
+
+def _unasked(state: LeaseState) -> LeaseState:
+    return replace(state, asked=False, stands_at=NOT_YET) if state.asked else state
+
+
 def _claim(state: LeaseState, now: float) -> Step:
     last = state.log.last
     epoch = state.first_epoch
@@ -262,6 +297,7 @@ def _claim(state: LeaseState, now: float) -> Step:
         since=now,
         settle_s=0.0 if last is None or (state.log.live and last.state in ("free", "over")) else SETTLE_S,
         settled_at=NOT_YET,
+        asked=False,
         stands_at=NOT_YET,
         next_at=now + RENEW_S,
         sent={},
@@ -282,18 +318,11 @@ def _insist(state: LeaseState, now: float) -> Step:
     return replace(state, next_at=now + RENEW_S), [state.message("claimed", state.log.beat + 1)]
 
 
-def _standing(state: LeaseState, at: float) -> LeaseState:
-    settled = state.phase is LeasePhase.CLAIMING and state.settled_at != NOT_YET
-    return replace(state, stands_at=at, next_at=at) if settled else state
-
-
 def _settle(state: LeaseState, now: float) -> Step:
     """Hold the lease if the broker retains no contradiction."""
     if state.settle_s == 0.0 or now >= state.stands_at:
         return _renew(state, now)
-    if state.stands_at != NOT_YET:
-        return state, []
-    return replace(state, next_at=now + RENEW_S), [ReadBack()]
+    return _read_back(state, now)
 
 
 def _renew(state: LeaseState, now: float) -> Step:

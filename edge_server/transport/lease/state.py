@@ -74,7 +74,7 @@ class LeaseState:
     standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
     of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in
     seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent;
-    a claim that waits for contradiction `stands_at` that time, if the broker retains no other message;
+    `asked`: the broker was asked for the message that it retains; a claim may follow at `stands_at`;
     `cut_off`: its connection has ended after a claim, and nobody else was heard since; `served` is the newest
     epoch before its claim in which a server held the lease.
     It `had_standby` if one may have taken over since it ended.
@@ -96,6 +96,7 @@ class LeaseState:
     sent: Mapping[int, float] = field(default_factory=dict)
     settle_s: float = 0.0
     settled_at: float = NOT_YET
+    asked: bool = False
     stands_at: float = NOT_YET
     held_until: float = NEVER
     next_at: float = NEVER
