@@ -109,6 +109,7 @@ def _heard(state: LeaseState, lease: Lease, now: float, *, retained: bool) -> St
     # Devices obey the newest epoch: its holder does not yield to an older one.
     older = state.phase is LeasePhase.HELD and lease.epoch < state.epoch
     counts = state.log.counts(lease, retained=retained) and not older
+    # The answer to a `ReadBack` counts as heard only if it is a later message, and never during a claim.
     known = state.phase is LeasePhase.CLAIMING or _is_same(state.log.last, lease)
     hears = counts and not (retained and state.asked and known)
     heard = replace(state, log=state.log.hear(lease, now, retained=retained)) if hears else state

@@ -63,7 +63,7 @@ class ReadBack:
 
 Event = Connected | Disconnected | Heard | Tick
 Step = tuple["LeaseState", list["Lease | ReadBack"]]
-"""The next state, and the messages to publish."""
+"""The next state, and what to do: publish messages, or read back."""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ RUN = FOLDER.runs / "night-20261129-010000"
 
 
 def test_a_federation_file_is_run_in_its_folder() -> None:
-    night = job("night", words=("/farm/home.toml", "rounds=3", "--metrics", "127.0.0.1:9464"))
+    night = job("night", words=("/srv/home.toml", "rounds=3", "--metrics", "127.0.0.1:9464"))
     words = (
-        "run --broker mqtt://farm.lan:1883 /farm/home.toml rounds=3 --out /service/runs/night-20261129-010000"
+        "run --broker mqtt://farm.lan:1883 /srv/home.toml rounds=3 --out /service/runs/night-20261129-010000"
     )
     rest = "--registry /service/registry --service /service --metrics 127.0.0.1:9464"
     assert command_of(night, RUN, FOLDER, PLAIN, program=()) == f"{words} {rest}".split()
@@ -27,7 +27,7 @@ def test_a_federation_file_is_run_in_its_folder() -> None:
 
 def test_a_run_that_has_begun_goes_on_by_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "federation.toml").touch()
-    night = job("night", words=("/farm/home.toml", "rounds=3", "--metrics"))
+    night = job("night", words=("/srv/home.toml", "rounds=3", "--metrics"))
     words = command_of(night, tmp_path, FOLDER, PLAIN, program=())
     assert words[3:] == [
         str(tmp_path / "federation.toml"),

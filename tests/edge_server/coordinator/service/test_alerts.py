@@ -28,7 +28,7 @@ CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes
 
 
 def birth(session: int) -> Birth:
-    return Birth(federation="farm", device="pi-7", session=session, data=CARD, labels={"site": "barn"})
+    return Birth(federation="orchard", device="pi-7", session=session, data=CARD, labels={"site": "barn"})
 
 
 def settings(broker: str, hook: str, *, silent_for: str) -> ServiceSettings:
@@ -40,7 +40,7 @@ def settings(broker: str, hook: str, *, silent_for: str) -> ServiceSettings:
             "receivers": {"ops": {"kind": "webhook", "url": hook}, "home": {"kind": "home-assistant"}},
         }
     )
-    return ServiceSettings(federations=(ServedFederation(name="farm", broker=broker),), alerts=alerts)
+    return ServiceSettings(federations=(ServedFederation(name="orchard", broker=broker),), alerts=alerts)
 
 
 class Births(Part):
@@ -62,11 +62,11 @@ class Broker:
         self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
         self._client.on_message = lambda client, data, sent: self.heard.put((sent.topic, sent.payload))
         self._client.connect(host, port)
-        self._client.subscribe("fed/v1/farm/home/#", 1)
+        self._client.subscribe("fed/v1/orchard/home/#", 1)
         self._client.loop_start()
 
     def say(self, message: Message) -> None:
-        topic = str(DeviceTopic("farm", "pi-7", Channel.BIRTH))
+        topic = str(DeviceTopic("orchard", "pi-7", Channel.BIRTH))
         self._client.publish(topic, encode_message(message), 1, retain=True).wait_for_publish(DEADLINE_S)
 
     def state(self, wanted: str) -> None:
@@ -85,7 +85,7 @@ def test_a_silent_board_is_told_and_resolved_and_a_restart_tells_it_no_second_ti
             with serving(tmp_path, settings(where, hook.url, silent_for="0.3s")) as births:
                 broker.say(birth(1))
                 assert births.heard_one.wait(DEADLINE_S)
-                broker.say(Death(federation="farm", device="pi-7", session=1))
+                broker.say(Death(federation="orchard", device="pi-7", session=1))
                 notified = json.loads(hook.next().content)
                 assert notified["title"] == "warning: silent: pi-7"
                 assert notified["alerts"][0]["site"] == "barn"
@@ -121,11 +121,11 @@ class serving:
 
 
 def test_a_last_will_that_the_broker_repeats_is_no_sign_of_life(tmp_path: Path):
-    death = Death(federation="farm", device="pi-7", session=1)
+    death = Death(federation="orchard", device="pi-7", session=1)
     with closing(Inventory(tmp_path / "inventory.sqlite")) as inventory:
         inventory.record_birth(birth(1), 100.0)
         inventory.record_death(death, 200.0)
         inventory.record_death(death, 300.0)
-        known = inventory.device("farm", "pi-7")
+        known = inventory.device("orchard", "pi-7")
         assert known is not None
         assert known.seen_at == 200.0

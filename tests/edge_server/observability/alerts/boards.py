@@ -7,7 +7,7 @@ from edge_server.observability.alerts.rules import evaluate
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.labels import parse_where
 
-FEDERATION = "farm"
+FEDERATION = "orchard"
 HOUR = 3600.0
 
 

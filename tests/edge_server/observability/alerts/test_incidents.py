@@ -27,10 +27,10 @@ def refusal(device="pi", *, at=NOW - 100, count=1, **values) -> RunEvent:
 
 @pytest.fixture
 def night(tmp_path):
-    """The run folder of a federation `farm`."""
+    """The run folder of a federation `orchard`."""
     folder = tmp_path / "runs" / "night"
     folder.mkdir(parents=True)
-    (folder / "federation.toml").write_text('[federation]\nname = "farm"\n')
+    (folder / "federation.toml").write_text('[federation]\nname = "orchard"\n')
     return folder
 
 
@@ -55,9 +55,9 @@ def test_refusals_failed_rounds_and_failed_runs_are_incidents(tmp_path, night):
     )
     found = reader(tmp_path).read(NOW)
     assert [(entry.kind, entry.federation, entry.subject, entry.count) for entry in found] == [
-        (Happening.REFUSAL, "farm", "pi", 3),
-        (Happening.ROUND, "farm", "night", 1),
-        (Happening.JOB, "farm", "night", 1),
+        (Happening.REFUSAL, "orchard", "pi", 3),
+        (Happening.ROUND, "orchard", "night", 1),
+        (Happening.JOB, "orchard", "night", 1),
     ]
     assert (found[0].text, found[0].run) == ("norm: update refused", str(night))
 
@@ -87,7 +87,7 @@ def test_without_runs_and_registry_there_is_nothing(tmp_path):
 def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
     registry = Registry(tmp_path / "registry")
     report = ModelReport(
-        federation="farm",
+        federation="orchard",
         device="pi",
         rollout="r",
         version="v2",
@@ -96,12 +96,12 @@ def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
         candidate=ModelMeasurement(examples=50, accuracy=0.7, latency_ms=1),
     )
     with registry.database() as database:
-        row = ("r", "v2", "farm", "{}", "finished", 0, "", NOW, None)
+        row = ("r", "v2", "orchard", "{}", "finished", 0, "", NOW, None)
         database.execute("INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         insert_target(database, "pi", report.model_dump_json())
         insert_target(database, "pi-2", "{}")
     (found,) = reader(tmp_path).read(NOW)
-    assert (found.kind, found.federation, found.subject) == (Happening.TRIAL, "farm", "pi")
+    assert (found.kind, found.federation, found.subject) == (Happening.TRIAL, "orchard", "pi")
     assert found.lost == pytest.approx(0.2)
     assert found.text == "has 70.0% with v2, and had 90.0% before; the model is kept"
 
@@ -112,11 +112,11 @@ def insert_target(database: sqlite3.Connection, device: str, report: str) -> Non
 
 
 def write_jobs(path, *runs: tuple[str, str, str, float]) -> None:
-    """A queue with the job `train` of federation `farm`, and its runs: name, phase, why, end."""
+    """A queue with the job `train` of federation `orchard`, and its runs: name, phase, why, end."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE jobs (name TEXT PRIMARY KEY, record TEXT NOT NULL)")
         database.execute("CREATE TABLE runs (run TEXT, job TEXT, due REAL, record TEXT)")
-        job = json.dumps({"name": "train", "federation": "farm"})
+        job = json.dumps({"name": "train", "federation": "orchard"})
         database.execute("INSERT INTO jobs VALUES (?, ?)", ("train", job))
         for name, phase, why, ended_at in runs:
             record = {"name": name, "phase": phase, "why": why, "ended_at": ended_at}
@@ -131,7 +131,7 @@ def test_a_job_of_the_queue_is_one_incident_that_its_next_success_ends(tmp_path,
     (found,) = reader(tmp_path).read(NOW)
     assert (found.kind, found.federation, found.subject, found.text) == (
         Happening.JOB,
-        "farm",
+        "orchard",
         "train",
         "given up",
     )

@@ -30,9 +30,9 @@ NOW = 1_800_000_000.0
 def alert(name: str = "pi-7", **values) -> Alert:
     subject = AlertSubject(
         kind="device",
-        federation="farm",
+        federation="orchard",
         name=name,
-        labels={"device": name, "federation": "farm", "site": "barn", "role": "camera"},
+        labels={"device": name, "federation": "orchard", "site": "barn", "role": "camera"},
         site="barn",
         note="above the door",
         seen_at=NOW - 7500,
@@ -111,8 +111,8 @@ def test_a_webhook_that_refuses_or_is_not_there_says_why_in_one_line(tmp_path):
 
 
 def mail_settings(port: int, **values) -> MailReceiver:
-    about = {"kind": "smtp", "host": "127.0.0.1", "tls": "none", "sender": "edge@farm.example"}
-    return MailReceiver(**about, port=port, recipients=("ops@farm.example",), **values)
+    about = {"kind": "smtp", "host": "127.0.0.1", "tls": "none", "sender": "edge@orchard.example"}
+    return MailReceiver(**about, port=port, recipients=("ops@orchard.example",), **values)
 
 
 def test_a_mail_has_the_title_and_the_text(tmp_path):
@@ -121,7 +121,7 @@ def test_a_mail_has_the_title_and_the_text(tmp_path):
         mail(mail_settings(mailbox.port, user="edge", password="password"), tmp_path)(notification(alert()))
         text = mailbox.mails.get(timeout=30)
     assert "Subject: [edge] warning: silent: pi-7" in text
-    assert "To: ops@farm.example" in text
+    assert "To: ops@orchard.example" in text
     assert "pi-7 has not been heard since noon" in text
     assert base64.b64decode(mailbox.logins[0]) == b"\0edge\0secret"
 
@@ -130,7 +130,7 @@ def test_a_mail_has_the_title_and_the_text(tmp_path):
     ("mailbox_values", "settings_values", "says"),
     [
         ({"refuses_login": True}, {"user": "edge"}, "refused the login of edge: check user and password"),
-        ({"unknown": frozenset({"ops@"})}, {}, "ops@farm.example: 550 nobody of that name"),
+        ({"unknown": frozenset({"ops@"})}, {}, "ops@orchard.example: 550 nobody of that name"),
         ({}, {"tls": "starttls"}, "check tls"),
     ],
 )
@@ -158,7 +158,7 @@ def test_alertmanager_gets_labels_and_an_end_several_posts_ahead(tmp_path):
     assert firing["labels"] == {
         "alertname": "silent",
         "severity": "warning",
-        "federation": "farm",
+        "federation": "orchard",
         "device": "pi-7",
         "site": "barn",
         "role": "camera",
@@ -173,13 +173,13 @@ def test_home_assistant_gets_a_sensor_per_rule_and_its_state():
     settings = HomeAssistantReceiver(kind="home-assistant")
     sent = messages(settings, ["silent", "hot"], notification(alert(), resolved=(alert("pi.8"),)))
     by_topic = {topic: json.loads(payload) for _, topic, payload in sent}
-    config = by_topic["homeassistant/device/farm/pi-7_alerts/config"]
-    assert config["dev"]["ids"] == ["edge-federation/farm/pi-7"]
+    config = by_topic["homeassistant/device/orchard/pi-7_alerts/config"]
+    assert config["dev"]["ids"] == ["edge-federation/orchard/pi-7"]
     assert set(config["cmps"]) == {"alert_silent", "alert_hot"}
-    assert config["cmps"]["alert_silent"]["stat_t"] == "fed/v1/farm/home/devices/pi-7/alerts/silent"
-    assert by_topic["fed/v1/farm/home/devices/pi-7/alerts/silent"]["state"] == "ON"
-    assert by_topic["fed/v1/farm/home/devices/pi.8/alerts/silent"]["state"] == "OFF"
-    assert "homeassistant/device/farm/pi_d8_alerts/config" in by_topic
+    assert config["cmps"]["alert_silent"]["stat_t"] == "fed/v1/orchard/home/devices/pi-7/alerts/silent"
+    assert by_topic["fed/v1/orchard/home/devices/pi-7/alerts/silent"]["state"] == "ON"
+    assert by_topic["fed/v1/orchard/home/devices/pi.8/alerts/silent"]["state"] == "OFF"
+    assert "homeassistant/device/orchard/pi_d8_alerts/config" in by_topic
 
 
 def test_every_receiver_takes_a_test(tmp_path):
@@ -191,4 +191,4 @@ def test_every_receiver_takes_a_test(tmp_path):
         assert json.loads(hook.next().content)[0]["labels"]["alertname"] == "test"
         mail(mail_settings(mailbox.port), tmp_path)(trial)
         assert "No device needs attention." in mailbox.mails.get(timeout=30)
-    assert len(messages(HomeAssistantReceiver(kind="home-assistant"), [], trial, "farm")) == 2
+    assert len(messages(HomeAssistantReceiver(kind="home-assistant"), [], trial, "orchard")) == 2

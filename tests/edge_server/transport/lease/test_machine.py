@@ -1,136 +1,14 @@
-"""Servers and a broker in memory: one holder at a time, whoever stops, is cut off or comes back."""
+"""One holder at a time, whoever stops, is cut off or comes back."""
 
-import itertools
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from edge_server.transport.lease import machine
 from edge_server.transport.lease.log import LeaseLog
-from edge_server.transport.lease.machine import (
-    GRACE_S,
-    HOLD_S,
-    SILENCE_S,
-    Connected,
-    Disconnected,
-    Heard,
-    LeasePhase,
-    LeaseState,
-    ReadBack,
-    Tick,
-)
-from schemas.messages import Lease, LeaseHolder
-
-
-def holder(name: str, *, host: str = "", since: float = 0.0) -> LeaseHolder:
-    return LeaseHolder(instance=name, host=host or name, pid=1, folder=f"/runs/{name}", since=since)
-
-
-@dataclass
-class Server:
-    state: LeaseState
-    inbox: list[tuple[float, Lease, bool]] = field(default_factory=list)
-    paused: bool = False
-    dead: bool = False
-
-
-class Broker:
-    """One topic with a retained message; messages reach each connected server after `delay` seconds.
-
-    Those that are `deaf` hear only themselves, and what is retained when they subscribe.
-    """
-
-    def __init__(self, delay: float = 0.05) -> None:
-        self.now, self.delay = 0.0, delay
-        self.retained: Lease | None = None
-        self.servers: dict[str, Server] = {}
-        self.deaf: set[str] = set()
-        self._wills = itertools.count(1_000, 1_000)
-
-    def add(self, name: str, *, follows: bool = False, host: str = "") -> Server:
-        me = holder(name, host=host, since=self.now)
-        server = self.servers[name] = Server(LeaseState(me, "home", follows=follows))
-        self.connect(name)
-        return server
-
-    def connect(self, name: str) -> None:
-        server = self.servers[name]
-        self.do(name, Connected())
-        if self.retained is not None:
-            server.inbox.append((self.now + self.delay if server.inbox else self.now, self.retained, True))
-
-    def cut(self, name: str, *, will: bool) -> None:
-        """End a connection; the broker notices it, or not yet."""
-        server = self.servers[name]
-        server.inbox.clear()
-        if will and server.state.phase is LeasePhase.HELD:
-            self.publish(replace(server.state, synced="").message("lost", next(self._wills)))
-        if not server.dead:
-            self.do(name, Disconnected())
-
-    def kill(self, name: str) -> None:
-        self.servers[name].dead = True
-        self.cut(name, will=True)
-
-    def publish(self, lease: Lease) -> None:
-        self.retained = lease
-        for name, server in self.servers.items():
-            heard = name not in self.deaf or lease.holder == server.state.me
-            if server.state.connected and not server.dead and heard:
-                server.inbox.append((self.now + self.delay, lease, False))
-
-    def do(self, name: str, event: machine.Event) -> None:
-        server = self.servers[name]
-        server.state, commands = machine.step(server.state, event, self.now)
-        for command in commands:
-            if isinstance(command, ReadBack):
-                self.connect(name)
-            elif server.state.connected:
-                self.publish(command)
-
-    def turn(self, name: str) -> None:
-        server = self.servers[name]
-        while server.inbox and server.inbox[0][0] <= self.now:
-            _, lease, retained = server.inbox.pop(0)
-            self.do(name, Heard(lease, retained))
-        last = server.state.log.last
-        gone = last is not None and any(
-            other.dead and other.state.me == last.holder for other in self.servers.values()
-        )
-        here = last is not None and last.holder.host == server.state.me.host
-        self.do(name, Tick(alive=(not gone) if here else None))
-
-    def run(self, seconds: float, until=lambda: False, step: float = 0.1) -> float:
-        """Let time pass; returns the seconds that it took."""
-        began = self.now
-        while self.now < began + seconds and not until():
-            self.now += step
-            for name, server in list(self.servers.items()):
-                if not server.dead and not server.paused:
-                    self.turn(name)
-            assert len(self.holders()) <= 1, self.holders()
-        return self.now - began
-
-    def holders(self) -> list[str]:
-        """Servers that may write now; of a paused one, whatever it asks first when it goes on."""
-        return [n for n, s in self.servers.items() if not s.dead and s.state.holds(self.now)]
-
-    def sync(self, name: str, standby: str) -> None:
-        server = self.servers[name]
-        server.state, messages = machine.name_standby(server.state, standby, self.now)
-        for message in messages:
-            self.publish(message)
-        self.run(0.2)
-
-
-@pytest.fixture
-def broker() -> Broker:
-    return Broker()
-
-
-def held(broker: Broker, name: str):
-    return lambda: broker.servers[name].state.holds(broker.now)
+from edge_server.transport.lease.machine import GRACE_S, HOLD_S, SILENCE_S, Heard, LeasePhase, LeaseState
+from tests.edge_server.transport.lease.in_memory import Broker, claims, held, holder, synced
 
 
 def test_a_server_alone_holds_the_lease_at_once_and_keeps_it(broker: Broker) -> None:
@@ -180,14 +58,6 @@ def test_a_server_elsewhere_waits_until_the_dead_one_is_silent_for_long(broker: 
     broker.add("b")
     assert SILENCE_S <= broker.run(20, held(broker, "b")) < SILENCE_S + 1.5
     assert broker.servers["b"].state.epoch == 2
-
-
-def synced(broker: Broker) -> None:
-    broker.add("a")
-    broker.run(1)
-    broker.add("b", follows=True)
-    broker.run(1)
-    broker.sync("a", "b")
 
 
 def test_a_standby_follows_a_dead_server_after_the_grace(broker: Broker) -> None:
@@ -248,116 +118,6 @@ def test_a_lease_that_is_given_back_is_followed_at_once(broker: Broker) -> None:
     assert broker.run(20, held(broker, "b")) < 0.5
 
 
-def test_a_broker_that_forgets_does_not_change_the_holder(broker: Broker) -> None:
-    synced(broker)
-    for name in "ab":
-        broker.cut(name, will=False)
-    broker.retained = None
-    broker.run(1)
-    broker.connect("b")
-    broker.add("c")
-    broker.connect("a")
-    broker.run(30)
-    assert broker.holders() == ["a"]
-    assert broker.servers["c"].state.phase in (LeasePhase.TAKEN, LeasePhase.LOST)
-
-
-def test_a_broker_that_passes_nothing_on_is_noticed(broker: Broker) -> None:
-    server = broker.add("a")
-    broker.delay = 1e9
-    broker.run(10)
-    assert server.state.phase is LeasePhase.MUTE
-
-
-@pytest.mark.parametrize("paused", [True, False])
-def test_a_standby_that_hears_nothing_of_a_holder_that_lives_does_not_take_over(
-    broker: Broker, paused: bool
-) -> None:
-    """The holder has gone on without it meanwhile, so that its copy lacks updates."""
-    synced(broker)
-    broker.run(3)
-    broker.deaf.add("b")
-    broker.run(2)
-    broker.sync("a", "")
-    broker.servers["a"].paused = paused
-    broker.run(6)
-    broker.servers["a"].paused = False
-    broker.run(30)
-    assert broker.holders() == ["a"]
-    assert broker.servers["a"].state.epoch == 1
-    broker.deaf.clear()
-    broker.run(2)
-    broker.sync("a", "b")
-    broker.kill("a")
-    assert broker.run(20, held(broker, "b")) < GRACE_S + 1
-
-
-def test_a_claim_is_read_back_before_it_counts(broker: Broker) -> None:
-    """Of a claim and its contradiction a server may hear the claim alone; the broker retains the last."""
-    synced(broker)
-    first = broker.servers["a"]
-    first.paused = True
-    broker.deaf.add("b")
-    broker.run(SILENCE_S + 2, claims(broker, "b"))
-    first.paused, first.inbox = False, []
-    broker.run(20)
-    assert broker.holders() == ["a"]
-    assert broker.servers["b"].state.phase is not LeasePhase.HELD
-
-
-def test_a_claim_counts_if_the_broker_retains_nothing(broker: Broker) -> None:
-    synced(broker)
-    broker.kill("a")
-    publish = broker.publish
-
-    def forgetful(lease: Lease) -> None:
-        publish(lease)
-        broker.retained = None
-
-    broker.publish = forgetful  # type: ignore[method-assign]
-    assert broker.run(20, held(broker, "b")) < GRACE_S + 1.5
-
-
-def lose(broker: Broker, seconds: float) -> None:
-    """Let the broker lose what is published meanwhile."""
-    publish, broker.publish = broker.publish, lambda lease: None
-    broker.run(seconds)
-    broker.publish = publish
-
-
-def test_a_claim_that_is_lost_is_repeated(broker: Broker) -> None:
-    broker.add("a")
-    lose(broker, 2)
-    assert broker.run(5, held(broker, "a")) < 1.5
-
-
-def test_a_standby_whose_claims_are_lost_goes_on_claiming(broker: Broker) -> None:
-    synced(broker)
-    broker.kill("a")
-    broker.run(20, claims(broker, "b"))
-    lose(broker, 20)
-    assert broker.run(5, held(broker, "b")) < 3
-
-
-def test_a_claim_that_comes_back_late_is_no_other_servers(broker: Broker) -> None:
-    alone = broker.add("a")
-    broker.delay = 9.0
-    broker.run(8)
-    assert alone.state.phase is LeasePhase.MUTE
-    broker.delay = 0.05
-    broker.run(30)
-    assert alone.state.phase is LeasePhase.HELD
-
-
-def test_a_server_that_took_a_lossy_broker_for_mute_looks_again(broker: Broker) -> None:
-    first = broker.add("a")
-    lose(broker, 7)
-    assert first.state.phase is LeasePhase.MUTE
-    second = broker.add("b")
-    broker.run(20)
-    assert (first.state.phase, second.state.phase) == (LeasePhase.TAKEN, LeasePhase.HELD)
-
-
 @pytest.mark.parametrize("state", ["lost", "free", "over"])
 def test_a_server_that_was_cut_off_yields_to_one_that_has_served_since(state: str) -> None:
     cut_off = LeaseState(holder("a"), "home", phase=LeasePhase.HELD, epoch=1, connected=True, held_until=9.0)
@@ -366,22 +126,6 @@ def test_a_server_that_was_cut_off_yields_to_one_that_has_served_since(state: st
     assert (after.phase, after.by, said) == (LeasePhase.LOST, since, [])
     before = LeaseState(holder("b"), "home", epoch=1).message(state, 77)
     assert machine.step(cut_off, Heard(before, retained=True), 20.0)[0].phase is LeasePhase.HELD
-
-
-def test_a_server_that_had_a_standby_waits_for_a_holder_whom_the_broker_has_forgotten(broker: Broker) -> None:
-    synced(broker)
-    broker.kill("a")
-    broker.run(20, held(broker, "b"))
-    broker.cut("b", will=False)
-    broker.retained = None
-    again = broker.servers["a"] = Server(LeaseState(holder("a"), "home", run="r", had_standby=True))
-    broker.connect("a")
-    broker.run(1)
-    assert broker.holders() in ([], ["b"])
-    broker.connect("b")
-    broker.run(10)
-    assert broker.holders() == ["b"]
-    assert again.state.phase is LeasePhase.TAKEN
 
 
 def test_whoever_gives_up_a_claim_takes_back_that_it_holds_the_lease() -> None:
@@ -443,63 +187,12 @@ def test_a_folder_whose_run_went_on_elsewhere_is_refused(broker: Broker) -> None
     assert new.state.phase is LeasePhase.HELD
 
 
-def test_a_claim_that_comes_too_late_does_not_end_the_holder(broker: Broker) -> None:
-    synced(broker)
-    broker.run(1)
-    late = broker.servers["b"].state
-    broker.publish(replace(late, epoch=2).message("claimed", late.log.beat))
-    broker.run(10)
-    assert broker.holders() == ["a"]
-
-
-def test_a_claim_on_an_old_will_yields_to_a_holder_that_lives(broker: Broker) -> None:
-    synced(broker)
-    broker.run(1)
-    holder_s = broker.servers["a"].state
-    old = replace(holder_s, me=holder("dead"), epoch=7, synced="").message("lost", 0)
-    broker.retained = old
-    broker.servers["a"].paused = True
-    broker.add("new", host="dead")
-    broker.servers["new"].state = replace(
-        broker.servers["new"].state, me=holder("new", host="dead"), log=LeaseLog()
-    )
-    broker.run(0.5)
-    broker.servers["a"].paused = False
-    broker.run(10)
-    assert len(broker.holders()) <= 1
-
-
 def test_nobody_follows_in_a_run_that_is_over(broker: Broker) -> None:
     synced(broker)
     broker.publish(machine.give_up(broker.servers["a"].state, over=True))
     broker.servers["a"].dead = True
     broker.run(20)
     assert broker.holders() == []
-
-
-def claims(broker: Broker, name: str):
-    return lambda: broker.servers[name].state.phase is LeasePhase.CLAIMING
-
-
-def test_a_claim_that_was_cut_off_stands_if_nothing_has_followed_it(broker: Broker) -> None:
-    synced(broker)
-    broker.kill("a")
-    broker.run(20, claims(broker, "b"))
-    broker.cut("b", will=False)
-    broker.run(60)
-    broker.connect("b")
-    assert broker.run(20, held(broker, "b")) < 1.5
-    assert broker.servers["b"].state.epoch == 2
-
-
-def test_a_server_that_is_cut_off_as_it_claims_is_not_refused_for_itself(broker: Broker) -> None:
-    alone = broker.add("a")
-    broker.run(5, claims(broker, "a"))
-    broker.cut("a", will=False)
-    broker.run(5)
-    broker.connect("a")
-    broker.run(5)
-    assert alone.state.phase is LeasePhase.HELD
 
 
 def test_a_claim_of_a_standby_that_has_died_does_not_make_a_folder_old(broker: Broker) -> None:
