@@ -30,8 +30,8 @@ def inventory(*, devices: bool) -> str:
 
 def test_the_inventory_is_counted_without_names_of_devices():
     found = inventory(devices=False)
-    assert 'edge_server_inventory_devices{federation="farm",state="away"} 1.0' in found
-    assert 'edge_server_inventory_devices{federation="farm",state="never seen"} 1.0' in found
+    assert 'edge_server_inventory_devices{federation="orchard",state="away"} 1.0' in found
+    assert 'edge_server_inventory_devices{federation="orchard",state="never seen"} 1.0' in found
     assert 'edge_server_alerts_firing{rule="hot",severity="info"} 2.0' in found
     assert "pi-" not in found
 
@@ -39,11 +39,11 @@ def test_the_inventory_is_counted_without_names_of_devices():
 def test_on_request_each_device_has_a_gauge_per_known_reading():
     found = inventory(devices=True)
     for line in (
-        'edge_server_device_connected{device="pi-1",federation="farm"} 1.0',
-        'edge_server_device_seen_timestamp_seconds{device="pi-2",federation="farm"} 90.0',
-        'edge_server_device_certificate_end_timestamp_seconds{device="pi-1",federation="farm"} 900.0',
-        'edge_server_device_temperature_celsius{device="pi-1",federation="farm"} 50.0',
-        'edge_server_device_disk_free_bytes{device="pi-2",federation="farm"} 5000.0',
+        'edge_server_device_connected{device="pi-1",federation="orchard"} 1.0',
+        'edge_server_device_seen_timestamp_seconds{device="pi-2",federation="orchard"} 90.0',
+        'edge_server_device_certificate_end_timestamp_seconds{device="pi-1",federation="orchard"} 900.0',
+        'edge_server_device_temperature_celsius{device="pi-1",federation="orchard"} 50.0',
+        'edge_server_device_disk_free_bytes{device="pi-2",federation="orchard"} 5000.0',
     ):
         assert line in found
     assert 'temperature_celsius{device="pi-3"' not in found
@@ -53,8 +53,8 @@ def test_on_request_each_device_has_a_gauge_per_known_reading():
 def test_a_run_names_devices_only_on_request(tmp_path, devices):
     collector = RunCollector(tmp_path, devices=devices)
     view = DeviceView("pi-1", 1, 0.5, "idle", profile=CapabilityProfile(disk_free_bytes=7, celsius=40))
-    collector.show(Snapshot("farm", "night", "training", 1, 3, 0.0, devices=(view,)))
+    collector.show(Snapshot("orchard", "night", "training", 1, 3, 0.0, devices=(view,)))
     assert (
-        'edge_server_device_disk_free_bytes{device="pi-1",federation="farm"} 7.0' in text(collector)
+        'edge_server_device_disk_free_bytes{device="pi-1",federation="orchard"} 7.0' in text(collector)
     ) is devices
     assert ('"pi-1"' in text(collector)) is devices
