@@ -9,6 +9,7 @@ from edge_client.data.shapes import fit, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split
 from edge_client.data.tasks.conversion import in_task
+from edge_client.data.tasks.labels import with_labels
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.registry import entry
 from edge_server.config.config import Config
@@ -40,7 +41,7 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
     """
     try:
         data = load_source(source, data_root=config.data.data_root, split=split)
-        data = learning_task(config.model.task).takes(data)
+        data = with_labels(data, learning_task(config.model.task).labels)
     except ConfigError as error:
         raise ConfigError(f"[data] source: {error}") from error
     try:

@@ -1,17 +1,21 @@
-"""Labels of a learning task: which ones it takes as they are, which it converts, which it refuses."""
+"""Labels by kind: which ones a learning task takes as they are, which it converts, which it refuses."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edge_client.data.dataset import LabelledData
+from edge_client.data.tasks.learning_task import LabelKind
 from schemas.errors import ConfigError
 
-if TYPE_CHECKING:
-    from edge_client.data.dataset import LabelledData
+
+def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
+    """The same examples with labels of this kind; `ConfigError` with the remedy for labels of another."""
+    return _TAKEN[kind](data)
 
 
-def classes(data: "LabelledData") -> "LabelledData":
+def _classes(data: LabelledData) -> LabelledData:
     """Labels that are class numbers int64 [N]."""
     if data.labels.ndim != 1:
         raise ConfigError(
@@ -22,7 +26,7 @@ def classes(data: "LabelledData") -> "LabelledData":
     return data
 
 
-def flags(data: "LabelledData") -> "LabelledData":
+def _flags(data: LabelledData) -> LabelledData:
     """A 0 or 1 per class [N, L] in float32."""
     if data.labels.ndim != 2:
         raise ConfigError(
@@ -37,7 +41,7 @@ def flags(data: "LabelledData") -> "LabelledData":
     return data
 
 
-def numbers(data: "LabelledData") -> "LabelledData":
+def _numbers(data: LabelledData) -> LabelledData:
     """Numbers [N, L] in float32; unnamed whole numbers [N] are one number per example."""
     if data.labels.ndim == 2:
         return data
@@ -51,6 +55,14 @@ def numbers(data: "LabelledData") -> "LabelledData":
     return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
 
 
-def anything(data: "LabelledData") -> "LabelledData":
+def _anything(data: LabelledData) -> LabelledData:
     """Any labels: the network never sees them."""
     return data
+
+
+_TAKEN: Mapping[LabelKind, Callable[[LabelledData], LabelledData]] = {
+    "classes": _classes,
+    "flags": _flags,
+    "numbers": _numbers,
+    "none": _anything,
+}

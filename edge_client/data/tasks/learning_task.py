@@ -5,13 +5,10 @@ Nothing here needs torch. A loss is named; `losses` has it in numpy, `edge_clien
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from edge_client.data.dataset import LabelledData
 
 Array = NDArray[Any]
 LabelKind = Literal["classes", "flags", "numbers", "none"]
@@ -76,7 +73,6 @@ class Metric:
 class LearningTask:
     """What a network learns.
 
-    - `takes` returns examples with the labels of this task, or raises `ConfigError` with the remedy;
     - `targets` are what the loss compares outputs with, from inputs [N, ...] and labels;
     - `outputs` is their number, from that of the labels' names and the shape of an input;
     - `metrics` are figures of merit, the leading one first;
@@ -92,7 +88,6 @@ class LearningTask:
     labels: LabelKind
     loss: str
     metrics: tuple[Metric, ...]
-    takes: "Callable[[LabelledData], LabelledData]"
     errors: Callable[[Answers], Array]
     by_output: tuple[str, Callable[[Answers], Array]] | None
     answers: Callable[[Array, Array], Array]

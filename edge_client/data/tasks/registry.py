@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edge_client.data.tasks import labels, metrics
+from edge_client.data.tasks import metrics
 from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
 from schemas.errors import ConfigError, nearest
 
@@ -61,7 +61,6 @@ def _of_numbers(name: str, summary: str) -> LearningTask:
         labels="numbers",
         loss="squared-error",
         metrics=_ERRORS,
-        takes=labels.numbers,
         errors=_absolute,
         by_output=("mae", metrics.absolute_errors),
         answers=_unchanged,
@@ -79,7 +78,6 @@ CLASSIFICATION = LearningTask(
         Metric("macro-f1", metrics.macro_f1),
         Metric("auroc", metrics.class_auroc),
     ),
-    takes=labels.classes,
     errors=_is_wrong,
     by_output=("recall", metrics.recalls),
     answers=_softmax,
@@ -100,7 +98,6 @@ TASKS: Mapping[str, LearningTask] = {
                 Metric("flag-accuracy", metrics.flag_accuracy),
                 Metric("auroc", metrics.flag_auroc),
             ),
-            takes=labels.flags,
             errors=_wrong_flags,
             by_output=("f1", metrics.flag_f1s),
             answers=_sigmoid,
@@ -121,7 +118,6 @@ TASKS: Mapping[str, LearningTask] = {
                     "reconstruction", metrics.mean_reconstruction_error, higher_is_better=False, share=False
                 ),
             ),
-            takes=labels.anything,
             errors=metrics.reconstruction_errors,
             by_output=None,
             answers=_missed,

@@ -2,10 +2,10 @@
 
 from edge_server.releases.client.store import StoredRelease
 from edge_server.releases.rollout.journal import new_id
-from edge_server.releases.rollout.offering import Words
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, TierFile
 from edge_server.releases.rollout.target import Target
+from edge_server.releases.rollout.words import Words
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport
 from schemas.messages.client_update import UpdateTerms
 from schemas.security.client_release import ClientRelease
@@ -79,5 +79,5 @@ def new_rollout(stored: StoredRelease, rules: RolloutRules) -> Rollout:
         stored.federation,
         rules,
         {ONLY: TierFile(stored.ref, stored.signed)},
-        offering=ClientOffering(stored.release),
+        ClientOffering(stored.release),
     )

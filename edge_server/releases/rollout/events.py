@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from edge_server.releases.rollout.offering import Report
+from edge_server.releases.rollout.target import Report
 from schemas.messages import Birth, BlobRequest, Death, Message
 from schemas.tensors.chunks import BlobRef
 

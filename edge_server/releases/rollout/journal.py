@@ -14,9 +14,8 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from edge_server.releases.rollout.offering import MODELS, Offering
 from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import OVER, Rollout, RolloutPhase, TierFile
+from edge_server.releases.rollout.state import OVER, Offering, Rollout, RolloutPhase, TierFile
 from edge_server.releases.rollout.target import Target, TargetStatus
 from schemas.errors import ConfigError
 
@@ -102,9 +101,7 @@ class RolloutJournal:
             )
             _write_targets(database, after, changed)
 
-    def load(
-        self, rollout: str, files: Mapping[int, TierFile], *, now: float, offering: Offering = MODELS
-    ) -> Rollout:
+    def load(self, rollout: str, files: Mapping[int, TierFile], *, now: float, offering: Offering) -> Rollout:
         """Load a rollout; the deadlines of its devices start again."""
         with self._registry.database() as database:
             row = database.execute(

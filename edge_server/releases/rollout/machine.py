@@ -24,7 +24,6 @@ from edge_server.releases.rollout.events import (
     Withdrawn,
 )
 from edge_server.releases.rollout.groups import groups_of
-from edge_server.releases.rollout.offering import Report
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, Step, TierFile
 from edge_server.releases.rollout.target import (
     ASK_AGAIN_S,
@@ -32,6 +31,7 @@ from edge_server.releases.rollout.target import (
     LOADING,
     REACHED,
     UNDER_WAY,
+    Report,
     Target,
     TargetStatus,
     accepts,

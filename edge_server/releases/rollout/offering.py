@@ -1,61 +1,13 @@
-"""What a rollout offers: models, or releases of the client. The machine is the same for both."""
+"""Models as what a rollout offers."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
+from edge_server.releases.rollout.state import Rollout
+from edge_server.releases.rollout.target import Target
+from edge_server.releases.rollout.words import Words
 from edge_server.rounds.tiers import tier_of
 from schemas.messages import ClientReport, Message, ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.topics import Channel, Role, rollout_filters
 from schemas.values import CapabilityProfile
-
-if TYPE_CHECKING:
-    from edge_server.releases.rollout.state import Rollout
-    from edge_server.releases.rollout.target import Target
-
-Report = ModelReport | ClientReport
-"""What a device reports of its stage."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """How progress is written: what devices do with `thing`; `command` continues a rollout.
-
-    `fetches` has a place for the tier, `watch` one for the seconds.
-    """
-
-    thing: str
-    use: str
-    uses: str
-    fetches: str
-    compares: str
-    watch: str
-    command: str
-
-
-class Offering(Protocol):
-    """One kind of rollout: its messages, its topics, its words."""
-
-    words: Words
-    role: Role
-    down: Channel
-    reports: type[ModelReport] | type[ClientReport]
-
-    def filters(self, federation: str) -> tuple[str, ...]:
-        """The subscriptions of the rollout's connection."""
-        ...
-
-    def tier(self, rollout: "Rollout", device: str, profile: CapabilityProfile) -> int:
-        """Which of the rollout's files the device is offered."""
-        ...
-
-    def offer(self, rollout: "Rollout", target: "Target") -> Message:
-        """The offer to a device."""
-        ...
-
-    def withdrawal(self, rollout: "Rollout", target: "Target") -> Message:
-        """The withdrawal from a device."""
-        ...
 
 
 class ModelOffering:
@@ -78,11 +30,11 @@ class ModelOffering:
         """Births, and reports on the rollout topics."""
         return rollout_filters(federation)
 
-    def tier(self, rollout: "Rollout", device: str, profile: CapabilityProfile) -> int:
+    def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
         """The device's stated tier, else that of the version's run, else by memory."""
         return tier_of(profile, max(rollout.files), given=rollout.device_tiers.get(device))
 
-    def offer(self, rollout: "Rollout", target: "Target") -> Message:
+    def offer(self, rollout: Rollout, target: Target) -> Message:
         """The offer of the tier's file."""
         file, terms = rollout.files[target.tier], rollout.rules.terms
         assert isinstance(terms, TrialTerms)
@@ -97,7 +49,7 @@ class ModelOffering:
             terms=terms,
         )
 
-    def withdrawal(self, rollout: "Rollout", target: "Target") -> Message:
+    def withdrawal(self, rollout: Rollout, target: Target) -> Message:
         """The withdrawal of the version."""
         return ModelWithdrawal(
             federation=rollout.federation,

@@ -12,6 +12,7 @@ from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import TierModel, Version
 from edge_server.releases.rollout.journal import RolloutDatabase, RolloutEntry, RolloutJournal, new_id
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, TierFile
 from edge_server.rounds.membership import Membership
@@ -89,7 +90,9 @@ def begin_or_resume(
     Returns the rollout, and whether it was resumed. Raises `ConfigError` if another version's is open.
     """
     named = (new_id(version.version), version.version, version.federation)
-    return begin_or_continue(journal, Rollout(*named, rules, files, device_tiers=version.device_tiers))
+    return begin_or_continue(
+        journal, Rollout(*named, rules, files, MODELS, device_tiers=version.device_tiers)
+    )
 
 
 def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout, bool]:
@@ -122,7 +125,7 @@ def begin_for_devices(
     if left is None:
         return begin_or_resume(journal, version, rules, files)[0]
     if left.version == version.version:
-        loaded = journal.load(left.id, files, now=time.monotonic())
+        loaded = journal.load(left.id, files, now=time.monotonic(), offering=MODELS)
         if loaded.rules.only == rules.only:
             return loaded
     raise ConfigError(f"a rollout of {left.version} is not finished: `edge-server rollout {left.version}`")
@@ -143,7 +146,7 @@ def with_labels(rollout: Rollout, folder: ServiceFolder) -> Rollout:
 
 def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
     """The newest rollout of a version, reopened so that it can be stopped; raises `ConfigError`."""
-    return reopen(journal, Rollout("", version.version, version.federation, RolloutRules(), files))
+    return reopen(journal, Rollout("", version.version, version.federation, RolloutRules(), files, MODELS))
 
 
 def reopen(journal: RolloutJournal, wanted: Rollout) -> Rollout:

@@ -9,9 +9,10 @@ from edge_server.config.units import clean, clock_text, leading_text, ms_text, n
 from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
 from edge_server.releases.rollout.groups import missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
-from edge_server.releases.rollout.offering import MODELS, Words
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Target, TargetStatus
+from edge_server.releases.rollout.words import Words
 from schemas.messages import ClientReport
 
 QUIET = frozenset({TargetStatus.WAITING, TargetStatus.ASKED, TargetStatus.SWITCHING})

@@ -1,16 +1,19 @@
-"""The state of a rollout: its rules, files, devices and open groups."""
+"""The state of a rollout, and what a rollout offers: models, or releases of the client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
 from edge_server.releases.rollout.events import Command
-from edge_server.releases.rollout.offering import MODELS, Offering
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.target import Target
+from edge_server.releases.rollout.words import Words
 from edge_server.rounds.fleet import Fleet
+from schemas.messages import ClientReport, Message, ModelReport
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
+from schemas.topics import Channel, Role
 from schemas.values import CapabilityProfile
 
 
@@ -41,7 +44,7 @@ class Rollout:
 
     `why` says why it is stopping or was stopped. `gather_until` and `stop_until`, in seconds of the server's
     clock, limit the wait for births and for devices to go back. `device_tiers` are the tiers that the
-    version's run assigned to its devices. `offering`: models, or releases of the client.
+    version's run assigned to its devices.
     """
 
     id: str
@@ -49,6 +52,7 @@ class Rollout:
     federation: str
     rules: RolloutRules
     files: Mapping[int, TierFile]
+    offering: "Offering"
     phase: RolloutPhase = RolloutPhase.GATHERING
     targets: Mapping[str, Target] = field(default_factory=dict)
     opened: int = 0
@@ -57,7 +61,6 @@ class Rollout:
     gather_until: float | None = None
     stop_until: float = 0.0
     device_tiers: Mapping[str, int] = field(default_factory=dict)
-    offering: Offering = MODELS
 
     @property
     def groups(self) -> int:
@@ -90,6 +93,34 @@ class Rollout:
     def put(self, target: Target) -> "Rollout":
         """The rollout with this device's next state."""
         return replace(self, targets={**self.targets, target.device: target})
+
+
+class Offering(Protocol):
+    """One kind of rollout: its messages, its topics, its words.
+
+    The machine is the same for all kinds.
+    """
+
+    words: Words
+    role: Role
+    down: Channel
+    reports: type[ModelReport] | type[ClientReport]
+
+    def filters(self, federation: str) -> tuple[str, ...]:
+        """The subscriptions of the rollout's connection."""
+        ...
+
+    def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
+        """Which of the rollout's files the device is offered."""
+        ...
+
+    def offer(self, rollout: Rollout, target: Target) -> Message:
+        """The offer to a device."""
+        ...
+
+    def withdrawal(self, rollout: Rollout, target: Target) -> Message:
+        """The withdrawal from a device."""
+        ...
 
 
 Step = tuple[Rollout, list[Command]]

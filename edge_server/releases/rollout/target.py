@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_server.releases.rollout.offering import Report
-from schemas.messages import ClientReport
+from schemas.messages import ClientReport, ModelReport
 from schemas.messages.client_update import UpdateStage
 from schemas.messages.rollout_terms import Stage
 
+Report = ModelReport | ClientReport
+"""What a device reports of its stage."""
 ASK_AGAIN_S = 5.0
 """Seconds before an unanswered offer is repeated."""
 CHECK_UP_S = 30.0

@@ -9,16 +9,13 @@ import logging
 import re
 import time
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from edge_server.transport.object_store.files import OBJECT, object_at
+from edge_server.transport.object_store.files import OBJECT, ObjectFiles, object_at
 from edge_server.transport.object_store.signed_urls import permitted_bytes
 from schemas.messages.object_store import DIGEST_HEADER
 from schemas.tensors.blobs import MAX_BLOB_BYTES
-
-if TYPE_CHECKING:
-    from edge_server.transport.object_store.http_service import ObjectStoreServer
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +37,11 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edge-server-blobs", ""
     timeout = SILENCE_S
-    server: "ObjectStoreServer"
+
+    def __init__(self, files: ObjectFiles, key: bytes, *connection: Any) -> None:
+        self._files, self._key = files, key
+        # This serves the connection.
+        super().__init__(*connection)
 
     def do_GET(self) -> None:
         """Send an object, or a range of it."""
@@ -60,7 +61,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
 
     def _answer(self, action: Any) -> None:
         path, query = urlsplit(self.path).path, urlsplit(self.path).query
-        most = permitted_bytes(self.server.key, self.command, path, query, time.time())
+        most = permitted_bytes(self._key, self.command, path, query, time.time())
         try:
             if most is None:
                 raise RequestRefused(403)
@@ -85,7 +86,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _get(self, name: str, _: int) -> None:
-        with self.server.files.path(name).open("rb") as file:
+        with self._files.path(name).open("rb") as file:
             size = file.seek(0, 2)
             tag = f'"{name.rpartition("/")[2]}"'
             wanted = _range(self.headers.get("Range", ""), size)
@@ -101,10 +102,10 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
             self.connection.sendfile(file, first, last - first + 1)
 
     def _head(self, name: str, _: int) -> None:
-        self._say(200, {"Content-Length": str(self.server.files.path(name).stat().st_size)})
+        self._say(200, {"Content-Length": str(self._files.path(name).stat().st_size)})
 
     def _delete(self, name: str, _: int) -> None:
-        self.server.files.remove(name)
+        self._files.remove(name)
         self._say(204)
 
     def _put(self, place: str, most: int) -> None:
@@ -116,18 +117,18 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         start, size = self._range_sent(length)
         if size > most or size == 0:
             raise RequestRefused(413)
-        with self.server.files.writing(place) as free:
+        with self._files.writing(place) as free:
             if not free:
                 raise RequestRefused(409)
             held = self._take(place, digest, start, length)
             done = self._done(place, name, digest, held >= size)
         # After the lock is released: the client sends the next range upon this answer.
         self._say(201 if done else 308, {"Range": f"bytes=0-{held - 1}"} if held and not done else {})
-        self.server.files.sweep()
+        self._files.sweep()
 
     def _take(self, place: str, digest: str, start: int | None, length: int) -> int:
         """Write the body, if there is one; returns the number of bytes received so far."""
-        files = self.server.files
+        files = self._files
         part, held = files.begin(place, digest), files.held(place, digest)
         if start is None:
             return held
@@ -140,7 +141,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
 
     def _done(self, place: str, name: str, digest: str, whole: bool) -> bool:
         """Whether the object exists, now or from an earlier upload."""
-        files = self.server.files
+        files = self._files
         if whole and not files.place(place, digest):
             raise RequestRefused(422)
         return whole or files.path(name).is_file()

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ class ObjectStoreServer(BoundedHttpServer):
     def __init__(
         self, address: tuple[str, int], files: ObjectFiles, key: bytes, context: ssl.SSLContext | None
     ) -> None:
-        self.files, self.key, self._context = files, key, context
-        super().__init__(address, ObjectStoreHandler, most=CONNECTIONS)
+        self._context = context
+        super().__init__(address, partial(ObjectStoreHandler, files, key), most=CONNECTIONS)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Do the TLS handshake first, if there is a certificate."""

@@ -21,6 +21,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.events import Connected, MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.open import begin_or_resume, offered_files
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
@@ -86,7 +87,9 @@ def test_devices_install_one_at_a_time(harness, monkeypatch) -> None:
 
     def slow(self: Any, device: str) -> Rollout:
         continue_install.wait(DEADLINE_S)
-        return Rollout("r", "v1", "home", RolloutRules(), FILES, phase=RolloutPhase.STOPPED, why="enough")
+        return Rollout(
+            "r", "v1", "home", RolloutRules(), FILES, MODELS, phase=RolloutPhase.STOPPED, why="enough"
+        )
 
     monkeypatch.setattr(Installer, "_rolled_out", slow)
     assert harness.installer.begin("pi-1")
@@ -110,7 +113,7 @@ def test_a_failure_is_reported_and_the_next_press_works(harness, monkeypatch) ->
 
 def rollout_at(stage: Stage | None, **more: Any) -> Rollout:
     """The rollout to pi-1 after pi-1 has reported this stage."""
-    rollout = Rollout("r-1", "v2", "home", rules_for("pi-1", 5.0), FILES)
+    rollout = Rollout("r-1", "v2", "home", rules_for("pi-1", 5.0), FILES, MODELS)
     rollout, _ = step(rollout, Connected(CHUNK_BYTES), 0.0)
     rollout, _ = step(rollout, MessageReceived(birth("pi-1")), 0.0)
     if stage is not None:

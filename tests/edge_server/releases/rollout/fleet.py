@@ -7,6 +7,7 @@ from typing import Any
 
 from edge_server.releases.rollout.events import Connected, Event, MessageReceived, SendChunks, Tick
 from edge_server.releases.rollout.machine import step
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, TierFile
 from edge_server.releases.rollout.target import TargetStatus
@@ -38,7 +39,7 @@ class World:
     chunks: list[SendChunks] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rollout = Rollout("r-1", VERSION, FEDERATION, self.rules, FILES)
+        self.rollout = Rollout("r-1", VERSION, FEDERATION, self.rules, FILES, MODELS)
 
     def do(self, event: Event) -> list[tuple[str, Message]]:
         """Make one step and return the messages sent in it."""

@@ -32,6 +32,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout import events as server_events
 from edge_server.releases.rollout import machine as server_machine
 from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
@@ -105,7 +106,7 @@ class Joined:
     def __init__(self, boards: list[Board], folder: Path, rng: random.Random) -> None:
         self.boards, self.rng, self.now = {board.name: board for board in boards}, rng, 0.0
         self.journal = RolloutJournal(Registry(folder))
-        self.rollout = Rollout("r-1", VERSION, FEDERATION, RULES, FILES)
+        self.rollout = Rollout("r-1", VERSION, FEDERATION, RULES, FILES, MODELS)
         self.journal.begin(self.rollout)
         self.announce_devices()
 
@@ -117,7 +118,7 @@ class Joined:
 
     def restart_server(self) -> None:
         """Kill the server; the next one loads the journal."""
-        self.rollout = self.journal.load("r-1", FILES, now=self.now)
+        self.rollout = self.journal.load("r-1", FILES, now=self.now, offering=MODELS)
         self.announce_devices()
 
     def server(self, event: Any) -> None:

@@ -11,6 +11,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.events import Withdrawn
 from edge_server.releases.rollout.journal import RolloutJournal, new_id
 from edge_server.releases.rollout.machine import step, stop
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.open import (
     begin_or_resume,
     offered_files,
@@ -78,7 +79,7 @@ def test_the_journal_restores_the_state_of_a_rollout(registry, journal) -> None:
     (second,) = world.group(1)
     world.say(second, Stage.SWITCHED, Cause.ERRORS)
     journal.save(before, world.rollout)
-    loaded = journal.load("r-1", FILES, now=5.0)
+    loaded = journal.load("r-1", FILES, now=5.0, offering=MODELS)
     assert (loaded.phase, loaded.opened, loaded.rules) == (RolloutPhase.RUNNING, 1, RULES)
     assert {name: target.status for name, target in loaded.targets.items()} == {
         name: target.status for name, target in world.rollout.targets.items()
@@ -121,7 +122,7 @@ def test_only_the_last_rolled_out_version_can_be_withdrawn(registry, journal) ->
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
         reopen_for_withdrawal(journal, first, {})
     # No device serves the version of a stopped rollout.
-    last = journal.load(journal.newest("home")[0].id, {}, now=0.0)
+    last = journal.load(journal.newest("home")[0].id, {}, now=0.0, offering=MODELS)
     journal.save(last, replace(last, phase=RolloutPhase.STOPPED))
     assert reopen_for_withdrawal(journal, first, {}).version == "v1"
 

@@ -9,6 +9,7 @@ from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.service import Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.errors import PeerError
@@ -49,7 +50,7 @@ class FakeLink:
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
     monkeypatch.setattr("edge_server.transport.broker_connection.Link", FakeLink)
     journal = RolloutJournal(Registry(tmp_path / "registry"))
-    rollout = Rollout("r-1", VERSION, FEDERATION, RULES.model_copy(update={"gather_s": 0.0}), FILES)
+    rollout = Rollout("r-1", VERSION, FEDERATION, RULES.model_copy(update={"gather_s": 0.0}), FILES, MODELS)
     journal.begin(rollout)
     path = tmp_path / "tier-1.onnx"
     path.write_bytes(DATA[:300_000])
